@@ -20,8 +20,7 @@ from nacl.utils import random
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
 from shoal_compute.bulks import Packed
-from shoal_compute.executors import Summing
-from shoal_compute.summing import add_shares
+from shoal_compute.summing import Summing, add_shares
 from shoal_holder.contribution import draw_noise
 from shoal_holder.noise import NoiseSampler, exact_noise
 from shoal_protocol.privacy.job_costs import gaussian_epsilon

@@ -24,7 +24,7 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode, sign
-from shoal_trainer.settings import DRAWS_AT_ONCE
+from shoal_trainer.assembly import DRAWS_AT_ONCE
 
 CONNECTIONS: Final = 64
 CLIENTS: Final = 200

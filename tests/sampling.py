@@ -18,9 +18,6 @@ MOST_CASES: Final = 8
 EVERY: Final = {
     "tests/client/test_owner_console.py::test_its_pages_are_readable_in_a_browser": 3,
     "tests/command/test_plan_command.py::test_a_plan_of_extreme_numbers_is_made_or_refused": 5,
-    "tests/compute/test_console.py::test_its_pages_are_readable_in_a_browser": 3,
-    "tests/end_to_end/test_dying_processes.py::"
-    "test_a_job_in_which_every_kind_of_party_kills_itself_releases_the_same": 3,
     "tests/federation/test_analysts_console.py::test_pages_are_accessible_on_desk_and_phone": 3,
     "tests/federation/test_committees.py::"
     "test_a_node_that_never_comes_up_costs_nothing_by_threshold": 3,
@@ -39,7 +36,6 @@ EVERY: Final = {
     "test_a_service_that_does_not_answer_in_time_around_the_deadline_delays_a_job": 3,
     "tests/federation/test_partitions_and_clocks.py::"
     "test_clocks_that_are_three_minutes_off_change_nothing": 3,
-    "tests/federation/test_sessions.py::"
     "tests/hosting/test_vanished_host.py::"
     "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
     "tests/learning/test_families.py::"

@@ -21,7 +21,7 @@ from shoal_compute.settings import ComputeSettings
 from shoal_holder.settings import Settings as VaultSettings
 from shoal_hosting.service_settings import ServiceSettings
 from shoal_hosting.settings import read_settings
-from shoal_trainer.settings import TrainerSettings
+from shoal_trainer.assembly import TrainerSettings
 from tests.command.running import run
 
 ROOT: Final = Path(__file__).parents[1]
@@ -181,14 +181,6 @@ def test_one_command_starts_a_variant_unless_what_is_there_does_not_fit(
     assert done_by(trial, *up, failing="run") == (1, [[*compose, "build"], check])
 
 
-def test_one_command_takes_every_variant_away(trial: Path) -> None:
-    down = ["docker", "compose", "--profile", "*", "down", "--volumes", "--remove-orphans"]
-    assert done_by(trial, "down") == (0, [down])
-    assert (
-        done_by(trial) == done_by(trial, "sideways") == done_by(trial, "up", "sideways") == (2, [])
-    )
-
-
 def done_by(trial: Path, *words: str, failing: str = "nothing") -> tuple[int, list[list[str]]]:
     """Return how the trial's script ends, and what it has Compose do, which fails at a word."""
     log, docker = trial / "log", trial / "bin" / "docker"
@@ -218,39 +210,6 @@ def test_keys_are_handed_out_once_and_again_over_what_is_there(trial: Path) -> N
     before = {each: each.read_bytes() for each in (trial / "handout").rglob("*") if each.is_file()}
     assert hand_out(trial, "monitoring") is None
     assert {each: each.read_bytes() for each in before} == before
-
-
-@pytest.mark.slow
-def test_nothing_starts_over_what_an_earlier_trial_left(trial: Path) -> None:
-    assert hand_out(trial) is None
-    empty(trial / "federation")  # `down --volumes`, but for what a profile's containers held
-    assert "keys of an earlier trial" in (hand_out(trial) or "")
-    empty(trial / "federation")
-    for volume in (*(trial / "handout").rglob(".complete"),):
-        volume.unlink()
-    (trial / "left/postgres-data/PG_VERSION").touch()
-    assert "postgres-data has data of an earlier trial" in (hand_out(trial) or "")
-    assert not list((trial / "federation").iterdir())
-    (trial / "left/postgres-data/PG_VERSION").unlink()
-    assert hand_out(trial) is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "party"), [("replicas", "compute-0"), ("crowd", "trainer")])
-def test_no_variant_starts_over_another_kind_of_database(
-    trial: Path, name: str, party: str
-) -> None:
-    assert hand_out(trial) is None
-    data = trial / "left" / f"{party}-data"
-    (data / "party.sqlite").touch()
-    assert f"{party} in SQLite, and this variant would in PostgreSQL" in (
-        hand_out(trial, name) or ""
-    )
-    assert hand_out(trial) is None
-    (data / "party.sqlite").unlink()
-    (data / "database").touch()
-    assert f"{party} in PostgreSQL, and this variant would in SQLite" in (hand_out(trial) or "")
-    assert hand_out(trial, name) is None
 
 
 def test_keys_see_every_volume_with_state() -> None:

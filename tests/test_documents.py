@@ -23,7 +23,6 @@ from tests.command.running import parser
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OTHERS = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY")]
-DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 EVERYWHERE = [*OTHERS, ROOT / "examples/README.md", *PAGES]
 SOURCES = ("*.py", "*.toml", "*.yml", "*.md", "*.env", "Makefile")
 
@@ -52,14 +51,6 @@ def test_a_page_that_anything_names_is_there() -> None:
         if (path := ROOT / each).exists():
             for page in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", path.read_text()):
                 assert (ROOT / page).exists(), f"{each} names {page}"
-
-
-@pytest.mark.parametrize("page", DECISIONS, ids=name)
-def test_a_decision_has_its_number_and_says_choice_rejected_and_price(page: Path) -> None:
-    text = page.read_text()
-    assert text.startswith(f"# {int(page.name[:4])}. ")
-    for part in ("Context", "Choice", "Rejected", "Price"):
-        assert f"**{part}.**" in text
 
 
 @pytest.mark.parametrize("page", EVERYWHERE, ids=name)

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.table1.__main__ import QUICK, WHOLE
 from bench.table1.costs import Cost
 from bench.table1.growth import exponents, line, unit_costs
-from bench.table1.reference import AUTHORS, CLIENTS, DIMENSIONS
 from bench.table1.report import goals, with_ratios
 
 
@@ -43,15 +41,6 @@ def test_goals_are_parts_of_what_the_authors_took_and_of_an_empty_round() -> Non
     judged = {name: (cpu, most) for name, _, _, cpu, most in goals(found)}
     assert judged["server"] == (0.7, pytest.approx(74.8))
     assert judged["hospital"] == (2.0, pytest.approx(2.05))
-
-
-def test_every_cell_has_a_reference_and_none_is_run_beyond_its_limits() -> None:
-    for d in DIMENSIONS:
-        for n in CLIENTS:
-            assert AUTHORS[d][n] > 0.0
-            assert WHOLE.run(n, d) == n
-            assert QUICK.run(n, d) * d <= max(QUICK.coordinates, CLIENTS[0] * d)
-            assert QUICK.in_hospitals(n, d) in CLIENTS
 
 
 def test_unit_costs_and_exponents_are_those_that_made_the_points() -> None:

@@ -25,8 +25,7 @@ from bench.table1.floor import Floor
 from shoal import ColumnBounds
 from shoal_compute import shares
 from shoal_compute.bulks import Packed, Place
-from shoal_compute.executors import Summing
-from shoal_compute.summing import sum_shares
+from shoal_compute.summing import Summing, sum_shares
 from shoal_compute.uploading import MOST_IN_BULK
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import box_keys, draw_noise

@@ -13,7 +13,6 @@ from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.aggregator.conftest import Assemble, post
 from tests.world import examples
@@ -92,16 +91,6 @@ async def test_a_total_that_no_answers_can_have_is_never_released(
     assert await get(service, "/abandonment") == (200, encoded)
 
 
-async def test_partial_sums_are_served_once_the_round_is_published(aggregator: Service) -> None:
-    await announced(aggregator)
-    for encoded in SUMS:
-        await send_sum(aggregator, encoded)
-    await aggregator.step()
-    status, body = await get(aggregator, "/partial-sums")
-    assert status == 200
-    assert parse_canonical_json(body) == {"documents": [parse_canonical_json(s) for s in SUMS]}
-
-
 @pytest.mark.parametrize(
     ("signer", "changes", "code"),
     [
@@ -156,18 +145,6 @@ async def test_a_partial_sum_that_cannot_belong_to_the_round_is_refused(
     await announced(aggregator)
     assert await send_sum(aggregator, encoded) == code
     assert (await aggregator.aggregator.find(ROUND)).partial_sums == 0
-
-
-@pytest.mark.parametrize("round_id", ["0" * 64, "x", "0" * 63, "%00" * 64, "A" * 64])
-async def test_a_round_that_was_never_announced_is_not_found(
-    aggregator: Service, round_id: str
-) -> None:
-    async with client_of(aggregator.app) as http:
-        for ending in ("", "/result", "/partial-sums", "/abandonment"):
-            response = await http.get(f"/v1/rounds/{round_id}{ending}")
-            assert problem_code(response) == "unknown-round"
-        response = await http.post(f"/v1/rounds/{round_id}/partial-sums", content=SUMS[0])
-        assert problem_code(response) == "unknown-round"
 
 
 async def test_a_retry_with_the_same_bytes_counts_once(aggregator: Service) -> None:
@@ -298,31 +275,6 @@ async def test_a_round_with_all_its_sums_is_published_however_late(
     clock.move(10_000)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == 200
-
-
-async def test_who_waits_for_a_result_learns_at_once_that_there_will_be_none(
-    aggregator: Service,
-) -> None:
-    await announced(aggregator)
-    waiting = asyncio.create_task(get(aggregator, "/result?wait=30"))
-    await asyncio.sleep(0)
-    await post(aggregator, f"{ROUND_PATH}/abandonments", give_up(0))
-    assert (await waiting)[0] == "round-abandoned"
-
-
-async def test_a_round_that_cannot_be_read_does_not_hold_up_the_others(
-    aggregator: Service, clock: HandMovedClock
-) -> None:
-    await announced(aggregator)
-    other = examples.spec(number=1)
-    await post(aggregator, "/v1/rounds", signed_by("trainer", other))
-    broken = schema.rounds.update().where(schema.rounds.c.id == ROUND).values(spec=b"?")
-    await aggregator.resources.storage.run(lambda db: db.execute(broken))
-    clock.move(100)
-    await aggregator.step()
-    async with client_of(aggregator.app) as http:
-        response = await http.get(f"/v1/rounds/{other.digest}/result")
-    assert problem_code(response) == "round-abandoned"
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal_aggregator import log_store
+from shoal_aggregator import log
 from shoal_aggregator.assembly import Service
 from shoal_protocol.log.entries import Entry, LogRequest
 from shoal_protocol.log.tiles import check_consistency, check_inclusion, decode_bundle, leaf_hash
@@ -18,7 +18,7 @@ ENTRIES: list[Entry] = [version(), *rounds(300)]
 
 
 def appended(service: Service, entries: Sequence[Entry]) -> list[int]:
-    return service.resources.storage.run_here(log_store.append, entries)
+    return service.resources.storage.run_here(log.append, entries)
 
 
 def test_a_log_that_grew_in_any_batches_has_the_tree_of_its_entries(aggregator: Service) -> None:
@@ -27,12 +27,12 @@ def test_a_log_that_grew_in_any_batches_has_the_tree_of_its_entries(aggregator: 
         assert appended(aggregator, ENTRIES[done:size]) == list(range(done, size))
         done = size
         run = aggregator.resources.storage.run_here
-        assert run(log_store.root, size) == expected.root(size)
+        assert run(log.root, size) == expected.root(size)
         for old in {0, 1, size // 3, size - 1, size}:
-            proof = run(log_store.consistency, old, size)
+            proof = run(log.consistency, old, size)
             check_consistency(old, size, expected.root(old), expected.root(size), proof)
         place = size // 2
-        proof = run(lambda db, place=place, size=size: log_store.tree(db).inclusion(place, size))
+        proof = run(lambda db, place=place, size=size: log.tree(db).inclusion(place, size))
         leaf = leaf_hash(ENTRIES[place].encode())
         check_inclusion(place, size, leaf, proof, expected.root(size))
 
@@ -83,10 +83,10 @@ async def test_what_was_decided_before_a_crash_is_logged_after_it(assembled: Ass
     async with client_of(service.app) as http:
         spec = signed_by("trainer", examples.SPEC)
         assert (await http.post("/v1/rounds", content=spec)).status_code == 201
-    assert service.resources.storage.run_here(log_store.size_of) == 0
+    assert service.resources.storage.run_here(log.size_of) == 0
     again = assembled()
     await again.log.step()
-    found = again.resources.storage.run_here(log_store.bundle, 0, 2)
+    found = again.resources.storage.run_here(log.bundle, 0, 2)
     assert found is not None
     kinds = [json.loads(each)["kind"] for each in decode_bundle(found)]
     assert kinds == ["manifest", "round"]
@@ -96,8 +96,8 @@ async def test_nothing_is_signed_while_a_quorum_could_have_signed_more(
     aggregator: Service,
 ) -> None:
     await aggregator.log.step()
-    assert aggregator.resources.storage.run_here(log_store.size_of) == 1
-    assert aggregator.resources.storage.run_here(log_store.head, log_store.NEWEST) is None
+    assert aggregator.resources.storage.run_here(log.size_of) == 1
+    assert aggregator.resources.storage.run_here(log.head, log.NEWEST) is None
 
 
 @pytest.mark.parametrize("place", [-1, 0, 10**12])

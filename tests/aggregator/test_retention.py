@@ -10,17 +10,12 @@ from shoal_aggregator import schema, store
 from shoal_aggregator.assembly import KEEPINGS
 from shoal_hosting.storage import retention
 from shoal_hosting.storage.retention import delete_due
-from tests.aggregator.test_store import SPEC, abandonment, engine, publish, with_sums
+from tests.aggregator.test_store import SPEC, engine, publish, with_sums
 
 __all__ = ["engine"]
 
 OVER = SPEC.body.give_up_at
 LATER = OVER + timedelta(milliseconds=1)
-
-
-def is_empty(db: Connection) -> bool:
-    tables = (schema.rounds, schema.partial_sums, schema.results, schema.abandonments)
-    return all(db.execute(each.select()).first() is None for each in tables)
 
 
 def publish_later(db: Connection, nodes: Sequence[str]) -> str:
@@ -54,15 +49,6 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
         for each in range(3):
             assert store.find_newest_sum(db, f"compute-{each}")
         assert store.find_result(db, SPEC.digest) is None
-
-
-def test_an_undecided_round_stays(engine: Engine) -> None:
-    with_sums(engine, 2)
-    with engine.begin() as db:
-        assert not delete_due(db, KEEPINGS, LATER, 16)
-        assert store.abandon(db, abandonment("aggregator"), stored=2)
-        assert not delete_due(db, KEEPINGS, OVER, 16)
-        assert delete_due(db, KEEPINGS, LATER, 16) and is_empty(db)
 
 
 def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

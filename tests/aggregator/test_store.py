@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, Engine
 
-from shoal_aggregator import offers, schema, store
-from shoal_aggregator.offers import Outcome
+from shoal_aggregator import aggregator, schema, store
+from shoal_aggregator.aggregator import Outcome
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
@@ -43,7 +43,7 @@ def with_sums(engine: Engine, count: int) -> None:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
             taken = Outcome.COMPLETE if signed is SUMS[2] else Outcome.STORED
-            assert offers.offer_partial_sum(db, signed) is taken
+            assert aggregator.offer_partial_sum(db, signed) is taken
 
 
 def publish(db: Connection) -> bool:
@@ -59,7 +59,7 @@ def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: 
     with_sums(engine, 2)
     with engine.begin() as db:
         assert not store.abandon(db, abandonment("aggregator"), stored=3)
-        offers.offer_partial_sum(db, SUMS[2])
+        aggregator.offer_partial_sum(db, SUMS[2])
         assert store.abandon(db, abandonment("aggregator"), stored=3)
         assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED

@@ -21,12 +21,9 @@ from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_left
-from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import format_time
-from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
 from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
@@ -35,7 +32,6 @@ from tests.world.clock import HandMovedTimer
 from tests.world.people import csv_of
 
 CLIENTS = 12
-THIRTEEN = "\n".join(["id,age,pressure", *(f"{each},1,2" for each in range(13))])
 
 
 @pytest.fixture
@@ -118,25 +114,6 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     assert shown["rounds"][0]["answered_at"] == format_time(world.clock())
 
 
-async def test_a_joined_job_is_shown_to_its_owner_as_its_analyst_signed_it(
-    world: World, agent: Service
-) -> None:
-    job = await work(world, agent)
-    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
-    shown = (await ask(agent, f"/v1/jobs/{job}", **bearer)).json()
-    assert from_json(shown["request"], JobRequest).digest == job
-    assert shown["parties"]["analyst"]["name"] == "analyst"
-    nodes = [each["name"] for each in shown["parties"]["compute_nodes"]]
-    assert nodes == ["compute-0", "compute-1", "compute-2"]
-    assert (await ask(agent, f"/v1/jobs/{job}")).status_code == 401
-    for other in ("ab" * 32, "none"):
-        answer = await ask(agent, f"/v1/jobs/{other}", **bearer)
-        assert (answer.status_code, answer.json()["type"]) == (
-            404,
-            "urn:shoal:problem:unknown-job",
-        )
-
-
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
     settings = read_settings(Settings, "SHOAL_", environment(world.directory))
     agent = assemble(
@@ -180,28 +157,6 @@ async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Se
     assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 
-async def test_what_its_state_keeps_is_shown_to_its_owner_kind_by_kind(
-    world: World, agent: Service
-) -> None:
-    job = world.submit()
-    await agent.step()
-    world.scripts["compute-2"] = lambda _: httpx.Response(503)
-    world.announce(job)
-    await agent.step()
-    assert (await ask(agent, "/v1/retention")).status_code == 401
-    shown = await ask(agent, "/v1/retention", authorization=f"Bearer {owner_token(world)}")
-    kinds = {each["kind"]: each for each in shown.json()["kinds"]}
-    counts = {kind: each["documents"] for kind, each in kinds.items() if each["documents"]}
-    assert counts == {
-        "sealed answers": 3,
-        "jobs, with their joins": 1,
-        "rounds": 1,
-        "ledger entries": 1,
-    }
-    assert kinds["ledger entries"]["stays"] == "for ever"
-    assert kinds["sealed answers"]["stays"] == "until their round ends"
-
-
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer ", "Bearer x", "Basic x", "Bearer \xe9"]
 )
@@ -229,34 +184,6 @@ async def test_the_owners_token_is_made_once_and_private(world: World, agent: Se
     again = start(world)
     assert owner_token(world) == token
     await again.close()
-
-
-async def test_it_goes_on_after_a_restart(world: World, agent: Service) -> None:
-    request = world.submit()
-    await agent.step()
-    await agent.close()
-    again = start(world)
-    world.announce(request)
-    await again.step()
-    assert [sorted(node.held) for node in world.nodes] == [[0]] * 3
-    await again.close()
-
-
-async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
-    world: World, agent: Service
-) -> None:
-    for node in world.nodes:
-        node.charged = [CHARGE]
-    world.submit()
-    with structlog.testing.capture_logs() as said:
-        for _ in range(2):
-            await agent.step()
-    assert sum("shoal agent restore" in each["event"] for each in said) == 1
-    ready = await ask(agent, "/readyz")
-    assert (ready.status_code, ready.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")
-    status = await shown_status(world, agent)
-    assert "shoal agent restore" in status["refusal"]
-    assert world.trainer.joined == {}
 
 
 async def test_logs_hold_no_record_key_or_client(
@@ -363,65 +290,10 @@ async def test_what_is_left_of_the_cap_is_in_metrics_for_anybody_only_if_the_cap
         await agent.close()
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
-        ("records.csv", "age\n1\n", "no column 'pressure'; `columns` in policy.toml names it"),
-        (
-            "records.csv",
-            "age,pressure\n" + 12 * "1,2\n",
-            "several rows without ids: add a column 'id'",
-        ),
-        ("records.csv", "age,pressure\n1,2\n", "12 slots, and a record without an id"),
-        ("records.csv", THIRTEEN, "more individuals than slots"),
-        ("policy.toml", "analysts = []", "maximum_epsilon"),
-        ("party/holder.key", "SECRET\n", "is not a key of 64 hex digits"),
-        ("party/holder.key", "", "is not a key of 64 hex digits"),
-        ("party/pin", "0" * 64, "no manifest"),
-        ("data/owner.token", "x", "holds no token"),
-        ("data/holder.sqlite", "SECRET" * 999, "not a state file"),
-    ],
-)
-def test_it_does_not_start_on_broken_files_and_names_them(
-    world: World, file: str, content: str, message: str
-) -> None:
-    path = world.directory / file
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content)
-    path.chmod(0o600)
-    with pytest.raises(StartupRefused, match=message) as refusal:
-        start(world)
-    assert "SECRET" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("file", ["records.csv", "policy.toml", "party/holder.key", "party/pin"])
-def test_it_does_not_start_without_a_file_and_names_it(world: World, file: str) -> None:
-    (world.directory / file).unlink()
-    with pytest.raises(StartupRefused, match=rf"^\S+{file.rpartition('/')[2]} ") as refusal:
-        start(world)
-    assert "Errno" not in str(refusal.value)
-
-
 def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
     (world.directory / "party" / "holder.key").chmod(0o640)
     with pytest.raises(StartupRefused, match="chmod 600"):
         start(world)
-
-
-async def test_a_second_agent_on_the_same_data_is_refused(world: World, agent: Service) -> None:
-    with pytest.raises(StartupRefused, match="in use"):
-        start(world)
-
-
-async def test_a_failed_start_leaves_the_key_free(world: World) -> None:
-    records = world.directory / "records.csv"
-    before = records.read_text()
-    records.write_text(THIRTEEN)
-    with pytest.raises(StartupRefused, match="more individuals than slots"):
-        start(world)
-    records.write_text(before)
-    await start(world).close()
 
 
 async def test_columns_that_the_policy_does_not_name_are_never_read(world: World) -> None:
@@ -432,8 +304,3 @@ async def test_columns_that_the_policy_does_not_name_are_never_read(world: World
     await work(world, agent)
     assert sorted(world.nodes[0].held) == [0]
     await agent.close()
-
-
-def test_a_setting_that_does_not_exist_is_refused(world: World) -> None:
-    with pytest.raises(StartupRefused, match="SHOAL_AGENT_POLICIES"):
-        start(world, SHOAL_AGENT_POLICIES="x")

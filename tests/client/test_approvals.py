@@ -114,17 +114,6 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     assert (await agent.holder.status()).waiting == ()
 
 
-async def test_who_says_no_signs_nothing(world: World, agent: Service) -> None:
-    job = world.submit().digest
-    await agent.step()
-    alice = ("--owner", world.directory / "alice")
-    answered = await shoal(world, "approve", job, *alice, asked="n")
-    assert answered.exit_code == 1 and "nothing was done" in answered.stderr
-    unasked = await shoal(world, "approve", job, *alice, "--json", asked=None)
-    assert unasked.exit_code == 1 and "--yes" in unasked.stderr
-    assert (await api(agent, world, method="GET")).json()["jobs"][0]["decisions"] == []
-
-
 async def test_an_agent_that_shows_another_job_s_request_gets_no_signature(
     world: World, agent: Service
 ) -> None:

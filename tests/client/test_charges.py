@@ -179,21 +179,6 @@ async def test_who_stole_a_key_that_was_replaced_supersedes_no_machine_with_a_no
     await again.close()
 
 
-async def test_a_state_that_was_lost_with_its_key_supersedes_the_lost_machine(
-    world: World,
-) -> None:
-    lost = by_a_key_that_is_replaced(world)
-    for node in world.nodes:
-        node.machine = lost
-    restore(world)
-    holder = world.holder()
-    for _ in range(3):
-        await holder.step()
-    assert (await holder.status()).refusal is None
-    assert {node.machine.body.epoch for node in world.nodes if node.machine} == {8}
-    await holder.close()
-
-
 async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world: World,
 ) -> None:
@@ -259,22 +244,6 @@ async def test_after_a_loss_crowd_jobs_count_as_all_that_owner_or_consortium_all
 ) -> None:
     world = World(tmp_path, maximum_local_epsilon=1.0)
     assert await crowds_after_a_loss(world, own) == counted
-
-
-@pytest.mark.parametrize("own", [None, 1.5])
-async def test_a_consortium_without_crowds_costs_nothing_after_a_loss(
-    world: World, own: float | None
-) -> None:
-    policy = POLICY.model_copy(update={"maximum_local_epsilon": own})
-    holder = world.holder(policy=policy)
-    await holder.step()
-    await holder.close()
-    restore(world)
-    holder = world.holder(policy=policy)
-    await holder.step()
-    assert (await holder.status()).refusal is None
-    assert not await holder.spent()
-    await holder.close()
 
 
 async def test_the_highest_allowance_that_was_ever_in_force_counts_after_a_loss(
@@ -353,19 +322,6 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
 
 def down(_: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
-
-
-async def test_a_threshold_of_the_nodes_is_enough_for_a_job_that_needs_no_more(
-    world: World,
-) -> None:
-    world.scripts["compute-2"] = down
-    additive = world.submit()
-    needs_two = world.submit(sharing=ThresholdSharing(threshold=2))
-    holder = world.holder(policy=POLICY.model_copy(update={"minimum_threshold": 2}))
-    await holder.step()
-    assert set(world.trainer.joined) == {needs_two.digest}
-    assert additive.digest not in world.trainer.joined
-    await holder.close()
 
 
 async def test_nodes_that_are_gone_or_not_believed_are_waived_by_name(world: World) -> None:

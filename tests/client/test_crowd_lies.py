@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from shoal_agent.data_holder import DataHolder
-from shoal_holder.crowds import closings, memory
-from shoal_holder.crowds.status import UNREAD, is_cheating
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.status import is_cheating
 from shoal_protocol.crowds.draws import CrowdClosing, Draw, LogEntry, SubmissionReceipt
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import state_of
@@ -276,31 +276,3 @@ async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHo
     await world.run(holder, seconds=120)
     kept = memory.evidence(state_of(holder), world.job)
     assert kept and all(each.receipt is not None for each in kept)
-
-
-async def test_a_closing_that_is_never_shown_leaves_the_question_open(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=3000, tick=50)
-    [found] = (await holder.status()).crowds
-    assert found.verdict is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lies", [Lies(), Lies(log=rewritten), Lies(draw=steered)])
-async def test_a_log_that_is_too_long_to_fetch_is_said_to_be_unread(
-    world: CrowdWorld, holder: DataHolder, monkeypatch: pytest.MonkeyPatch, lies: Lies
-) -> None:
-    """Not "borne out": a trainer could call a log long that has something to hide. The seed's part
-    is checked all the same, and what only the log would show is kept."""
-    monkeypatch.setattr(closings, "MOST_REVISIONS", 0)
-    world.crowds.lies = lies
-    await world.run(holder, seconds=1000)
-    world.crowds.closed = True
-    await world.run(holder, seconds=120)
-    [found] = (await holder.status()).crowds
-    if lies.draw is steered:
-        assert "another instance" in str(found.verdict) and is_cheating(found.verdict)
-    else:
-        assert found.verdict == UNREAD and not is_cheating(found.verdict)
-    assert memory.evidence(state_of(holder), world.job)

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.memory import Prepared, _packed, _unpacked
+from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import (
     Limits,
     allowed_places,
@@ -23,7 +23,6 @@ from shoal_holder.crowds.records_used import (
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.clock import NOW
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
@@ -127,17 +126,6 @@ def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
     assert allowed(state, client=1, limits=tight) == [0, 1, 2]
 
 
-def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
-    who = [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert contribute(state, *who, limits=limits(per_client=2, per_record=1)) == [
-        True,
-        True,
-        False,
-        True,
-    ]
-    assert allowed(state, limits=limits(per_client=2, per_record=1)) == []
-
-
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
     state.committed()
     same = prepared(0, 0)
@@ -159,53 +147,6 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
     kept = [(each.draw, each.receipt) for each in memory.evidence(state, CROWD)]
     assert kept == [(b"draw", b"receipt"), (b"draw", None), (b"draw", None)]
     assert memory.open_crowds(state) == [OTHER_CROWD]
-
-
-def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state: State) -> None:
-    contribute(state, (0, 0), (1, 0))
-    first, second = (each for each, _ in memory.pending(state, CROWD, count=9))
-    memory.settle(state, [(each, "acknowledged", b"receipt") for each in (first, second)])
-    assert memory.unverified(state) == []
-    memory.end(state, CROWD, "crowd-closed")
-    assert memory.unverified(state) == [CROWD]
-    memory.conclude(state, CROWD, closing=b"closing", verdict="it cheats", kept=[second])
-    assert [each.contribution for each in memory.evidence(state, CROWD)] == [second]
-    assert memory.unverified(state) == []
-    memory.end(state, OTHER_CROWD, "crowd-closed")
-    assert memory.unverified(state) == []  # nothing was kept of it
-
-
-@pytest.mark.slow
-@given(
-    document=st.binary(min_size=1, max_size=2000).filter(lambda each: not each.startswith(b"{")),
-    near=st.binary(max_size=2000),
-)
-def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
-    stored = _packed(document, near)
-    assert _unpacked(stored, near) == document
-    with pytest.raises(MalformedDocument):
-        _unpacked(stored[:-1], near)
-    with pytest.raises(MalformedDocument):
-        _unpacked(stored, near + b"another")
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM contributions",
-        "UPDATE contributions SET record = 2",
-        "UPDATE contributions SET job = job",
-        "REPLACE INTO contributions SELECT contribution, job, client, number, 2, submission,"
-        " outcome FROM contributions",
-    ],
-)
-def test_contributions_on_file_stay_what_they_are(state: State, path: Path, statement: str) -> None:
-    contribute(state, (0, 0))
-    state.close()
-    database = sqlite3.connect(path)
-    with pytest.raises(sqlite3.IntegrityError, match="only grows"):
-        database.execute(statement)
-    database.close()
 
 
 CHANGES = {

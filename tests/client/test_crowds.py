@@ -10,29 +10,21 @@ from typing import Any, NoReturn
 import httpx
 import numpy as np
 import pytest
-from nacl.signing import SigningKey
 
 from shoal_agent.data_holder import DataHolder
-from shoal_consortium.parties import next_manifest
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.status import CrowdStatus, is_cheating
-from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
+from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.draws import Submission
 from shoal_protocol.crowds.tasks import design_rows, steps
-from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
-from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
-from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.world.around_holder import COLUMNS, problem, state_of
-from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
+from tests.world.around_holder import COLUMNS, problem
+from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
-from tests.world.examples import AUTHORITY, signing_key
 from tests.world.people import people
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -78,16 +70,6 @@ def contributors(world: CrowdWorld) -> Counter[int]:
 
 def submissions(world: CrowdWorld) -> list[Submission]:
     return [each.body for each in world.crowds.taken.values()]
-
-
-async def test_each_client_contributes_as_often_as_the_job_says(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert await status(holder) == CrowdStatus(world.job, CONTRIBUTED, {"acknowledged": 12}, None)
-    assert await holder.spent() == {client: [Cost.pure(0.5)] * 3 for client in range(4)}
-    assert len(await holder.chain()) == 12
 
 
 @pytest.mark.slow
@@ -151,28 +133,6 @@ async def test_nobody_spends_more_than_the_owner_allows(world: CrowdWorld) -> No
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 2, 1: 2, 2: 2, 3: 2}
     assert {cost.epsilon for cost in (await holder.committed()).values()} == {1.0}
-    await holder.close()
-
-
-async def test_a_job_for_which_nobody_has_an_allowance_left_ends_at_once_and_says_so(
-    world: CrowdWorld,
-) -> None:
-    told = Told()
-    holder = world.holder(policy=policy(maximum_local_epsilon=1.5), report=told)
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}  # all of it
-    first = world.job
-    world.crowds = StandIn(world)
-    world.crowds.open(world.crowd_request(contributions_per_client=1, contributions_per_record=1))
-    world.scripts["trainer"] = world.crowds.answer
-    world.clock.move(10.0)
-    await holder.step()
-    assert not world.crowds.taken
-    assert {each.job: each.ended for each in (await holder.status()).crowds} == {
-        first: CONTRIBUTED,
-        world.job: NO_ALLOWANCE,
-    }
-    assert {"job": world.job, "reason": NO_ALLOWANCE} in told.of("crowd job ended")
     await holder.close()
 
 
@@ -282,77 +242,6 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
-@pytest.mark.parametrize("instances", [1, 3])
-async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
-    tmp_path: Path, instances: int
-) -> None:
-    """Or its own answers would overwrite each other: one instance, one draw after another."""
-    world = CrowdWorld(tmp_path, task=TASK.model_copy(update={"instances": instances}))
-    open_draws: list[int] = []
-
-    def count(request: httpx.Request) -> None:
-        if request.url.path.endswith("submissions"):
-            open_draws.append(world.crowds.draws - len(world.crowds.taken))
-
-    world.scripts["trainer"] = count
-    holder = world.holder()
-    await holder.step()
-    world.clock.move(0.95 * WHOLE_TIME)
-    for _ in range(3):  # a client's later contributions are due a little later
-        await holder.step()
-        world.clock.move(WHOLE_TIME / 65)
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert max(open_draws) == instances
-    await holder.close()
-
-
-async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    def not_now(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith("submissions"):
-            return None
-        outcomes = [{"status": 503} for _ in json.loads(request.content)["documents"]]
-        return httpx.Response(200, json={"outcomes": outcomes})
-
-    world.scripts["trainer"] = not_now
-    await world.run(holder, seconds=WHOLE_TIME - 10)
-    assert 0 < world.crowds.draws <= TASK.instances
-
-
-async def test_a_full_job_is_left_and_its_closing_is_borne_out(tmp_path: Path) -> None:
-    world = CrowdWorld(tmp_path, contributions=5)
-    holder = world.holder()
-    while len(world.crowds.taken) < 5:
-        await world.run(holder, seconds=10)
-    assert len(world.crowds.taken) == 5
-    world.crowds.closed = True
-    await world.run(holder, seconds=600)
-    found = await status(holder)
-    assert (found.ended, found.verdict) == ("crowd-closed", "borne out")
-    assert found.contributions == {"acknowledged": 5}
-    await holder.close()
-
-
-async def test_a_job_that_its_analyst_closes_early_is_left_at_once_and_costs_nothing_more(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=500)
-    made, spent = len(world.crowds.taken), await holder.spent()
-    world.crowds.close_early()
-    world.clock.move(5.0)  # until the list is looked at again; whatever is due by then
-    draws = world.crowds.draws
-    await holder.step()
-    assert (await status(holder)).ended == "crowd-closed" and world.crowds.draws == draws
-    await world.run(holder, seconds=600)
-    found = await status(holder)
-    assert found.verdict == "borne out; closed early by its analyst"
-    assert not is_cheating(found.verdict)
-    assert await holder.spent() == spent
-    assert found.contributions == {"acknowledged": made}
-    assert len(world.crowds.taken) == made > 0
-
-
 @pytest.mark.parametrize("early", [True, False])
 async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the_job_closed_since(
     world: CrowdWorld, holder: DataHolder, early: bool
@@ -380,67 +269,6 @@ async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the
     found = await status(holder)
     assert found.contributions == {"acknowledged": len(world.crowds.taken)}
     assert str(found.verdict).startswith("borne out")
-
-
-async def test_evidence_is_erased_once_the_closing_bears_it_out(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=WHOLE_TIME)
-    world.crowds.closed = True
-    await world.run(holder, seconds=120)
-    assert (await status(holder)).verdict == "borne out"
-    kept = memory.evidence(state_of(holder), world.job)
-    assert kept == []
-
-
-async def test_a_job_ends_at_its_time_whatever_the_trainer_says(world: CrowdWorld) -> None:
-    holder = world.holder()
-    await world.run(holder, seconds=100)
-    world.scripts["trainer"] = lambda request: (
-        problem(503, "storage-unavailable") if request.url.path.endswith("draws") else None
-    )
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert (await status(holder)).ended == OVER
-    del world.scripts["trainer"]
-    made = len(world.crowds.taken)
-    await world.run(holder, seconds=100)
-    assert len(world.crowds.taken) == made
-    await holder.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answer", [problem(503, "storage-unavailable"), httpx.Response(200)])
-async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_the_same(
-    world: CrowdWorld, holder: DataHolder, answer: httpx.Response
-) -> None:
-    """It lists the job as open for ever; its closing reveals another seed."""
-    await world.run(holder, seconds=300)
-
-    def silent(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("submissions"):
-            return answer
-        if request.url.path == "/v1/crowds/list":
-            return httpx.Response(200, json={"crowds": [{"job": world.job}]})
-        return None
-
-    world.scripts["trainer"] = silent
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert (await status(holder)).ended == OVER
-    world.crowds.closed = True
-    world.crowds.lies = Lies(closing=lambda each: each.model_copy(update={"seed": "ab" * 32}))
-    await world.run(holder, seconds=200)
-    assert is_cheating((await status(holder)).verdict)
-
-
-@pytest.mark.slow
-async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(
-    world: CrowdWorld,
-) -> None:
-    for _ in range(12):
-        holder = world.holder()
-        await world.run(holder, seconds=WHOLE_TIME / 12)
-        await holder.close()
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
 
 
 class Died(BaseException):
@@ -561,35 +389,3 @@ async def test_a_job_that_the_consortium_forbids_or_that_is_over_is_not_taken(
     await world.run(holder, seconds=100)
     assert reason in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
-
-
-async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    opening = world.crowds.opening
-    assert opening is not None
-    moved = ((1, 0), *opening.body.instances[1:])
-    body = opening.body.model_copy(update={"instances": moved})
-    world.crowds.opening = sign(body, opening.signer, signing_key("trainer"))
-    await world.run(holder, seconds=100)
-    assert "begin" in (await holder.status()).refused_crowds[world.job]
-    assert world.crowds.draws == 0
-
-
-@pytest.mark.parametrize("is_taken_before", [True, False])
-async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
-    world: CrowdWorld, is_taken_before: bool
-) -> None:
-    """The slots that came later are not on the job's roster."""
-    other = (SigningKey(b"late" * 8).verify_key, 2)
-    holder = world.holder()
-    if is_taken_before:
-        await holder.step()
-    roster = with_revoked(with_grown(with_enrolled(world.consortium.roster, [other]), 0, 1), [1])
-    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-    world.book.accept(newer.encode(), roster.encode())
-    await world.run(holder, seconds=WHOLE_TIME)
-    assert (await holder.opened()).enrolled == 5
-    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert (await status(holder)).contributions == {"acknowledged": 12}
-    await holder.close()

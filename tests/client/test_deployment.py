@@ -121,10 +121,6 @@ def test_compute_nodes_under_one_domain_or_network_are_a_reason_to_ask(hosts: An
     assert (finding.severity, finding.subject) == (Severity.CAUTION, "node-0, node-1")
 
 
-def test_a_node_that_only_its_own_machine_reaches_is_found() -> None:
-    assert "own machine" in only(check(moved("127.0.0.1"), now=NOW)).problem
-
-
 def test_compute_nodes_with_one_tls_key_are_found() -> None:
     shared = with_nodes(
         lambda k, node: {"certificate": manifest().compute_nodes[0].certificate} if k == 1 else {}
@@ -133,24 +129,6 @@ def test_compute_nodes_with_one_tls_key_are_found() -> None:
     assert {each.severity for each in found} == {Severity.SERIOUS}
     assert [each.subject for each in found] == ["node-0, node-1", "node-1"]
     assert "one TLS key" in found[0].problem and "not for the host" in found[1].problem
-
-
-@pytest.mark.parametrize("role", ["aggregator", "trainer"])
-def test_a_node_with_the_aggregators_or_trainers_operator_is_found(role: str) -> None:
-    good = manifest()
-    other = getattr(good, role)
-    shared = good.model_copy(
-        update={role: other.model_copy(update={"operator": good.compute_nodes[1].operator})}
-    )
-    finding = only(check(shared, now=NOW))
-    assert (finding.severity, finding.subject) == (Severity.CAUTION, f"node-1, {other.name}")
-    assert "this operator can also stop any round" in finding.problem
-
-
-def test_a_party_with_the_authoritys_key_is_found() -> None:
-    good = manifest()
-    changed = good.model_copy(update={"authority": good.trainer.verify_key})
-    assert only(check(changed, now=NOW)).severity is Severity.SERIOUS
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """A federation as estimators see it: jobs that are waited for, fail, are interrupted, resumed."""
 
+import asyncio
 import copy
 import pickle
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +16,26 @@ import pytest
 
 from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
 from shoal.jobs import analyst as analyst_module
+from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal.jobs.trainer_line import Notice
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_learning.simulation import SimulatedFederation
+from shoal_protocol.certificates.posterior_report import (
+    Participations,
+    PosteriorReport,
+    PrivacySpent,
+)
 from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.trust.dictionary import DataDictionary, Number
 from shoal_protocol.wire.documents import decode, sign
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
-from tests.world.around_analyst import ReportingTrainer
-from tests.world.around_holder import TASK, World, problem
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
+from tests.world.around_holder import PRIVACY, TASK, World, problem
 from tests.world.examples import signing_key
 
 ASKED: dict[str, Any] = {
@@ -46,6 +56,78 @@ CROWD_ASKED: dict[str, Any] = {
     "session_seconds": 60,
     "open_seconds": 60,
 }
+
+
+class ReportingTrainer:
+    """A trainer that takes jobs and, when told to, has a report or a failure."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[bytes] = []
+        self.phase = "joining"
+        self.reason = "too few joined"
+        self.rounds: list[dict[str, object]] = []
+        self.request: bytes | None = None
+        self.report: bytes | None = None
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        self.asked.append(path)
+        if request.method == "POST":
+            self.requests.append(request.content)
+            signed = decode(request.content, StudyRequest)
+            self.world.consortium.verify(signed)
+            return httpx.Response(201, json={"job": signed.digest})
+        if path.endswith("/request"):
+            return httpx.Response(200, content=self.request or self.requests[-1])
+        if path.endswith("/certificate"):
+            return problem(409, "wrong-phase")
+        if not path.endswith("/result"):
+            job = path.rpartition("/")[2]
+            state: dict[str, object] = {"job": job, "phase": self.phase, "joined": 12, "more": 1}
+            phases = Counter(each["phase"] for each in self.rounds)
+            state |= {"rounds": self.rounds, "round_counts": phases}
+            state |= {"reason": self.reason if self.phase == "failed" else None}
+            return httpx.Response(200, json=state)
+        if self.phase == "failed":
+            return problem(410, "job-failed")
+        if self.report is None:
+            return httpx.Response(202, json={})
+        return httpx.Response(200, content=self.report)
+
+    def finish(self, job: str, *, signer: str = "trainer", **changes: Any) -> PosteriorReport:
+        fields: dict[str, Any] = {
+            "manifest": self.world.consortium.digest,
+            "job": job,
+            "rounds": ("1" * 64,),
+            "results": ("2" * 64,),
+            "lost_rounds": (),
+            "population_size": 12,
+            "participations": Participations(least=1, most=1),
+            "cohort_sizes": (12,),
+            "sharing": ADDITIVE,
+            "compute_nodes": (3,),
+            "partial_sums": (3,),
+            "privacy": PrivacySpent(
+                epsilon=1.0,
+                delta=1e-6,
+                mu=PRIVACY.cost.mu,
+            ),
+            "breakdown": (BreakdownEntry(query="second_moment_matrix", rounds=1, share=1.0),),
+            "posterior": LinearRegressionPosterior(
+                names=("intercept", "age"),
+                target="pressure",
+                coefficients=(1.0, 2.0),
+                covariance=((1.0, 0.0), (0.0, 1.0)),
+                residual_sd=1.0,
+                records=12,
+            ),
+        }
+        body = PosteriorReport(**(fields | changes))
+        self.report = sign(body, "trainer", signing_key(signer)).encode()
+        self.phase = "finished"
+        return body
 
 
 @pytest.fixture
@@ -163,23 +245,6 @@ def test_many_rounds_are_not_bought_without_a_simulation(
         assert outcome_of_fit(same, world, trainer) == "submitted"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"epsilon": 2.0}, "another epsilon"),
-        ({"delta": 1e-5}, "another delta"),
-        ({"dropouts": 1, "colluders": 1}, "another dropouts, colluders"),
-        ({"clients": 13}, "another population"),
-    ],
-)
-def test_a_simulation_of_another_size_or_price_does_not_do(
-    world: World, trainer: ReportingTrainer, changes: Any, said: str
-) -> None:
-    model = many_rounds().fit(simulated(**changes))
-    assert said in outcome_of_fit(model, world, trainer)
-    assert outcome_of_fit(model.fit(simulated()), world, trainer) == "submitted"
-
-
 def test_a_job_can_be_submitted_now_and_waited_for_later(
     world: World, trainer: ReportingTrainer
 ) -> None:
@@ -189,12 +254,6 @@ def test_a_job_can_be_submitted_now_and_waited_for_later(
     trainer.phase = "finished"
     model = regression().fit_from(federation(world).resume(job.id))
     assert model.report_ is not None and model.report_.job == job.id
-
-
-def test_a_job_of_another_task_fits_no_estimator(world: World, trainer: ReportingTrainer) -> None:
-    job = federation(world).submit(regression().to_task())
-    with pytest.raises(ValueError, match="another prior_sd"):
-        regression(prior_sd=2.0).fit_from(job)
 
 
 def forged(world: World, trainer: ReportingTrainer, **changes: Any) -> bytes:
@@ -256,66 +315,6 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     assert regression().fit_from(there.resume(job)).report_ is not None
 
 
-def test_an_interruption_before_the_trainer_answered_does_not_say_that_the_job_goes_on(
-    world: World, interrupt: Callable[[], None]
-) -> None:
-    def interrupting_at_once(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            interrupt()
-        return httpx.Response(502)
-
-    world.scripts["trainer"] = interrupting_at_once
-    with pytest.raises(JobInterrupted, match="may not have been opened") as raised:
-        regression().fit(federation(world))
-    assert "goes on" not in str(raised.value)
-
-
-@pytest.mark.parametrize("shown", [True, False])
-@pytest.mark.parametrize(
-    ("opened", "asked"),
-    [(Federation, JobSettings(**ASKED)), (CrowdFederation, CrowdSettings(**CROWD_ASKED))],
-    ids=["rounds", "crowd"],
-)
-def test_a_federation_on_disk_warns_that_the_trainer_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    opened: Any,
-    asked: JobSettings | CrowdSettings,
-    shown: bool,
-) -> None:
-    notices: list[Notice] = []
-
-    def opened_analyst(party: Path, consortium: Path, *, notice: Notice) -> None:
-        notices.append(notice)
-
-    monkeypatch.setattr(Analyst, "open", opened_analyst)
-    opened.open(Path("party"), Path("consortium"), asked, show_progress=shown)
-    [notice] = notices
-    notice("the trainer does not answer; trying again")
-    warning = "Warning: the trainer does not answer; trying again\n"
-    assert capsys.readouterr().err == (warning if shown else "")
-
-
-async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(
-    world: World, trainer: ReportingTrainer, interrupt: Callable[[], None]
-) -> None:
-    interrupting(world, trainer, interrupt, "/result")  # of a job that would run for ever
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as kernels do for each cell
-    with pytest.raises(JobInterrupted):
-        regression().fit(federation(world))
-
-
-def test_progress_is_shown_while_a_fit_waits(
-    world: World, trainer: ReportingTrainer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = regression().fit(federation(world, show_progress=True))
-    shown = capsys.readouterr()
-    assert model.report_ is not None
-    assert model.report_.job in shown.err
-    assert "finished" in shown.err
-    assert shown.out == ""
-
-
 class WithDictionary:
     """An analyst whose trainer has a data dictionary."""
 
@@ -338,3 +337,69 @@ def test_formulas_read_the_dictionarys_variables_that_are_in_use_and_their_indic
     assert list(CrowdFederation(analyst, CrowdSettings(**CROWD_ASKED)).variables()) == list(
         there.variables()
     )
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
+    """Let no test wait: sleeping moves the clock."""
+    slept: list[float] = []
+    really = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        world.clock.move(seconds)
+        await really(0)
+
+    monkeypatch.setattr(trainer_line.asyncio, "sleep", sleep)
+    return slept
+
+
+def test_a_trainer_that_stumbles_gets_the_same_request_again(
+    world: World, trainer: ReportingTrainer, waits: list[float]
+) -> None:
+    bodies: list[bytes] = []
+
+    def stumble(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return problem(404, "unknown-manifest")
+        bodies.append(request.content)
+        if len(bodies) == 1:
+            raise httpx.ReadTimeout("the answer was lost")
+        if len(bodies) == 2:
+            return problem(503, "storage-unavailable", **{"Retry-After": "3"})
+        return trainer(request)
+
+    world.scripts["trainer"] = stumble
+    federation(world).submit(regression().to_task())
+    assert len(bodies) == 3 and len(set(bodies)) == 1
+    assert waits[1] >= 3
+
+
+def test_a_trainer_that_is_away_for_good_is_given_up(world: World, waits: list[float]) -> None:
+    world.scripts["trainer"] = lambda request: httpx.Response(502)
+    with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
+        federation(world).submit(regression().to_task())
+    assert len(waits) == trainer_line.TRIES - 1
+    assert 15.0 < sum(waits) < 25.0
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"),
+    [
+        (lambda trainer, job: trainer.finish(job, signer="aggregator"), BadSignature),
+        (lambda trainer, job: trainer.finish("3" * 64), UnknownJob),
+        (lambda trainer, job: trainer.finish(job, manifest="4" * 64), ProtocolError),
+    ],
+    ids=["another signer", "another job", "another manifest"],
+)
+def test_any_other_report_is_not_believed(
+    world: World,
+    trainer: ReportingTrainer,
+    forge: Callable[[ReportingTrainer, str], object],
+    error: type[Exception],
+) -> None:
+    job = federation(world).submit(regression().to_task())
+    world.scripts["trainer"] = trainer
+    forge(trainer, job.id)
+    with pytest.raises(error):
+        job.wait()

@@ -1,24 +1,16 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
-import asyncio
-import math
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
 import pytest
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering
-from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
-from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
 from shoal_holder.noise import exact_noise
@@ -32,7 +24,6 @@ from shoal_protocol.studies.linear_regression import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.trust.succession import following_version
-from tests.client.test_policy import RULES
 from tests.world.around_holder import (
     COLUMNS,
     POLICY,
@@ -45,7 +36,7 @@ from tests.world.around_holder import (
     vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
-from tests.world.people import csv_of, people
+from tests.world.people import people
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -152,43 +143,6 @@ async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reas
     assert status.jobs == ()
     assert reason in status.refused[request.digest]
     assert request.digest not in world.trainer.joined
-    await holder.close()
-
-
-async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> None:
-    world.records = people(("age",), world.records.values[:, :1])
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    assert "no column 'pressure'" in (await holder.status()).refused[request.digest]
-    await holder.close()
-
-
-async def test_records_that_lost_a_column_since_the_job_was_joined_answer_no_round(
-    world: World,
-) -> None:
-    request = world.submit()
-    holder = world.holder()
-    await steps(world, holder, 2)
-    await holder.close()
-    few = people(world.records.columns[:1], world.records.values[:, :1])
-    holder = world.holder(records=few)
-    world.announce(request)
-    await steps(world, holder, 3)
-    assert not await holder.spent()
-    await holder.close()
-
-
-async def test_a_data_holder_that_no_version_lists_asks_for_the_next_one_and_for_no_job(
-    world: World,
-) -> None:
-    holder = world.holder(key=SigningKey(b"s" * 32))
-    world.submit()
-    for _ in range(2):
-        await holder.step()
-    assert (await holder.status()).enrolled == 0
-    assert world.trainer.joined == {} and not world.trainer.queries
-    assert any(each.url.path == "/v1/manifests/2" for each in world.requests)
     await holder.close()
 
 
@@ -409,34 +363,6 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     await holder.close()
 
 
-@pytest.mark.parametrize(
-    "stricter",
-    [
-        {"analysts": ()},
-        {"queries": ()},
-        {"minimum_population": 1_000_000},
-        {"mechanisms": ("discrete_laplace",)},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-async def test_a_policy_made_stricter_binds_a_round_that_was_taken_before(
-    world: World, monkeypatch: pytest.MonkeyPatch, stricter: dict[str, Any]
-) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    with monkeypatch.context() as patched:
-        patched.setattr(Answering, "answer_rounds", AsyncMock(return_value=None))
-        await holder.step()  # which takes the round, and no more
-    await holder.close()
-    holder = world.holder(policy=policy(**stricter))
-    await holder.step()
-    assert await holder.ledger() == []
-    assert all(node.held == {} for node in world.nodes)
-    await holder.close()
-
-
 async def test_a_second_spec_for_the_same_round_is_never_answered(
     world: World, holder: DataHolder
 ) -> None:
@@ -477,32 +403,6 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
 
 
 # Manifest versions
-
-
-async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_of_them(
-    world: World, holder: DataHolder
-) -> None:
-    versions = {}
-    for name in ("newcomer", "stranger"):
-        entry = (signing_key(name).verify_key, 2)
-        roster = with_enrolled(world.consortium.roster, [entry])
-        newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
-        world.consortium = following_version(world.consortium, newer.encode(), roster.encode())
-        address = f"/v1/manifests/{world.consortium.manifest.sequence}"
-        versions[address] = newer.encode()
-        versions[f"/v1/rosters/{roster.digest}"] = roster.encode()
-
-    def relay(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.startswith(("/v1/manifests/", "/v1/rosters/")):
-            version = versions.get(request.url.path)
-            return httpx.Response(404 if version is None else 200, content=version or b"")
-        return None
-
-    world.scripts["trainer"] = relay
-    request = world.submit()
-    await holder.step()
-    assert world.book.current.digest == world.consortium.digest
-    assert world.trainer.joined[request.digest].keys() == {0}
 
 
 async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
@@ -570,52 +470,6 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 
 
 # Arrangement
-
-
-async def test_a_vault_in_another_process_prepares_the_same_answers(world: World) -> None:
-    world.clock.now = datetime.now(UTC)  # that process has no other clock
-    holder = world.holder(inside=None)
-    request = world.submit()
-    await holder.step()
-    spec = world.announce(request)
-    async with asyncio.timeout(60):
-        while not all(node.held for node in world.nodes):
-            await holder.step()
-    noise = world.total() - encoded(world)
-    blocks = spec.body.noise_blocks()
-    widest = max(math.sqrt(part.variance(clients=CLIENTS)) for _, part in blocks)
-    assert noise.any() and np.abs(noise).max() < 20 * widest
-    assert len(await holder.ledger()) == CLIENTS
-    await holder.close()
-
-
-def site_of(world: World) -> Path:
-    site = world.directory / "site"
-    site.mkdir()
-    create(
-        world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
-    )
-    write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
-    write_pin(site, world.consortium.digest, replace_other=False)
-    lines = csv_of(world.records).splitlines()
-    named = [f"name,{lines[0]}", *(f"SECRET,{line}" for line in lines[1:])]
-    (site / "records.csv").write_text("\n".join(named))
-    (site / "policy.toml").write_text(RULES)
-    return site
-
-
-@pytest.mark.slow
-def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world: World) -> None:
-    site, consortium = site_of(world), world.directory / "consortium"
-    with DataHolder.open(site, consortium, world.directory / "one") as holder:
-        status = holder.run(until=lambda _: True)
-        assert status.enrolled == CLIENTS
-        assert status.isolation == "no sockets"
-        for state in ("one", "two"):  # a second state would answer the same rounds again
-            with pytest.raises(ValueError, match=r"holder\.key is in use"):
-                DataHolder.open(site, consortium, world.directory / state)
-    with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
-        pass
 
 
 async def test_events_never_name_a_client(world: World) -> None:

@@ -1,7 +1,7 @@
 """What a data holder sets aside for a job has an end: its time, a withdrawal, or leaving it."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.client_files import write_holder_key
-from shoal_command.agent import leave_alone
-from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
-from shoal_holder.site_files import lock_key
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.membership import JobWithdrawal, Leave
-from shoal_protocol.trust.policy import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
-from shoal_protocol.wire.documents import Signed, decode, sign
-from tests.world.around_holder import POLICY, TASK, World, problem
+from shoal_protocol.jobs.membership import JobWithdrawal
+from shoal_protocol.wire.documents import Signed, sign
+from tests.world.around_holder import World, problem
 from tests.world.clock import HandMovedTimer
 from tests.world.examples import signing_key
 
 CLIENTS = 12
-TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
 
 
 @pytest.fixture
@@ -47,38 +41,10 @@ def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Requ
     return asked
 
 
-def taken() -> httpx.Response:
-    return httpx.Response(201)
-
-
 def withdrawal(world: World, request: Signed[StudyRequest], **changes: Any) -> bytes:
     fields = {"manifest": request.body.manifest, "job": request.digest, "analyst": "analyst"}
     key = signing_key("analyst")
     return sign(JobWithdrawal(**(fields | changes)), "analyst", key).encode()
-
-
-@pytest.mark.parametrize("whose", ["the owner's", "the consortium's"])
-@pytest.mark.parametrize(
-    ("ahead", "joins"),
-    [
-        (timedelta(seconds=JOIN_SECONDS) + CLOCKS_APART, True),
-        (timedelta(seconds=JOIN_SECONDS + 1) + CLOCKS_APART, False),
-        (datetime(9998, 12, 31, tzinfo=UTC) - datetime(2026, 3, 1, 12, tzinfo=UTC), False),
-    ],
-)
-async def test_a_job_that_could_be_joined_for_too_long_is_not_joined(
-    world: World, ahead: timedelta, joins: bool, whose: str
-) -> None:
-    lax = {"maximum_join_seconds": 10 * JOIN_SECONDS, "maximum_job_seconds": 10 * JOB_SECONDS}
-    rules = POLICY if whose == "the owner's" else POLICY.model_copy(update=lax)
-    holder = world.holder(policy=rules)
-    request = world.submit(join_deadline=world.clock() + ahead)
-    await holder.step()
-    status = await holder.status()
-    assert bool(status.jobs) is joins
-    assert (await holder.committed() != {}) is joins
-    assert joins or "maximum_join_seconds" in status.refused[request.digest]
-    await holder.close()
 
 
 async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) -> None:
@@ -169,27 +135,3 @@ async def test_only_the_owner_may_have_the_agent_leave(world: World) -> None:
         assert (await http.get("/v1/ledger", headers=owner)).json()["reserved"] == []
         assert (await http.post(f"/v1/jobs/{'0' * 64}/leave", headers=owner)).status_code == 404
     await holder.close()
-
-
-async def test_a_job_can_be_left_while_the_agent_does_not_run(world: World, tmp_path: Path) -> None:
-    site, consortium = tmp_path / "site", tmp_path / "consortium"
-    create(consortium, world.consortium.signed_manifest, world.consortium.roster)
-    site.mkdir()
-    (site / "pin").write_text(world.consortium.digest + "\n")
-    write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    await holder.close()
-    data = tmp_path / "holder"
-    with lock_key(site / "holder.key"), pytest.raises(ValueError, match="in use"):
-        leave_alone(site, consortium, data, request.digest)
-    with pytest.raises(ValueError, match="no agent has run"):
-        leave_alone(site, consortium, tmp_path / "elsewhere", request.digest)
-    assert leave_alone(site, consortium, data, request.digest).slots == CLIENTS
-    asked = script(world, "/leaves", taken())
-    again = world.holder()
-    assert await again.committed() == {}
-    await again.step()
-    assert decode(asked[0].content, Leave).body.job == request.digest
-    await again.close()

@@ -11,7 +11,6 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.console import pages
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
 from shoal_holder.policy import Policy
@@ -128,64 +127,6 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     await desk.holder.close()
 
 
-async def test_a_job_is_told_in_plain_words(desk: Desk) -> None:
-    job = await desk.job()
-    listed = await desk.get(JOBS)
-    assert "what raises &lt;b&gt;blood pressure" in listed and "taking part" in listed
-    assert "1 of 1" in listed and "3 taken" in listed
-    page = await desk.get(f"{JOBS}/{job}")
-    for said in (
-        "Who asks analyst (",
-        "What for what raises &lt;b&gt;blood pressure",
-        "age, between 0 and 120 pressure, between 60 and 200",
-        "At most 1 round; each asks all who joined.",
-        "ε = 1 at δ = 1e-06, all rounds together",
-        "in at most 55 of 100 cases; without the job in 50.",
-        "2 clients of a round are missing and 2 tell others their noise, and not all Compute nodes",
-        "60 slots take part",
-        "all 3 Compute nodes have it",
-    ):
-        assert said in page, page
-
-
-async def test_the_ledger_has_one_row_for_each_job_the_newest_first_and_names_no_slot(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "NEWEST_JOBS", 2)
-    assert "Nothing." in await desk.get(LEDGER)
-    for purpose in ("the first", "the second", "the third"):
-        for node in desk.world.nodes:  # which keep one answer each
-            node.held.clear()
-        await desk.job(purpose=purpose)
-    first = await desk.get(LEDGER)
-    assert "All jobs together, ever, may cost one record ε = 3 at δ = 1e-06." in first
-    assert "60 records have paid something" in first
-    left = re.search(r"may still pay (ε = [\d.]+) by Gaussian noise", first)
-    assert left is not None
-    row = rf"\d\d the (\w+) 1 60 ε = [\d.]+ {re.escape(left[1])} "
-    assert re.findall(row, first) == ["third", "second"]
-    html = (await desk.http.get(LEDGER)).text
-    found = re.search(r'href="(/console/ledger\?before=\d+)#charged"', html)
-    assert found is not None and "Newest" not in first
-    second = await desk.get(found[1])
-    assert re.findall(row, second) == ["first"]
-    assert "Newest" in second and "Older" not in second
-    assert "There are no older ones." in await desk.get(f"{LEDGER}?before=1")
-    for broken in ("x", "-1", "9" * 30, "٣"):
-        assert await desk.get(f"{LEDGER}?before={broken}") == first
-
-
-async def test_a_job_is_left_after_a_page_that_asks(desk: Desk) -> None:
-    job = await desk.job()
-    asked = await desk.get(f"{JOBS}/{job}/leave")
-    assert "Leave this job?" in asked and "stays charged" in asked
-    assert (await desk.holder.status()).jobs[0].ended is None
-    assert (await desk.send(f"{JOBS}/{job}/leave")).headers["location"] == f"{JOBS}/{job}"
-    assert (await desk.holder.status()).jobs[0].ended == "left"
-    page = await desk.get(f"{JOBS}/{job}")
-    assert "You left it; the trainer is not told yet" in page and "Leave this job" not in page
-
-
 async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(
     desk: Desk,
 ) -> None:
@@ -240,23 +181,6 @@ async def ask(desk: Desk, **changes: Any) -> str:
     return f"{START}/asks/{job}"
 
 
-async def test_a_job_that_waits_says_what_it_would_cost_and_leave(asking: Desk) -> None:
-    path = await ask(asking)
-    listed = await asking.get(START)
-    assert "One job waits for a decision." in listed
-    assert "analyst (Operator of analyst) asks about age, between 0 and 120;" in listed
-    page = await asking.get(path)
-    for said in (
-        "It waits for a decision.",
-        "One owner must approve it. Nobody has decided yet.",
-        "What would be left To the record that has least, ε = 2.77",
-        "of 3 that it has now",
-        "Approve… Refuse…",
-    ):
-        assert said in page, page
-    assert asking.world.trainer.joined == {}
-
-
 async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -> None:
     path = await ask(asking)
     page = await asking.get(f"{path}/approve")
@@ -271,40 +195,6 @@ async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -
     assert "alice approved it 2026" in await asking.get(path.replace("asks", "jobs"))
     listed = await asking.get(START)
     assert "waits for a decision" not in listed and "Decided Job Outcome" in listed
-
-
-@pytest.mark.parametrize("asking", ["two"], indirect=True)
-async def test_where_two_must_approve_one_is_not_enough(asking: Desk) -> None:
-    path = await ask(asking)
-    assert "Once one more owner approves it, too" in await asking.get(f"{path}/approve")
-    for _ in range(2):  # the same one twice is one
-        await asking.send(f"{path}/approve")
-    assert "It waits for a decision." in await asking.get(path)
-    await asking.sit_down(BOB)
-    page = await asking.get(path)
-    assert "Two owners must approve it. alice approved it" in page
-    assert "takes part from now on" in await asking.get(f"{path}/approve")
-    await asking.send(f"{path}/approve")
-    await asking.settle()
-    assert len(asking.world.trainer.joined) == 1
-
-
-@pytest.mark.parametrize(
-    ("owner", "said"),
-    [(None, "This console only shows"), (signing_key("eve"), "does not list this key")],
-)
-async def test_who_is_no_owner_sees_and_decides_nothing(
-    asking: Desk, owner: SigningKey | None, said: str
-) -> None:
-    path = await ask(asking)
-    await asking.sit_down(owner)
-    page = await asking.get(path)
-    assert said in page and "Approve" not in page
-    for decision in ("approve", "refuse"):
-        assert said in (await asking.http.get(f"{path}/{decision}")).text
-        refused = await asking.send(f"{path}/{decision}")
-        assert refused.status_code == 409 and said in refused.text
-    assert "It waits for a decision." in await asking.get(path)
 
 
 async def test_no_form_from_elsewhere_decides(asking: Desk) -> None:

@@ -77,37 +77,6 @@ async def test_a_retry_after_is_honoured_within_reason(
     assert await pause_after(world, httpx.Response(503, headers=headers)) == seconds
 
 
-async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) -> None:
-    up = False
-    calls = 0
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        nonlocal calls
-        calls += 1
-        if up:
-            return httpx.Response(200)
-        raise httpx.ConnectError("refused")
-
-    peer = connect(world, handler)
-    pauses = []
-    for _ in range(10):
-        with pytest.raises(Unavailable):
-            await peer.get("/")
-        with pytest.raises(Unavailable, match="trying again"):
-            await peer.get("/")  # does not reach the network
-        pauses.append(peer.seconds_until_due)
-        world.clock.move(pauses[-1])
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert calls == 10
-    up = True
-    assert (await peer.get("/")).status == 200
-    up = False
-    with pytest.raises(Unavailable):
-        await peer.get("/")
-    assert peer.seconds_until_due == 0.5
-    await peer.close()
-
-
 async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> None:
     up = False
 
@@ -122,20 +91,6 @@ async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> 
     world.clock.move(-600)
     up = True
     assert (await peer.get("/")).status == 200
-    await peer.close()
-
-
-async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_often(
-    world: World,
-) -> None:
-    peer = connect(world, lambda request: problem(404, "unknown-round"))
-    pauses = []
-    for _ in range(4):
-        with pytest.raises(Unavailable):
-            await peer.post("/v1/rounds", b"", "application/json")
-        pauses.append(peer.seconds_until_due)
-        world.clock.move(pauses[-1])
-    assert pauses == [0.5, 1, 2, 4]
     await peer.close()
 
 
@@ -175,16 +130,6 @@ async def test_an_answer_has_no_longer_than_its_path_allows(
     peer = impatient(world, httpx.MockTransport(lambda _: httpx.Response(200, content=slow())))
     with pytest.raises(Unavailable, match="no answer in time"):
         await peer.get("/")
-    await peer.close()
-
-
-async def test_a_question_that_waits_for_news_has_that_time_too(world: World) -> None:
-    async def late(request: httpx.Request) -> httpx.Response:
-        await asyncio.sleep(0.3)
-        return httpx.Response(202)
-
-    peer = impatient(world, httpx.MockTransport(late))
-    assert (await peer.get("/", wait=30)).status == 202
     await peer.close()
 
 

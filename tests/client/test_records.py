@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from shoal_holder.choice import MOST_ROWS
 from shoal_holder.record_files import read_records
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import Identity
 
 SECRET = "7777.25"
 Write = Callable[[str], Path]
@@ -93,19 +93,6 @@ def test_a_parquet_text_that_is_not_utf_8_is_refused_by_its_column_and_no_byte(
         assert "not text in UTF-8" in str(refusal.value) and "xfc" not in str(refusal.value)
 
 
-def test_a_null_in_a_parquet_file_is_a_missing_value(tmp_path: Path) -> None:
-    path = parquet_file(
-        tmp_path / "records.parquet",
-        who=pa.array(["x", "y", "x"]),
-        age=pa.array([1, None, 3], pa.int32()),
-        pressure=pa.array([None, None, 3.5]),
-        visits=pa.array([None, None, None]),
-    )
-    found = read_records(path, id_column="who")
-    expected = [[1.0, np.nan, np.nan], [3.0, 3.5, np.nan], [np.nan, np.nan, np.nan]]
-    assert np.array_equal(found.values, expected, equal_nan=True)
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_row_without_an_id_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"records.{kind}"
@@ -182,42 +169,6 @@ def test_an_unusable_file_is_refused_by_place_and_without_values(
     assert refusal.value.__cause__ is None  # nothing that a log could print below it
 
 
-@pytest.mark.parametrize("name", ["records", "records.xlsx", "records.csv.gz"])
-def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("age\n1\n")
-    with pytest.raises(ValueError, match=r"ends in \.csv or \.parquet"):
-        read_records(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("columns", "values", "starts"),
-    [
-        (("x", "x"), np.ones((2, 2)), [0, 1, 2]),
-        (("x",), np.ones((2, 2)), [0, 1, 2]),
-        (("x",), np.array([[np.inf]]), [0, 1]),
-        (("x",), np.ones((2, 1)), [0, 1]),
-        (("x",), np.ones((2, 1)), [0, 2, 2]),
-        (("x",), np.ones((0, 1)), [0]),
-        (("x",), np.ones((2, 1)), [0, 1, 2]),  # two without ids
-    ],
-)
-def test_inconsistent_records_cannot_be_made(
-    columns: tuple[str, ...], values: np.ndarray, starts: list[int]
-) -> None:
-    with pytest.raises(ValueError):
-        Records(columns, values, np.array(starts))
-
-
-def test_whole_numbers_are_ids_of_a_parquet_file_and_other_numbers_are_not(tmp_path: Path) -> None:
-    path = parquet_file(tmp_path / "records.parquet", id=pa.array([7, 8]), age=pa.array([1, 2]))
-    found = read_records(path)
-    assert found.identity == Identity("id", ("7", "8"), MOST_ROWS)
-    assert found.columns == ("age",)
-    parquet_file(path, id=pa.array([7.0, 8.0]), age=pa.array([1, 2]))
-    with pytest.raises(ValueError, match="row 1, column 'id': the id is written as a number"):
-        read_records(path)
-
-
 def parquet_file(path: Path, **columns: pa.Array) -> Path:
     parquet.write_table(pa.table(columns), path)
     return path
@@ -265,13 +216,3 @@ def test_an_unusable_parquet_file_is_refused_by_place_and_without_values(
         read_records(path)
     assert message in str(refusal.value)
     assert SECRET not in str(refusal.value)
-
-
-def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "records.parquet"
-    path.write_text("age\n1\n")
-    with pytest.raises(ValueError, match="not a Parquet file"):
-        read_records(path)
-    path = parquet_file(tmp_path / "other.parquet", age=pa.array([1.0]))
-    with pytest.raises(ValueError, match="no column 'pressure'"):
-        read_records(path, ["pressure"])

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from shoal_agent.data_holder import DataHolder
@@ -60,30 +59,6 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
     assert [each.queries for each in world.nodes] == [1, 1, 1]
     assert len(node.held) == 1
     assert await reuploaded(holder) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "answer",
-    [
-        httpx.Response(200, json={"stored": "AAA="}),
-        httpx.Response(200, json={"stored": None}),
-        httpx.Response(200, json=[]),
-        httpx.Response(200, content=b"yes"),
-        problem(400, "malformed-query"),
-        problem(503, "not-ready"),
-        problem(404, "not-found"),
-    ],
-)
-async def test_an_answer_that_says_nothing_has_nothing_sent_again(
-    world: World, holder: DataHolder, answer: httpx.Response
-) -> None:
-    await answered(world, holder)
-    world.scripts["compute-1"] = lambda request: httpx.Response(
-        answer.status_code, content=answer.content
-    )
-    await pass_time(world, holder, 70)
-    assert await reuploaded(holder) == 0
 
 
 async def test_envelopes_are_erased_when_the_deadline_has_passed(world: World) -> None:

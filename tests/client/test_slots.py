@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from shoal_agent.data_holder import DataHolder, contents_of
+from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_holder import spending
-from shoal_holder.opening import from_contents, from_files
+from shoal_holder.opening import from_files
 from shoal_holder.records import Identity, Records
 from shoal_holder.restoring import raise_to_least
 from shoal_holder.settings import Settings
@@ -27,7 +26,6 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import (
     COLUMNS,
-    POLICY,
     QUERY,
     World,
     no_noise,
@@ -138,13 +136,6 @@ def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path:
     again.close()
 
 
-async def test_records_without_ids_are_refused_where_slots_were_given_by_id(world: World) -> None:
-    await opened(world, EVERYBODY)
-    alone = Records(COLUMNS, np.array([[40.0, 80.0]]), np.array([0, 1]))
-    with pytest.raises(ValueError, match="12 slots, and a record without an id: add a column 'id'"):
-        world.holder(records=alone)
-
-
 async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Path) -> None:
     for name in ("first without", "first with"):
         phone = World(tmp_path / name, 1, others=11)
@@ -204,22 +195,6 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
     assert kept
     assert not any(b"patient-" in each for each in sent + kept)
     assert not any("patient-" in each for each in told + shown)
-
-
-async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -> None:
-    contents = contents_of(
-        keys=bytes(world.key),
-        records=records_of(EVERYBODY, most=3),
-        policy=POLICY,
-        book=world.book,
-        data_directory=world.directory / "apart",
-        accept_loss=None,
-        without_nodes=(),
-    )
-    vault = from_contents(contents, sources=Sources(no_noise), isolation="none")
-    assert vault._site.records.identity == Identity("patient", PEOPLE, 3)
-    assert sorted(vault._site.positions().values()) == [*range(5), *[5] * (SLOTS - 5)]
-    vault.close()
 
 
 def charge(number: int, *slots: int) -> RoundCharged:
@@ -312,27 +287,3 @@ async def test_slots_that_are_given_after_a_restore_start_at_the_largest_charge_
     found = state_of(holder).committed().of(grown)
     assert {slot: found[slot].mu for slot in grown} == pytest.approx(dict.fromkeys(grown, 0.5))
     await holder.close()
-
-
-@pytest.mark.parametrize(
-    ("with_gaps", "counted"), [(False, [1.0, 30.0]), (True, [1.0, 30.0, None])]
-)
-async def test_tables_count_rows_that_lack_a_value_but_none_without_any(
-    world: World, with_gaps: bool, counted: list[float | None]
-) -> None:
-    people = {name: [np.nan] for name in PEOPLE}
-    people |= {"patient-carl": [1.0, np.nan], "patient-dora": [30.0]}
-    made = records_of(people, most=2)
-    values = made.values.copy()
-    values[1, 1] = 7.0  # Bela's pressure: the age is missing
-    made = replace(made, values=values)
-    holder = world.holder(records=made)
-    try:
-        site = vault_of(holder)._site
-        places = [*site.positions().values(), None]
-        values, there = site.records_together(places, COLUMNS[:1], most=2, with_gaps=with_gaps)
-        expected = np.array(counted, dtype=np.float64)
-        np.testing.assert_array_equal(np.sort(values[there].ravel()), expected)
-        assert not values[~there].any()
-    finally:
-        await holder.close()

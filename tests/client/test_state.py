@@ -208,15 +208,6 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
 
 
-def test_a_refused_join_is_not_answered_for(state: State) -> None:
-    with_round(state)
-    assert set(state.slots_of_job(JOB)) == {0, 1, 2, 3}
-    state.settle_join(JOB, "budget-exceeded")
-    assert not state.slots_of_job(JOB)
-    state.settle_join(JOB, ACKNOWLEDGED)  # a late answer changes nothing
-    assert not state.slots_of_job(JOB)
-
-
 def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
     with_round(state)
     assert spending.spent_in_job(state.file, JOB, BitMap(range(9))) == NOTHING
@@ -228,36 +219,10 @@ def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> No
     assert spending.spent_in_job(state.file, JOB, BitMap([2])) == NOTHING
 
 
-def test_jobs_are_listed_by_their_last_charge_with_sums_of_those_who_paid(state: State) -> None:
-    join(state, OTHER_JOB, Cost.gaussian(0.5), range(4))
-    with_round(state)  # of the first job
-    state.add_round(OTHER_ROUND, OTHER_JOB, 0, b"spec", None)
-    state.add_round("f" * 64, JOB, 1, b"spec", None)
-    answer(state, [0, 1], unused=[3])
-    answer(state, [1, 2], round_id=OTHER_ROUND, cost=Cost.pure(0.25))
-    answer(state, [1], round_id="f" * 64)
-    total = state.committed()
-    newest, oldest = spending.by_job(state.file, total, 0, 9)
-    assert (newest.job, newest.rounds, newest.slots) == (JOB, 2, 2)
-    assert newest.most == pytest.approx((math.sqrt(2) * SPENT.mu, None))
-    assert newest.committed == spending.stated(total.largest(BitMap([0, 1])))
-    assert (oldest.job, oldest.rounds, oldest.slots) == (OTHER_JOB, 1, 2)
-    assert oldest.most[1] == 0.25 and oldest.committed[1] is None  # of the first job's reservation
-    assert spending.by_job(state.file, total, 0, 1) == [newest]
-    assert spending.by_job(state.file, total, newest.last, 9) == [oldest]
-    assert spending.by_job(state.file, total, oldest.last, 9) == []
-
-
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:
     with_round(state)
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_a_loose_mode_is_tightened(path: Path) -> None:
-    path.touch(mode=0o644)
-    State(path, authority=AUTHORITY).close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.slow
@@ -273,12 +238,6 @@ def test_a_second_process_is_refused_while_the_first_runs(state: State, path: Pa
     with_round(state)  # the first goes on
     state.close()
     assert subprocess.run(command, check=False).returncode == 0
-
-
-def test_a_state_of_another_consortium_is_refused(path: Path) -> None:
-    State(path, authority=AUTHORITY).close()
-    with pytest.raises(ValueError, match="another consortium"):
-        State(path, authority="f" * 64)
 
 
 def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:

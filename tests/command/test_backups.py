@@ -219,20 +219,6 @@ def test_a_damaged_backup_is_refused(data: Path, tmp_path: Path, damage: str) ->
     assert [each.name for each in data.iterdir()] == ["lock"]
 
 
-@pytest.mark.parametrize(
-    "names", [["../compute.sqlite"], ["holder.sqlite"], ["compute.sqlite", "memory"], []]
-)
-def test_an_archive_of_other_files_is_no_backup(
-    data: Path, tmp_path: Path, names: list[str]
-) -> None:
-    with zipfile.ZipFile(tmp_path / "archive", "x") as packed:
-        for each in names:
-            packed.write(data / "compute.sqlite", each)
-    line = refused("party", "restore", tmp_path / "archive", "--data", tmp_path / "new")
-    assert "is not a backup of a service" in line
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["lock"]
-
-
 def test_an_archive_that_was_packed_otherwise_is_no_backup(data: Path, tmp_path: Path) -> None:
     """Some say so only while they are unpacked: what is damaged, encrypted, or terabytes."""
     packed_otherwise = tmp_path / "archive"

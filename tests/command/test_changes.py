@@ -76,17 +76,6 @@ def test_a_card_that_the_key_in_force_did_not_sign_needs_its_fingerprint(consort
     assert second.party("node-a").verify_key == read_party_card(stolen / "node-a").verify_key
 
 
-def test_a_signature_of_the_key_in_force_is_good_for_one_card(consortium: Path) -> None:
-    home = consortium.parent / "node-a"
-    made = json.loads(Path(rotated(home)["card"]).read_text())
-    other = consortium.parent / "elsewhere"
-    new_party(other, "node-a")
-    forged = json.loads((other / "node-a" / "card.json").read_text())
-    file = consortium.parent / "forged.json"
-    file.write_text(json.dumps(forged | {"endorsements": made["endorsements"]}))
-    assert "not signed" in not_changed(consortium, "--card", file)
-
-
 def test_a_key_that_was_replaced_or_retired_does_not_come_back(consortium: Path) -> None:
     home = consortium.parent / "node-a"
     change(consortium, "--card", rotated(home)["card"])

@@ -7,14 +7,12 @@ import pytest
 from typer.testing import Result
 
 from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
-from shoal_consortium import quickstart as quickstart_module
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
-from shoal_hosting.security import server_tls
 from shoal_protocol.trust.roster import key_fingerprint
-from tests.command.running import refused, run, shoal
+from tests.command.running import refused, shoal
 
 POLICY = [
     "--minimum-cohort",
@@ -78,33 +76,6 @@ def test_organisations_make_their_parties_and_the_services_accept_the_consortium
         check_party(load_party(home), open_chain(consortium, pin=str(digest))[0])
 
 
-def test_create_refuses_a_missing_role_a_duplicate_and_an_existing_consortium(consortium) -> None:
-    home = consortium.parent
-    listed = cards(home)
-    create = ["consortium", "create", home / "other", "--authority", home / "a2", "--name", "x"]
-    assert "aggregator" in refused(*create, *listed[:4], *listed[6:], *POLICY)
-    assert "share their names" in refused(*create, *listed, *listed[-2:], *POLICY)
-    assert "epsilon" in refused(*create, *listed, *POLICY, "--maximum-epsilon", "-1")
-    assert not (home / "a2").exists()
-    before = (consortium / "manifest.json").read_bytes()
-    again = ["consortium", "create", consortium, "--authority", home / "a2", "--name", "x"]
-    assert "already" in refused(*again, *listed, *POLICY)
-    assert (consortium / "manifest.json").read_bytes() == before
-    assert not (home / "a2").exists()
-
-
-@pytest.mark.parametrize("missing", POLICY[::2])
-def test_the_policy_has_no_defaults(parties, missing) -> None:
-    position = POLICY.index(missing)
-    policy = POLICY[:position] + POLICY[position + 2 :]
-    result = shoal(
-        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
-        *("--name", "trial", *cards(parties), *policy),
-        status=2,
-    )
-    assert missing in result.stderr
-
-
 def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> None:
     home = consortium.parent
     shoal("agent", "new", home / "more", "--slots", 2)
@@ -149,17 +120,6 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     assert "as many slots already" in refused(
         "consortium", "enrol", consortium, enrolment, *authority
     )
-
-
-def test_a_state_is_restored_from_nothing_and_once_more_from_itself(consortium) -> None:
-    clinic, data = consortium.parent / "clinic", consortium.parent / "data"
-    shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
-    arguments = ["--agent", clinic, "--data", data, "--consortium", consortium, "--json"]
-    for epoch in (1, 2):
-        said = json.loads(shoal("agent", "restore", *arguments).stdout)
-        assert said == {"data": str(data), "epoch": epoch}
-    (data / "holder.sqlite").write_bytes(b"nonsense " * 1000)
-    assert "not a state file" in refused("agent", "restore", *arguments)
 
 
 def test_a_state_is_backed_up_and_restored_by_the_recovery_key(consortium) -> None:
@@ -249,27 +209,6 @@ def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:
     assert len(open_chain(consortium)) == 1
 
 
-def test_an_agents_directory_needs_only_a_pin_and_its_owners_two_files(consortium) -> None:
-    site = consortium.parent / "site"
-    made = shoal("agent", "new", site, "--slots", 3, "--host", "agent.example", "--san", "::1")
-    assert "--consortium" in made.stdout
-    assert {path.name: path.stat().st_mode & 0o777 for path in site.iterdir()} == {
-        "holder.key": 0o600,
-        "holder.key.enrolment": 0o644,
-        "tls.crt": 0o644,
-        "tls.key": 0o600,
-    }
-    server_tls(site / "tls.crt", site / "tls.key", (site / "tls.crt").read_text())
-    enrol = ["consortium", "enrol", consortium, site / "holder.key.enrolment"]
-    shoal(*enrol, "--authority", consortium.parent / "authority")
-    chain = open_chain(consortium)
-    shoal("party", "pin", site, chain[-1].digest, "--consortium", consortium)
-    assert read_pin(site) == chain[-1].digest
-    holder = chain[-1].roster.holder_with(read_holder_key(site / "holder.key").verify_key)
-    assert holder is not None and list(chain[-1].roster.slots_of(holder)) == [4, 5, 6]
-    assert "exists already" in refused("agent", "new", site, "--slots", 3)
-
-
 def test_no_secret_is_ever_printed(tmp_path) -> None:
     printed = [
         new_party(tmp_path, "node-a"),
@@ -284,28 +223,6 @@ def test_no_secret_is_ever_printed(tmp_path) -> None:
     for path in secrets:
         assert path.read_text().strip() not in text
     assert "PRIVATE KEY" not in text
-
-
-def test_a_party_needs_a_well_formed_name_and_url(tmp_path) -> None:
-    options = ["party", "new", tmp_path / "p", "--role", "compute", "--operator", "x"]
-    assert "name" in refused(*options, "--name", "../x", "--url", "https://a.example")
-    assert "URL" in refused(*options, "--name", "node", "--url", "http://a.example")
-    assert "URL" in refused(*options, "--name", "node")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("consortium", "show", "nowhere"),
-        ("consortium", "publish", "nowhere"),
-        ("party", "pin", "nowhere", "ab" * 32),
-        ("records", "check", "nowhere.csv"),
-        ("agent", "new", "/dev/null/agent", "--slots", "1"),
-    ],
-)
-def test_a_path_that_leads_nowhere_is_one_line(arguments) -> None:
-    refused(*arguments)
 
 
 def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_path) -> None:
@@ -333,116 +250,3 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
         assert len(first.roster.slots_of(holder)) == slots
     for site in ("north", "south"):
         assert read_pin(home / "clients" / site) == first.digest
-
-
-def test_threshold_sharing_is_allowed_only_where_it_was_asked_for(parties) -> None:
-    arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
-    shoal("consortium", "create", parties / "first", *arguments, "--minimum-threshold", 2)
-    assert open_chain(parties / "first")[0].manifest.policy.minimum_threshold == 2
-    assert "2 of 2 Compute nodes" in shoal("consortium", "show", parties / "first").stdout
-    for name, options, allowed in (("strict", [], None), ("loose", ["--threshold", 2], 2)):
-        shoal("quickstart", parties / name, "--clients", "site=1", *options)
-        [made] = open_chain(parties / name / "consortium")
-        assert made.manifest.policy.minimum_threshold == allowed
-    shown = shoal("consortium", "show", parties / "strict" / "consortium").stdout
-    assert "Sums open with 3 of 3 Compute nodes" in shown
-
-
-@pytest.mark.parametrize("given", ["St Anna=60", "st-anna"])
-def test_quickstart_names_the_site_that_it_cannot_make_and_the_form(tmp_path, given) -> None:
-    line = refused("quickstart", tmp_path, "--clients", "fine=2", "--clients", given)
-    assert repr(given.partition("=")[0]) in line
-    assert "a-z, 0-9 and hyphens, as st-anna" in line or "SITE=COUNT" in line
-
-
-def test_quickstart_recovers_from_a_run_that_was_cut_off(tmp_path, monkeypatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    def cut_off(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(quickstart_module, "write_party", cut_off)
-        patched.setattr(quickstart_module.shutil, "rmtree", cut_off)  # as after a power failure
-        with pytest.raises(Killed):
-            run("quickstart", tmp_path)
-    assert any(tmp_path.iterdir())
-    shoal("quickstart", tmp_path, "--if-missing", "--clients", "site=2")
-    assert len(open_chain(tmp_path / "consortium")[0].roster) == 2
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--clients", "site"],
-        ["--clients", "site=0"],
-        ["--clients", "site=x"],
-        ["--clients", "../site=2"],
-        ["--clients", "a=1", "--clients", "a=2"],
-        ["--clients", "trainer=2"],
-        ["--maximum-epsilon", "0"],
-        ["--url-template", "http://{name}"],
-        ["--name", "No Such Name"],
-    ],
-)
-def test_quickstart_refuses_a_malformed_plan_and_writes_nothing(tmp_path, options) -> None:
-    refused("quickstart", tmp_path, *options)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -> None:
-    (tmp_path / "records.csv").write_text(
-        "who,age,dose\na,30,1\nb,200,2\nb,40,3\nb,,4\nc,30,\nd,,\n"
-    )
-    check = ["records", "check", tmp_path / "records.csv", "--id-column", "who", "--json"]
-    assert json.loads(shoal(*check, "--columns", "age,dose").stdout) == {
-        "clients": 4,
-        "rows": 6,
-        "records": 3,
-        "most_records_of_a_client": 2,
-        "clients_without_a_record": 2,
-        "clients_over_the_bound": None,
-        "columns": ["age", "dose"],
-        "missing": {"age": 2, "dose": 2},
-        "outside_bounds": {},
-    }
-    of_job = ("--columns", "age=18:100,dose=60:220", "--records-per-client", "1")
-    found = json.loads(shoal(*check, *of_job).stdout)
-    assert (found["records"], found["clients_over_the_bound"]) == (3, 1)
-    assert found["outside_bounds"] == {"age": 1, "dose": 4}
-    said = " ".join(shoal(*check[:-1], *of_job).stdout.split())
-    assert "2 clients have none: they take part with zeros" in said
-    assert "takes 1 of each client's records. 1 clients have more" in said
-    for bounds in ("age=18", "age=low:high", "age=100:18"):
-        refused(*check, "--columns", bounds)
-    assert "height" in refused(*check, "--columns", "age,height")
-
-
-def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:
-    (tmp_path / "records.csv").write_text("age\n30\nforty-one\n")
-    line = refused("records", "check", tmp_path / "records.csv")
-    assert "line 3" in line
-    assert "forty-one" not in line
-
-
-def test_check_says_what_is_wrong_with_the_set_up_and_fails(consortium: Path) -> None:
-    result = shoal("consortium", "check", consortium, status=1)
-    assert "one host" in result.stdout and "node-a, node-b" in result.stdout
-    assert "are serious" in result.stderr
-    found = json.loads(shoal("consortium", "check", consortium, "--json", status=1).stdout)
-    assert {each["severity"] for each in found} == {"serious", "caution"}
-    assert all(each.keys() == {"severity", "subject", "problem"} for each in found)
-
-
-@pytest.mark.parametrize(("nodes", "works"), [(5, True), (3, False)])
-def test_quickstart_takes_committees_that_are_smaller_than_all_nodes(
-    tmp_path: Path, nodes: int, works: bool
-) -> None:
-    arguments = ["--compute", nodes, "--threshold", 2, "--minimum-committee", 3]
-    done = shoal("quickstart", tmp_path / "made", *arguments, status=0 if works else 1)
-    if works:
-        policy = open_chain(tmp_path / "made" / "consortium")[0].manifest.policy
-        assert (policy.minimum_threshold, policy.minimum_committee) == (2, 3)
-    else:
-        assert "a committee has fewer nodes" in done.stderr

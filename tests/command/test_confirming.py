@@ -1,10 +1,6 @@
 """What cannot be undone is shown and asked about before it is done, and parties have names."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,7 @@ import pytest
 from shoal_agent.enrolment_files import read_enrolment
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.trust.roster import key_fingerprint
-from tests.command.running import refused, run, shoal
+from tests.command.running import run, shoal
 from tests.command.test_command import consortium, contents, parties
 
 __all__ = ["consortium", "parties"]  # fixtures
@@ -64,44 +60,3 @@ def test_what_a_version_ends_for_good_is_shown_and_asked(consortium: Path, name:
         assert each in done.stderr
     assert "[y/N]" not in done.stderr
     assert len(open_chain(consortium)) == 2
-
-
-def test_a_person_at_a_terminal_is_asked_and_answers(consortium: Path) -> None:
-    arguments, _ = asking(consortium)["revoke"]
-    command = [sys.executable, "-m", "shoal_command", "consortium", "revoke", *map(str, arguments)]
-    for typed, versions in ((b"n\n", 1), (b"y\n", 2)):
-        terminal, its_end = pty.openpty()
-        os.write(terminal, typed)
-        done = subprocess.run(command, stdin=its_end, capture_output=True, text=True, check=False)
-        os.close(terminal)
-        os.close(its_end)
-        assert "Revoke for good? [y/N] " in done.stderr, done.stderr
-        assert done.returncode == 2 - versions
-        assert len(open_chain(consortium)) == versions
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("1", "fingerprint of its key"),  # an index, which nobody knows
-        ("node-a", "fingerprint of its key"),
-        ("0000000", "eight digits"),
-        ("00000000", "no such data holder"),
-    ],
-)
-def test_what_names_no_data_holder_is_refused(consortium: Path, name: str, said: str) -> None:
-    by = ["--authority", consortium.parent / "authority"]
-    line = refused("consortium", "revoke", consortium, name, *by)
-    assert said in line and "consortium show" in line
-
-
-def test_a_restored_state_asks_before_other_machines_stop(consortium: Path) -> None:
-    clinic, data = consortium.parent / "clinic", consortium.parent / "data"
-    shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
-    command = ["agent", "restore", "--agent", clinic, "--data", data, "--consortium", consortium]
-    for answer in (None, "n"):
-        asked = run(*command, asked=answer)
-        assert asked.exit_code == 1 and "such machines stop for good" in asked.stderr
-        assert "Crowd jobs cost nothing" in asked.stderr
-        assert not data.exists()
-    assert run(*command, "--yes", asked=None).exit_code == 0

@@ -1,7 +1,6 @@
 """Consoles as processes: whom it answers, how one signs in, and how it ends."""
 
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,6 @@ def test_who_has_the_printed_token_signs_in_and_sees_why_there_is_nothing_to_see
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_one_line(home: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        result = run("console", *who(home), "--port", taken.getsockname()[1])
-    assert result.exit_code == 1 and "cannot listen" in result.stderr
-
-
-@pytest.mark.slow
 def test_a_data_owner_signs_in_with_the_printed_token_and_sees_whom_to_start(
     tmp_path: Path,
 ) -> None:
@@ -69,14 +59,3 @@ def test_a_data_owner_signs_in_with_the_printed_token_and_sees_whom_to_start(
         assert "b" * 64 not in shown.text
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-
-
-def test_a_data_owner_s_mistake_is_said_before_anything_is_served(tmp_path: Path) -> None:
-    at = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://127.0.0.1:9")
-    result = run("agent", "console", *at)
-    assert result.exit_code == 1 and "tls.crt" in result.stderr
-    make_identity().write(tmp_path)
-    (tmp_path / "owner.token").write_text("b" * 64)
-    (tmp_path / "owner.token").chmod(0o600)
-    result = run("agent", "console", *at, "--owner", tmp_path / "none")
-    assert result.exit_code == 1 and f"{tmp_path / 'none'}" in result.stderr

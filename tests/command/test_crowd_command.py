@@ -1,32 +1,25 @@
 """`shoal crowd` against a real trainer behind real TLS, and a data holder that contributes."""
 
-import asyncio
 import json
 import socket
 import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 from shoal.jobs.crowd_files import parse_crowd_file
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
-from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.site import Sources
-from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.crowds import draws
-from shoal_protocol.queries.models import Family
-from tests.command.running import run, words
+from tests.command.running import run
 from tests.command.test_job_command import Trial, no_logs, shoal, trainer_of
 from tests.world.people import people
 
@@ -172,117 +165,3 @@ def read_start(line: str) -> tuple[float, ...]:
     start = parse_crowd_file(content).task.start
     assert start is not None
     return start
-
-
-async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
-    async with trainer_of(trial):
-        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
-        for answer in (None, "n"):
-            unasked = await asyncio.to_thread(run, "crowd", "close", job, *trial.who, asked=answer)
-            assert unasked.exit_code == 1 and "0 of 1,000 contributions" in unasked.stderr
-            assert "nothing was done" in unasked.stderr
-        for _ in range(2):
-            closed = await shoal("crowd", "close", job, *trial.who)
-            assert "early, as analyst asked, after 0 contributions" in closed.stdout
-        [only] = json.loads((await shoal("crowd", "list", *trial.who, "--json")).stdout)["crowds"]
-        assert only["phase"] == "closed"
-        closing = json.loads((await shoal("crowd", "close", job, *trial.who, "--json")).stdout)
-        assert closing["closing_request"]["body"]["job"] == job
-
-
-async def test_a_crowd_job_beyond_the_policy_is_refused_with_the_trainers_reason(
-    trial: Trial,
-) -> None:
-    file = trial.home / "crowd.toml"
-    file.write_text(CROWD.replace("epsilon = 0.5", "epsilon = 1.5"))
-    async with trainer_of(trial):
-        refused = await shoal("crowd", "open", *trial.who, file, status=3)
-    assert "1.5" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ("clip = 0.05", "clop = 0.05", "clip"),
-        ("[18, 90]", "[90, 18]", "lower bound"),
-        ("pressure = [80, 180]", "", "target"),
-        ("per_record = 1", "per_record = 0", "per_record"),
-        ("[task]", "[task", "TOML"),
-        ('"linear"', '"horoscope"', "family"),
-        ("epsilon = 0.5", "epsilon = -1", "epsilon"),
-    ],
-)
-def test_what_is_wrong_with_a_crowd_file_is_named_before_anybody_is_asked(
-    trial: Trial, old: str, new: str, named: str
-) -> None:
-    file = trial.home / "crowd.toml"
-    file.write_text(CROWD.replace(old, new))
-    result = run("crowd", "open", *trial.who, file)
-    assert result.exit_code == 1
-    assert named in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("family", get_args(Family))
-def test_the_command_prints_an_example_of_every_family_that_can_be_read(family: Family) -> None:
-    file = parse_crowd_file(tomllib.loads(run("crowd", "example", "--family", family).stdout))
-    assert file.task.family == family
-    assert (file.settings.contributions, file.settings.session_seconds) == (100_000, 600)
-
-
-def with_token(data: Path) -> Path:
-    (data / "owner.token").write_text("secret")
-    (data / "owner.token").chmod(0o600)
-    return data
-
-
-@pytest.mark.parametrize(
-    ("verdict", "status", "told"),
-    [
-        (None, 0, "has shown no closing"),
-        ("borne out", 0, "borne out"),
-        ("the seed gives another instance (2 times)", 3, "cheated in 1 crowd jobs"),
-    ],
-)
-async def test_an_agents_status_says_whether_the_trainer_cheated(
-    trial: Trial, tmp_path: Path, verdict: str | None, status: int, told: str
-) -> None:
-    application = FastAPI()
-
-    @application.get("/v1/status")
-    def show() -> HolderStatus:
-        rounds = (RoundStatus("cd" * 32, 0, "delivered", 30, {"acknowledged": 90}, 30, 0),)
-        return HolderStatus(
-            key="91c0-3f2a",
-            enrolled=29,
-            isolation="no sockets",
-            jobs=(JobStatus("ab" * 32, None, 30, "acknowledged", rounds),),
-            refused={"ef" * 32: "the analyst is not allowed"},
-            refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
-            crowds=(
-                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),
-                CrowdStatus("34" * 32, "over", {}, None),
-                CrowdStatus("9a" * 32, "over", {"acknowledged": 1}, None, is_closed=True),
-            ),
-        )
-
-    site = trial.home / "clients" / "site"
-    where = ["--agent", site, "--data", with_token(tmp_path)]
-    url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
-    async with trial.serving(application, home=site):
-        shown = await shoal("agent", "status", *where, "--url", url, status=status)
-    assert told in shown.stdout + shown.stderr
-    said = words(shown)
-    for fact in (
-        "Enrolled 29",
-        "It can make no socket.",
-        "Stopped no",
-        f"{'ab' * 32} 30 taking part 1 30",
-        "7 acknowledged",
-        f"{'ef' * 32} the analyst is not allowed",
-        "2 see its policy",
-        "nothing was sent",
-        "its closing is kept",
-    ):
-        assert fact in said
-    assert said.count("has shown no closing") == (verdict is None)

@@ -4,23 +4,15 @@ import json
 import tomllib
 from pathlib import Path
 
-import httpx
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shoal_consortium import consortium_files, dictionary_files
+from shoal_consortium import consortium_files
 from shoal_consortium.party_files import make_authority_directory
-from shoal_consortium.publishing import publish_dictionary
 from tests.command.running import refused, shoal
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
-RECORDS = "id,age,smoker,stage,born\n" + "".join(
-    f"p-{each},{age},{smoker},{stage},19{50 + each % 4}-02-01\n"
-    for each, (age, smoker, stage) in enumerate(
-        [("64.5", "no", "I"), ("", "yes", "II"), ("64.5", "no", "")] * 10
-    )
-)
 FINISHED = """
 [variables.age]
 meaning = "age at admission"
@@ -52,31 +44,6 @@ def sign(directory: Path) -> dict[str, object]:
         *("--consortium", directory / "consortium", "--authority", directory / "authority"),
     )
     return dict(json.loads(told.stdout))
-
-
-def test_a_draft_has_names_types_and_levels_and_no_bounds(tmp_path: Path) -> None:
-    (tmp_path / "records.csv").write_text(RECORDS)
-    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
-    assert "64.5" not in drafted and "195" not in drafted and "p-" not in drafted
-    assert 'levels = ["I", "II"]' in drafted
-    (tmp_path / "dictionary.toml").write_text(drafted)
-    assert "fill in meaning" in refused("dictionary", "check", tmp_path / "dictionary.toml")
-    finished = (
-        drafted.replace('levels = "?"', 'levels = ["a", "b"]')
-        .replace('meaning = "?"', 'meaning = "as written"')
-        .replace('lower = "?"\nupper = "?"', "lower = 0\nupper = 120")
-        .replace('earliest = "?"\nlatest = "?"', "earliest = 1900-01-01\nlatest = 2026-01-01")
-    )
-    (tmp_path / "dictionary.toml").write_text(finished)
-    found = dictionary_files.read_variables(tmp_path / "dictionary.toml")
-    types = {each.name: each.type for each in found}
-    assert types == {
-        "id": "category",
-        "age": "number",
-        "smoker": "flag",
-        "stage": "category",
-        "born": "date",
-    }
 
 
 PERSONS = 60
@@ -185,114 +152,8 @@ def test_no_text_is_shown_of_fewer_persons_than_five_whatever_their_column_is_ca
     assert [each["levels"] for each in shown if each.get("levels", "?") != "?"] == []
 
 
-def test_codes_of_a_usual_table_are_shown_whatever_columns_of_numbers_are_beside_them(
-    tmp_path: Path,
-) -> None:
-    rows = [
-        f"{n},P-{n // 2},{40 + n % 30},{n % 3},{'I' * (n % 3 + 1)},{'2024-01-01' * (n % 2)}"
-        for n in range(90)
-    ]
-    header = "visit_id,patient_id,age,case,stage,died_on"
-    (tmp_path / "records.csv").write_text("\n".join([header, *rows, ""]))
-    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
-    assert (
-        '# Its texts are not shown: one of them is beside fewer than 5 values of "case".' in drafted
-    )
-    (tmp_path / "records.csv").write_text("\n".join([header.replace("case", "q001"), *rows, ""]))
-    drafted = shoal("dictionary", "draft", tmp_path / "records.csv").stdout
-    assert tomllib.loads(drafted)["variables"]["stage"]["levels"] == ["I", "II", "III"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "",
-            "a,a\n1,2\n",
-            "a,\n1,2\n",
-            '"a\n',
-            "a\x00,b\n1,2\n",
-            "a;b\nAda;2\n",
-            "a\tb\nAda\t2\n",
-        ),
-        *(
-            "a|b\nAda|2\n",
-            "a b\nAda 2\n",
-            "a:b\nAda:2\n",
-            "a;b,c\nAda;2,3\n",
-            '"a";"b"\n"Ada";"2"\n',
-        ),
-        *(
-            "Ada-1950,x\nBob-1951,y\n",
-            "Ada,female\nBob,female\n",
-            "Ada,1950-01-01\nBob,1950-01-02\n",
-        ),
-        *(
-            "ada@example.org,x\nb@example.org,y\n",
-            "Ada,NA\nBob,NA\n",
-            "Ada,female,cough\n" + "Bob,male,fever\n" * 30,
-            "Ada,yes\nBob,no\n",
-            "Ada,female,neg\n" + "Bob,male,7.5\n" * 30,
-            "Ada,<5\nBob,<7\n",
-            "id,Ada1950\n1,Bob\n",
-            "id,Dr Ada\n1,Bob\n",
-            "Ada,0301234567\n",
-            "Ada,7\n",
-        ),
-    ],
-)
-def test_a_file_that_may_lack_names_of_columns_or_commas_has_no_draft(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "records.csv").write_text(text)
-    told = refused("dictionary", "draft", tmp_path / "records.csv")
-    assert "records.csv" in told
-    assert not any(each in told for each in ("Ada", "Bob", "ada@", "female", "1950", "0301"))
-
-
-def test_versions_follow_one_another_and_never_change_a_variable(directory: Path) -> None:
-    assert sign(directory)["sequence"] == 1
-    draft = directory / "dictionary.toml"
-    draft.write_text(FINISHED.replace("upper = 110", "upper = 120"))
-    told = refused(
-        *("dictionary", "sign", draft, "--consortium", directory / "consortium"),
-        *("--authority", directory / "authority"),
-    )
-    assert "only added or retired" in told
-    draft.write_text(FINISHED + '\n[variables.new]\nmeaning = "new"\ntype = "flag"\n')
-    assert sign(directory)["sequence"] == 2
-    shown = json.loads(shoal("dictionary", "show", directory / "consortium", "--json").stdout)
-    assert [each["name"] for each in shown["variables"]] == ["age", "stage", "new"]
-    newest = (directory / "consortium" / "dictionary.json").read_bytes()
-    assert newest == dictionary_files.versions(directory / "consortium")[-1].encode()
-
-
 def test_a_forged_version_is_found(directory: Path) -> None:
     sign(directory)
     path = directory / "consortium" / "history" / "000001-dictionary.json"
     path.write_bytes(path.read_bytes().replace(b"110", b"120"))
     assert "000001-dictionary.json" in refused("dictionary", "show", directory / "consortium")
-
-
-class Trainer(httpx.AsyncBaseTransport):
-    """Answers with one status, and keeps what it was sent."""
-
-    def __init__(self, status: int) -> None:
-        self.status, self.sent = status, list[bytes]()
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        assert (request.method, request.url.path) == ("PUT", "/v1/dictionary")
-        self.sent.append(await request.aread())
-        return httpx.Response(self.status, json={})
-
-
-@pytest.mark.parametrize(("status", "accepted"), [(201, True), (422, False), (503, False)])
-def test_all_versions_are_handed_to_the_trainer(
-    directory: Path, status: int, accepted: bool
-) -> None:
-    sign(directory)
-    found = dictionary_files.versions(directory / "consortium")
-    trainer = Trainer(status)
-    outcome = publish_dictionary(consortium(5).manifest.trainer, found, transport=trainer)
-    assert outcome.accepted is accepted
-    assert trainer.sent[:1] == [found[0].encode()]

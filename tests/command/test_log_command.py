@@ -22,7 +22,7 @@ from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NOW, following, proved
 from tests.world import examples
 from tests.world.certified import successor
-from tests.world.logs import NODES, certificate, digest, rounds, signed, tree, version, write
+from tests.world.logs import NODES, certificate, rounds, signed, tree, version, write
 
 FIRST: list[Entry] = [version(of=examples.CONSORTIUM.digest), *rounds(3), certificate(3)]
 LATER = [*FIRST, *rounds(300, job=1), certificate(300, job=1, which=2)]
@@ -124,36 +124,3 @@ def test_a_fork_is_told_and_both_checkpoints_are_kept(tmp_path: Path, consortium
     kept = {path.read_text() for path in (copy / "evidence").iterdir()}
     assert kept == {str(signed(FIRST)), str(signed(FORK, NODES[1:]))}
     assert (copy / "checkpoint").read_text() == str(signed(FIRST))  # the copy stays
-
-
-def test_one_size_and_two_roots_name_the_witness_that_signed_both(
-    tmp_path: Path, consortium: Path
-) -> None:
-    fork = FORK[: len(FIRST)]
-    log = files(tmp_path, "log", FIRST, signed(FIRST, NODES[:2]))
-    other = checkpoint(tmp_path, signed(fork, NODES[1:]))
-    said = refused("log", "verify", consortium, "--files", log, "--against", other, status=7)
-    assert f"{NODES[1]} signed both" in said
-
-
-def test_a_log_that_got_shorter_is_told(tmp_path: Path, consortium: Path) -> None:
-    copy = tmp_path / "copy"
-    shoal("log", "verify", consortium, "--files", files(tmp_path, "log", LATER), "--copy", copy)
-    old = files(tmp_path, "old", FIRST)
-    said = refused("log", "monitor", consortium, "--files", old, "--copy", copy, status=7)
-    assert "shorter" in said
-
-
-def test_a_copy_that_was_changed_is_told(tmp_path: Path, consortium: Path) -> None:
-    log, copy = files(tmp_path, "log", LATER), tmp_path / "copy"
-    shoal("log", "verify", consortium, "--files", log, "--copy", copy)
-    bundle = copy / "tile" / "entries" / "000"
-    bundle.write_bytes(bundle.read_bytes().replace(digest(3).encode(), digest(4).encode()))
-    refused("log", "verify", consortium, "--files", log, "--copy", copy, status=7)
-
-
-@pytest.mark.parametrize("path", ["tile/0/000", "tile/0/002.p/97", "tile/1/000.p/2"])
-def test_a_wrong_tile_is_told(tmp_path: Path, consortium: Path, path: str) -> None:
-    log = files(tmp_path, "log", LATER)
-    (log / path).write_bytes(bytes((log / path).stat().st_size))
-    refused("log", "verify", consortium, "--files", log, status=7)

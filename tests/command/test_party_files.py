@@ -9,12 +9,9 @@ from shoal_consortium.cards import PartyRole, new_party
 from shoal_consortium.parties import next_manifest
 from shoal_holder.keys import read_holder_key
 from shoal_hosting import private_files
-from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import load_party
 from shoal_hosting.private_files import replace, write_new
-from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
+from shoal_protocol.trust.roster_changes import with_revoked
 from tests.command.test_consortium_building import (
     AUTHORITY,
     NOW,
@@ -79,24 +76,6 @@ def test_private_files_of_a_party_are_private_and_its_card_is_not(tmp_path) -> N
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("role", list(PartyRole))
-def test_a_service_can_load_the_party_that_was_written(tmp_path, role) -> None:
-    made = party(role)
-    party_files.write_party(tmp_path / "party", made)
-    loaded = load_party(tmp_path / "party")
-    assert bytes(loaded.signing_key) == bytes(made.signing_key)
-    assert (loaded.box_private_key is None) == (role is not PartyRole.COMPUTE)
-
-
-def test_an_existing_party_is_left_as_it_is(tmp_path) -> None:
-    home = tmp_path / "compute-0"
-    party_files.write_party(home, party())
-    before = files(tmp_path)
-    with pytest.raises(FileExistsError):
-        party_files.write_party(home, party())
-    assert files(tmp_path) == before
-
-
 def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -151,27 +130,6 @@ def test_a_pin_changes_only_on_request(tmp_path) -> None:
     assert (tmp_path / "pin").read_text() == first + "\n"
     client_files.write_pin(tmp_path, second, replace_other=True)
     assert (tmp_path / "pin").read_text() == second + "\n"
-
-
-def test_a_service_that_pinned_the_first_version_follows_the_directory_to_the_newest(
-    tmp_path,
-) -> None:
-    first = stored(tmp_path / "consortium")
-    longer = with_enrolled(first.roster, [(keys(1, first=70)[0].verify_key, 2)])
-    signed = next_manifest(first, roster=longer, authority=AUTHORITY)
-    consortium_files.add_version(tmp_path / "consortium", signed, longer)
-    book = ManifestBook.open(tmp_path / "consortium", first.digest, tmp_path / "data")
-    assert book.current.digest == signed.digest
-
-
-def test_a_version_that_does_not_follow_changes_nothing(tmp_path) -> None:
-    first = stored(tmp_path)
-    before = files(tmp_path)
-    shorter = Roster()
-    rival = next_manifest(first, roster=shorter, authority=AUTHORITY)
-    with pytest.raises(ValueError, match="does not follow"):
-        consortium_files.add_version(tmp_path, rival, shorter)
-    assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,6 @@ def test_what_quickstart_prints_can_be_pasted(home: Path) -> None:
         assert Path(settings["SHOAL_CONSORTIUM"]).is_dir(), words
 
 
-def test_what_agent_new_prints_can_be_pasted(home: Path) -> None:
-    said = shoal("agent", "new", home, "--slots", 3).stdout
-    [pin] = [line for line in said.splitlines() if line.startswith("shoal ")]
-    assert words_of(pin)[:4] == ["shoal", "party", "pin", str(home)]
-
-
 def test_no_printed_command_is_put_together_without_quotes() -> None:
     found = []
     for folder in ("protocol", "services", "analysis", "command", "consortium", "demo"):

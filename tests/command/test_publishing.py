@@ -81,17 +81,6 @@ def test_services_that_lag_behind_are_handed_every_version_they_lack(tmp_path, v
         assert {book.current.digest for book in services.books.values()} == {chain[-1].digest}
 
 
-def test_a_service_that_is_down_is_named_and_the_others_go_on(tmp_path) -> None:
-    chain = chain_of(2)
-    services = federation(chain, tmp_path)
-    lost = chain[0].manifest.trainer.name
-    del services._apps[lost]
-    outcomes = {outcome.name: outcome for outcome in publish_to_all(chain, transport=services)}
-    assert [name for name, outcome in outcomes.items() if not outcome.accepted] == [lost]
-    assert outcomes[lost].unreachable
-    assert services.books[chain[0].manifest.aggregator.name].current.digest == chain[1].digest
-
-
 def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
     first = chain_of(1)[0]
     policy = first.manifest.policy.model_copy(update={"cosignatures": 2})

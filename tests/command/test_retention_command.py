@@ -76,16 +76,3 @@ def test_it_shows_and_with_do_deletes(
     monkeypatch.setitem(SHOWN, "is_due", False)
     again = run("retention", "--party", party, "--data", data)
     assert again.output.endswith("Nothing is due.\n")
-
-
-def test_an_agent_shows_what_it_keeps_to_its_owner(
-    tmp_path: Path, asked: list[tuple[str, str, str | None]]
-) -> None:
-    (tmp_path / "tls.crt").write_text("a certificate")
-    (tmp_path / "owner.token").write_text("secret")
-    (tmp_path / "owner.token").chmod(0o600)
-    where = ("--agent", tmp_path, "--data", tmp_path, "--url", "https://agent.example:8440")
-    shown = run("agent", "retention", *where)
-    assert shown.exit_code == 0, shown.output
-    assert "who took part" in shown.output
-    assert asked == [("GET", "https://agent.example:8440/v1/retention", "secret")]

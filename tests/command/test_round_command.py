@@ -1,6 +1,5 @@
 """`shoal round account` asks everybody, believes signatures only, and names no client unasked."""
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +8,15 @@ from typer.testing import Result
 
 from shoal.jobs import round_documents
 from shoal_command_groups import round as command
-from shoal_protocol.rounds.attestations import Result as Outcome
 from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownManifest
 from tests.command import running
 from tests.protocol.test_round_audit import NODES, SIGNED_SPEC, holdings, published
 from tests.world import examples
 from tests.world.certified import successor
-from tests.world.examples import CONSORTIUM, SPEC, signing_key
+from tests.world.examples import CONSORTIUM, SPEC
 
 MIXED = StoredAnswers.of(
     (client, examples.answer_id(client, "another" if client == 3 else "first"))
@@ -84,52 +81,9 @@ def test_parties_of_the_round_that_others_replaced_since_are_asked_too(
     assert "10 │ in the cohort" in shown.stdout
 
 
-def test_a_round_of_a_version_that_is_not_at_hand_is_not_said_to_be_unknown(
-    parties: Parties, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    book = book_of(examples.LAPLACE_CONSORTIUM)
-    monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
-    shown = run()
-    assert shown.exit_code == 3
-    assert f"is bound to the manifest {SPEC.manifest}" in " ".join(shown.stderr.split())
-
-
 def run(*arguments: str, round_id: str = SPEC.digest) -> Result:
     who = ("--party", "p", "--consortium", "c")
     return running.run("round", "account", round_id, *who, *arguments)
-
-
-def test_it_counts_by_reason_and_names_no_client(parties: Parties) -> None:
-    shown = run()
-    assert shown.exit_code == 0, shown.output
-    words = [" ".join(line.replace("│", " ").split()) for line in shown.stdout.splitlines()]
-    assert "The round is published." in words
-    assert "10 in the cohort" in words
-    assert "1 left out: no share at compute-1" in words
-    assert "1 left out: its shares are of different answers" in words
-    assert "Misconduct" not in shown.stdout
-    assert json.loads(run("--json").stdout)["clients"] == {}
-
-
-def test_it_says_whose_partial_sums_the_result_rests_on(parties: Parties) -> None:
-    assert "rests on the partial sums of compute-0, compute-1, compute-2.\n" in run().stdout
-    assert json.loads(run("--json").stdout)["partial_sums"]["not_used"] == []
-    [result] = parties.shown["aggregator", "result"]
-    body = decode(canonical_json(result), Outcome).body
-    fewer = body.model_copy(update={"partial_sums": body.partial_sums[:2]})
-    signed = sign(fewer, "aggregator", signing_key("aggregator"))
-    parties.shown["aggregator", "result"] = [signed.to_json()]
-    shown = run().stdout
-    assert "rests on the partial sums of compute-0, compute-1; none of compute-2.\n" in shown
-    parties.shown["aggregator", "result"] = [signed.to_json() | {"signature": "00" * 64}]
-    assert "rests on" not in run().stdout
-
-
-@pytest.mark.parametrize("round_id", ["abc", "../result", "AB" * 32])
-def test_what_is_no_rounds_id_is_said_to_be_none(parties: Parties, round_id: str) -> None:
-    shown = run(round_id=round_id)
-    assert shown.exit_code == 1
-    assert "64 hexadecimal digits" in shown.stderr
 
 
 def test_what_does_not_verify_is_counted_and_what_is_no_document_is_passed_over(

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyroaring import BitMap
 
 from shoal_compute import announcing
 from shoal_hosting import work
@@ -15,12 +14,9 @@ from shoal_hosting.manifests import manifest_book
 from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.mechanisms import gaussian_mu
-from shoal_protocol.queries import Column
-from shoal_protocol.rounds.round_spec import LARGEST_SPEC_BYTES, RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from tests.world import examples
 from tests.world.around_node import SECOND, Federation
 from tests.world.examples import signing_key
 
@@ -212,18 +208,6 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
     finally:
         go_on.set()
     assert await asyncio.gather(*slow) == [(200, "")] * 8
-
-
-def test_the_largest_spec_fits_the_limit() -> None:
-    # no index is next to another, and every 65,536 of them take a whole bitmap
-    population = encode_clients(BitMap(range(0, LARGEST_SET, 2)))
-    numbers = {"centre": -1.2345678901234567e-300, "scale": 1.2345678901234567e-30}
-    columns = tuple(Column(name=chr(0x20000 + n) * 64, **numbers) for n in range(512))
-    query = examples.MATRIX.model_copy(update={"columns": columns})
-    nodes = tuple(f"{node:063}" for node in range(255))
-    changes = {"population": population, "query": query, "compute_nodes": nodes}
-    largest = sign(examples.SPEC.model_copy(update=changes), "trainer", signing_key("trainer"))
-    assert LARGEST_SPEC_BYTES / 2 < len(largest.encode()) < LARGEST_SPEC_BYTES
 
 
 async def test_a_round_whose_deadline_has_passed_is_refused(federation: Federation) -> None:

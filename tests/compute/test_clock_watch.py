@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from shoal_compute.clock_watch import ClockWatch
+from shoal_compute.gossip import ClockWatch
 from shoal_compute.metrics import Metrics
 from shoal_hosting.clock import system_clock
 from tests.world.around_node import Federation

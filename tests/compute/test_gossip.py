@@ -1,13 +1,10 @@
 """What nodes tell each other: enough to agree, nothing twice without need, never a partial sum."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +17,9 @@ from shoal_compute.gossip import (
     ASK_NEXT_AFTER,
     LARGEST_MESSAGE_BYTES,
     PERIOD,
-    SETTLE_AFTER,
     Message,
     PeerState,
     Requests,
-    Schedules,
     answer,
     decode_message,
 )
@@ -257,85 +252,6 @@ def test_what_is_lacked_is_asked_of_one_peer_at_a_time_once_its_signer_had_time(
     assert other is not None and other.wanted == {RELAYED.digest}
 
 
-@pytest.mark.usefixtures("large")
-async def test_a_node_that_was_down_for_hours_catches_up_from_one_peer_in_one_conversation(
-    federation: Federation,
-) -> None:
-    spec = federation.spec(give_up_at=federation.clock() + timedelta(hours=1))
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("compute-2.example")
-    await federation.step([0, 1], times=2)
-    federation.clock.move(3000)
-    federation.crash(2)
-    federation.wire.cut = {"compute-0.example", "compute-2.example"}  # it can reach one peer only
-    federation.wire.requests.clear()
-    await federation.step([2])
-    documents = await federation.documents(2, spec)
-    assert {each.signer for each in documents if each.body.kind == "holdings"} == set(
-        federation.names
-    )
-    voted = [each.signer for each in documents if each.body.kind == "vote"]
-    assert voted == ["compute-1", "compute-2"]
-    asked = ("compute-1.example", "POST", "/v1/gossip")
-    conversation = [each for each in federation.wire.requests if each[:3] == asked]
-    assert 1 <= len(conversation) <= 3  # it says where it stands, asks, and tells its vote
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("reached", [0, 1])
-async def test_large_documents_get_through_a_partition_by_way_of_others(
-    federation: Federation, reached: int
-) -> None:
-    """Nodes 0 and 2 do not hear each other; one of them can call node 1, which can call nobody."""
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    apps = dict(federation.wire.apps)
-
-    async def step(node: int, *reaches: int) -> None:
-        federation.wire.cut = {
-            f"compute-{peer}.example" for peer in range(3) if peer not in reaches
-        }
-        await federation.step([node])
-
-    assert apps.keys() == federation.wire.apps.keys()
-    for _ in range(14):
-        await step(0, 1)
-        await step(1, *([2] if reached else []))
-        await step(2, *([] if reached else [1]))
-        federation.clock.move(1)
-    assert await federation.phases(spec) == EVERYONE
-
-
-async def test_a_holdings_document_crosses_a_link_once(federation: Federation) -> None:
-    crossed: Counter[tuple[str, str]] = Counter()
-    take = federation.wire.handle_async_request
-
-    async def counting(request: httpx.Request) -> httpx.Response:
-        response = await take(request)
-        if request.url.path == "/v1/gossip":
-            for content in (request.content, await response.aread()):
-                for each in json.loads(content)["documents"]:
-                    if each["body"]["kind"] == "holdings":
-                        crossed[request.url.host, each["signer"]] += 1
-        return response
-
-    federation.wire.handle_async_request = counting  # type: ignore[method-assign]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gossip, "LARGE_BYTES", 0)
-        spec = federation.spec()
-        await federation.announce(spec)
-        await federation.upload_all(spec)
-        for _ in range(5):
-            await federation.step()
-            federation.clock.move(0.3)
-    assert await federation.phases(spec) == EVERYONE
-    links = [(f"compute-{to}.example", f"compute-{of}") for to in range(3) for of in range(3)]
-    assert crossed == {(to, of): 1 for to, of in links if not to.startswith(f"{of}.")}
-
-
 def hub_of(spec: Signed) -> int:
     """Return the node that passes on what the others sign."""
     return int(spec.digest[:8], 16) % len(spec.body.compute_nodes)
@@ -358,66 +274,6 @@ async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, hub: in
     others = Counter(f"compute-{node}.example" for node in range(3) if node != hub)
     assert receivers[:2] == [f"compute-{hub}.example"] * 2
     assert Counter(receivers[2:4]) == Counter(receivers[4:]) == others
-
-
-async def test_a_hub_that_passes_nothing_on_costs_some_periods(federation: Federation) -> None:
-    spec = federation.spec()
-    hub = hub_of(spec)
-    others = [node for node in range(3) if node != hub]
-    await federation.announce(spec, others)
-    await federation.upload_all(spec, nodes=others)
-
-    async def liar(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": said().encode()})
-
-    federation.wire.apps[f"compute-{hub}.example"] = liar
-    await federation.step(others, times=2)
-    assert [len(await federation.documents(node, spec)) for node in others] == [1, 1]
-    federation.clock.move(1)
-    await federation.step(others)
-    assert [len(await federation.documents(node, spec)) for node in others] == [2, 2]
-
-
-def test_documents_go_round_by_the_hub_and_then_to_ever_more_peers() -> None:
-    hub = hub_of(SPEC)
-    nodes, now = [f"compute-{node}" for node in range(3)], OPENED_AT
-    first, second, third = nodes[hub:] + nodes[:hub]
-    mine = known_round({int(second[-1])}, node=int(second[-1]))
-    [own] = mine.spoken_of
-    schedules = Schedules()
-    schedule = schedules.of(mine, now, away=())
-    assert schedule.is_due(own, first) and not schedule.is_due(own, third)
-    assert schedule.may_ask(first) and not schedule.may_ask(third)
-    assert schedules.of(mine, now, away={first}).is_due(own, third)
-    assert schedules.of(mine, now + PERIOD, away=()).is_due(own, third)
-    set_back = now - timedelta(hours=1)
-    assert schedules.of(mine, set_back, away=()).is_due(own, third)
-    at_hub = known_round({hub}, node=hub)
-    [own] = at_hub.spoken_of
-    schedules = Schedules()
-    assert not schedules.of(at_hub, now, away=()).is_due(own, second)  # it lacks the others'
-    assert schedules.of(at_hub, now, away={second, third}).reach[own] > 2  # who may be back
-    for node in range(3):
-        at_hub.learn(DOCUMENTS[node], Kept.FIRST)
-    assert schedules.of(at_hub, now, away=()).is_due(own, third)
-
-
-@pytest.mark.parametrize("node", range(3))
-def test_a_node_that_is_done_leaves_the_others_to_the_hub_for_a_while(node: int) -> None:
-    done = known_round(set(range(len(DOCUMENTS))), Phase.PUBLISHED, node)
-    schedules, peer_state, peer = Schedules(), PeerState(), f"compute-{(node + 1) % 3}"
-    told = {each for each, signed in done.spoken_of.items() if signed.signer == done.own}
-    peer_state.confirmed[SPEC.digest] = told
-    spoken = []
-    for now in (OPENED_AT, OPENED_AT + 2 * PERIOD, OPENED_AT + PERIOD + SETTLE_AFTER):
-        schedule = {SPEC.digest: schedules.of(done, now, away=())}
-        spoken.append(peer_state.message([done], now, peer=peer, schedules=schedule) is not None)
-    assert spoken == [node == hub_of(SPEC)] * 2 + [True]
-    peer_state.confirmed[SPEC.digest] = set()  # what it signed itself must get to the hub
-    schedule = {SPEC.digest: schedules.of(done, OPENED_AT, away=())}
-    message = peer_state.message([done], OPENED_AT, peer=peer, schedules=schedule)
-    assert (message is not None) == (hub_of(SPEC) in (node, (node + 1) % 3))
 
 
 @pytest.mark.parametrize(

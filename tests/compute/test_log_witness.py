@@ -1,24 +1,21 @@
 """A Compute node signs one history of the log, never a shorter one, whatever it is sent."""
 
-import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 
 import httpx
-import pytest
 
 from shoal_protocol.log.entries import Entry
 from shoal_protocol.log.notes import (
     ADD_CHECKPOINT,
-    SIZE_MEDIA_TYPE,
     Checkpoint,
     Note,
     Submission,
     cosigners,
-    origin_of,
     read_note,
     sign_note,
 )
+from shoal_protocol.trust.succession import origin_of
 from tests.world.around_node import Federation
 from tests.world.logs import MANIFEST, certificate, key_of, rounds, signed, tree, version
 from tests.world.parties import client_of, problem_code
@@ -64,16 +61,6 @@ async def test_a_node_signs_what_follows_what_it_signed(federation: Federation) 
         assert cosigners(note, MANIFEST).keys() == {NODE}
 
 
-async def test_a_node_says_from_where_the_proof_must_begin(federation: Federation) -> None:
-    await submit(federation, ENTRIES[:10])
-    for size, old in ((20, 0), (20, 9), (5, 5), (3, 0)):
-        answer = await submit(federation, ENTRIES[:size], old)
-        assert (answer.status_code, answer.text) == (409, "10\n"), (size, old)
-        assert answer.headers["content-type"] == SIZE_MEDIA_TYPE
-    answer = await submit(federation, ENTRIES[:9], 10)
-    assert answer.status_code == 400
-
-
 async def test_a_node_signs_no_second_history(federation: Federation) -> None:
     await submit(federation, ENTRIES[:10])
     for size in (10, 11, 300):
@@ -95,33 +82,3 @@ async def test_a_node_signs_nothing_that_the_aggregator_did_not(federation: Fede
     note = read_note(f"{other}\n{sign_note(other, 'shoal-log/others', key_of('aggregator'))}")
     assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "unknown-log"
     assert (await shown(federation)).status_code == 404
-
-
-async def test_what_a_node_signed_outlasts_a_crash(federation: Federation) -> None:
-    await submit(federation, ENTRIES[:10])
-    federation.crash(0)
-    answer = await submit(federation, OTHER[:11], 10)
-    assert problem_code(answer) == "wrong-log-proof"
-    answer = await submit(federation, OTHER[:11], 0)
-    assert (answer.status_code, answer.text) == (409, "10\n")
-
-
-async def test_of_several_at_once_one_is_signed(federation: Federation) -> None:
-    answers = await asyncio.gather(
-        submit(federation, ENTRIES[:20]),
-        submit(federation, OTHER[:20]),
-        submit(federation, ENTRIES[:21]),
-    )
-    assert sorted(each.status_code for each in answers) == [200, 409, 409]
-    seen = read_note((await shown(federation)).text).checkpoint
-    first = ENTRIES if seen.root == tree(ENTRIES).root(seen.size) else OTHER
-    assert seen.root == tree(first).root(seen.size)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"old 0\n\n", b"\xff\xfe", b"old 0\n" + b"AAAA\n" * 64 + b"\n"]
-)
-async def test_what_is_no_submission_is_refused(federation: Federation, body: bytes) -> None:
-    async with client_of(federation.services[0].app) as http:
-        answer = await http.post(ADD_CHECKPOINT, content=body)
-    assert problem_code(answer) == "malformed-document"

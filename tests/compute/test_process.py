@@ -1,7 +1,6 @@
 """The node as its operator runs it: a process that serves TLS, and refuses to start half right."""
 
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -188,22 +187,3 @@ async def _until_ready(client: httpx.AsyncClient, process: subprocess.Popen[byte
         except (httpx.ConnectError, ssl.SSLError):
             await asyncio.sleep(0.05)
     pytest.fail("the node did not become ready")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
-    [
-        ("pin", "0" * 64, b"no manifest"),
-        ("box.key", "1" * 64, b"box.key"),
-        ("signing.key", base64.b64encode(bytes(32)).decode(), b"signing.key"),
-    ],
-)
-def test_a_node_does_not_start_with_the_wrong_keys(
-    party: dict[str, str], name: str, content: str, complaint: bytes
-) -> None:
-    (Path(party["SHOAL_PARTY"]) / name).write_text(content)
-    process = start(party)
-    _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
-    assert process.returncode == 78
-    assert complaint in log
-    assert content.encode() not in log

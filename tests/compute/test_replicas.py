@@ -15,8 +15,6 @@ from sqlalchemy import create_engine, text
 from shoal_compute import store
 from shoal_compute.assembly import Service
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.gossip import Message
-from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
 from shoal_compute.shares import (
     Outcome,
@@ -39,7 +37,6 @@ from tests.world.around_node import (
     Federation,
     envelopes,
     expected,
-    holdings,
 )
 from tests.world.examples import signing_key
 
@@ -151,69 +148,6 @@ async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Repl
     assert await replicas.phases(spec) == ["published"] * 3
     assert np.array_equal(replicas.result(spec), expected(spec.body, POPULATION))
     assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["published"] * 2
-
-
-@pytest.mark.slow
-async def test_two_replicas_that_both_lead_do_no_harm(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lead(leadership: Leadership) -> None:
-        leadership.leads = True
-
-    monkeypatch.setattr(Leadership, "renew", lead)
-    for number in range(6):
-        spec = replicas.spec(number=number, mu=CAP / 4)
-        await replicas.announce(spec)
-        await replicas.upload_all(spec, nodes=[1, 2])
-        for client in range(11):
-            await replicas.upload_at(client % 2, spec, client)
-        replicas.clock.move(60)
-        await replicas.step_all(times=6)
-        assert await replicas.phases(spec) == ["published"] * 3
-        assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
-    own = "SELECT kind, count(*) FROM documents WHERE signer = 'compute-0' GROUP BY kind"
-    assert dict(replicas.sql(own)) == {"holdings": 6, "vote": 6, "partial_sum": 6}
-
-
-async def test_another_replica_goes_on_when_the_one_that_led_is_gone(replicas: Replicas) -> None:
-    spec = replicas.spec()
-    await replicas.announce(spec)
-    await replicas.step_all()
-    await replicas.upload_all(spec, range(11), nodes=[1, 2])
-    for client in range(11):
-        await replicas.upload_at(0, spec, client)
-    replicas.drop(0)
-    replicas.clock.move(60)
-    await replicas.step_all()
-    assert await replicas.phase_at(0, spec) == "collecting"  # the lease has yet to run out
-    replicas.sql("UPDATE lease SET until = 0")
-    await replicas.step_all(times=4)
-    assert await replicas.phases(spec) == ["published"] * 3
-    assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
-
-
-async def test_what_peers_tell_one_replica_the_others_act_on(replicas: Replicas) -> None:
-    spec = replicas.spec()
-    await replicas.announce(spec, [0])
-    await replicas.step_all()
-    for client in range(11):
-        await replicas.upload_at(client % 2, spec, client)
-    told = [holdings(spec.body, f"compute-{peer}", range(11)) for peer in (1, 2)]
-    message = Message(tuple(told), {}, frozenset(), replicas.clock())
-    await replicas.at(1, "POST", "/v1/gossip", message.encode())
-    replicas.clock.move(60)
-    await replicas.replicas[0].step()
-    own = [each for each in await replicas.documents(0, spec) if each.signer == "compute-0"]
-    assert [each.body.kind for each in own] == ["holdings", "vote"]
-
-
-async def test_a_round_of_a_new_manifest_is_taken_by_a_replica_that_was_not_handed_it(
-    replicas: Replicas,
-) -> None:
-    second = next_version(replicas.consortium, 11)
-    assert (await replicas.at(1, "PUT", "/v1/manifest", bundle(second))).status_code == 200
-    spec = replicas.spec(manifest=second, population=BitMap(range(11)))
-    assert await replicas.announce_at(0, spec) == 201
 
 
 async def test_a_manifest_on_file_that_the_authority_did_not_sign_is_not_adopted(

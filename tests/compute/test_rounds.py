@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
-from shoal_hosting.server.logs import withhold_private_values
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -17,7 +15,6 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
-    POPULATION,
     Federation,
     holdings,
     vote,
@@ -81,30 +78,6 @@ async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation
     reply = await spare.request(0, "POST", "/v1/rounds", too_much.encode())
     assert reply.json()["type"] == "urn:shoal:problem:budget-exceeded"
     await spare.announce(enough, [0])
-
-
-async def test_a_lost_peer_is_told_once_by_its_name_and_again_when_it_is_back(
-    federation: Federation,
-) -> None:
-    spec = federation.spec()
-    await federation.announce(spec)
-    await federation.upload_all(spec)
-    federation.wire.cut.add("compute-2.example")
-    with capture_logs() as lines:
-        for _ in range(4):
-            await federation.step([0])
-            federation.clock.move(6)
-        federation.wire.cut.clear()
-        for _ in range(2):
-            await federation.step([0])
-            federation.clock.move(6)
-    about = [(each["log_level"], each["event"], each["party"]) for each in lines if "party" in each]
-    assert about == [
-        ("warning", "no gossip with a peer", "compute-2"),
-        ("info", "gossip with a peer again", "compute-2"),
-    ]
-    shown = [withhold_private_values(None, "info", dict(each)) for each in lines]
-    assert "[withheld]" not in [each.get("party") for each in shown]
 
 
 async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
@@ -185,18 +158,3 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
         each.digest for each in both
     }
     assert federation.aggregator.sums == {}
-
-
-async def test_votes_for_different_cohorts_end_the_round(federation: Federation) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, nodes=[0])
-    await federation.step([0])
-    peers = ("compute-1", "compute-2")
-    await federation.gossip(0, [holdings(spec.body, peer, POPULATION) for peer in peers])
-    await federation.step([0])
-    await federation.gossip(0, [vote(spec.body, "compute-1", range(11))])
-    await federation.step([0])
-    assert (await federation.state(0, spec))["reason"] == "votes_differ"
-    documents = await federation.documents(0, spec)
-    assert {signed.signer for signed in of_kind(documents, Vote)} == {"compute-0", "compute-1"}

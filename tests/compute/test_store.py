@@ -6,27 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyroaring import BitMap
-from sqlalchemy import Connection, func, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, select
 
 from shoal_compute import store
-from shoal_compute.bulks import AcceptedShare, Place
-from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, bulks, documents, ledger, metadata, shares
+from shoal_compute.bulks import AcceptedShare
+from shoal_compute.node import release_lease, take_lease
+from shoal_compute.schema import VERSION, documents, ledger, metadata, shares
 from shoal_compute.shares import (
     Outcome,
     add_shares,
     count_held,
     erase_payloads,
-    erased_at_once,
-    held_answers,
     held_holders,
-    holds,
     places_of,
     read_shares,
     stored_digests,
 )
-from shoal_compute.store import Kept, LostRace
+from shoal_compute.store import LostRace
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -158,30 +154,6 @@ def shares_of(*clients: int, attempt: int = 0) -> list[AcceptedShare]:
     return [share(client, attempt=attempt) for client in clients]
 
 
-def rows(storage: StorageThread) -> tuple[int, int]:
-    """Return how many rows there are of one share each, and of many."""
-    tables = (shares, bulks)
-    query = [select(func.count()).select_from(table) for table in tables]
-    return tuple(storage.run_here(lambda db: [db.execute(each).scalar_one() for each in query]))
-
-
-def test_shares_that_come_together_are_stored_in_one_row(storage: StorageThread) -> None:
-    for offered in (shares_of(5, 2, 9), shares_of(1, 7, 8, 3)):
-        assert set(storage.run_here(add_shares, offered)) == {Outcome.STORED}
-    assert phase(storage) is Phase.COLLECTING
-    assert rows(storage) == ((0, 2) if not storage.is_shared else (7, 0))
-    held = storage.run_here(held_answers, 1)
-    assert held == StoredAnswers.of(
-        (client, share(client).answer) for client in (1, 2, 3, 5, 7, 8, 9)
-    )
-    assert storage.run_here(count_held, 1) == 7
-    assert [storage.run_here(holds, ROUND, client) for client in (1, 4, 5)] == [True, False, True]
-    assert storage.run_here(stored_digests, ROUND, [4, 5, 9]) == {
-        client: share(client).digest for client in (5, 9)
-    }
-    assert payloads(storage, [1, 4, 9]) == [bytes([1]) * 32, bytes([9]) * 32]
-
-
 def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
     storage: StorageThread,
 ) -> None:
@@ -209,42 +181,6 @@ def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThr
     assert storage.run_here(add_shares, unknown) == [Outcome.UNKNOWN_ROUND] * 3
 
 
-def test_long_vectors_are_stored_a_few_in_a_row_and_erased_so(storage: StorageThread) -> None:
-    size = 400_000
-    long = [
-        share(client)._replace(kind=ShareKind.VECTOR, payload=bytes([client]) * size)
-        for client in range(40)
-    ]
-    storage.run_here(add_shares, long)
-    assert rows(storage) == ((0, 20) if not storage.is_shared else (40, 0))
-    places = storage.run_here(places_of, ROUND, BitMap([3, 4, 39]), size // 8)
-    packed = [each for place in places for each in storage.run_here(read_shares, ROUND, place)]
-    assert sum(each.shares for each in packed) == 3
-    found = b"".join(each.payloads for each in packed)
-    assert found == b"".join(long[client].payload for client in (3, 4, 39))
-
-    after, transactions = -1, 0
-    while after is not None:
-        after = storage.run_here(erase_payloads, ROUND, erased_at_once(size // 8), after)
-        transactions += 1
-    assert transactions >= 3
-    assert storage.run_here(read_shares, ROUND, Place(None, BitMap([3]))) == []
-    assert all(storage.run_here(read_shares, ROUND, place) == [] for place in places)
-    assert storage.run_here(held_holders, 1) == BitMap(range(40))
-
-
-def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
-    frozen(storage)
-    with pytest.raises(LostRace):
-        storage.run_here(store.freeze, ROUND, Phase.COLLECTING, attest)
-    with pytest.raises(LostRace):
-        storage.run_here(store.publish, ROUND, 10)
-    with pytest.raises(LostRace):
-        storage.run_here(give_up, Phase.COLLECTING)
-    assert phase(storage) is Phase.FROZEN
-    assert len(storage.run_here(store.get_round, ROUND).documents) == 1
-
-
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
     def fail(held: StoredAnswers) -> Signed:
         raise RuntimeError("the key is gone")
@@ -253,19 +189,6 @@ def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread
     with pytest.raises(RuntimeError):
         storage.run_here(store.freeze, ROUND, Phase.COLLECTING, fail)
     assert phase(storage) is Phase.COLLECTING
-
-
-def test_a_node_votes_once_per_round_for_ever(storage: StorageThread) -> None:
-    first = vote(SPEC.body, "compute-0", range(12))
-    with pytest.raises(LostRace):
-        storage.run_here(store.cast, ROUND, first)  # not frozen yet
-    frozen(storage)
-    storage.run_here(store.cast, ROUND, first)
-    for again in (first, vote(SPEC.body, "compute-0", range(11))):
-        with pytest.raises(LostRace):
-            storage.run_here(store.cast, ROUND, again)
-    kept = storage.run_here(store.get_round, ROUND).documents
-    assert [signed for signed in kept if signed.body.kind == "vote"] == [first]
 
 
 def test_a_node_attests_its_holdings_once_for_ever(storage: StorageThread) -> None:
@@ -310,25 +233,6 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
     assert phase(storage) is Phase.FROZEN
 
 
-def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: StorageThread) -> None:
-    versions = [vote(SPEC.body, "compute-1", range(size)) for size in (12, 11, 10)]
-    assert storage.run_here(store.keep, ROUND, versions) == [
-        Kept.FIRST,
-        Kept.EVIDENCE,
-        Kept.SURPLUS,
-    ]
-    assert storage.run_here(store.keep, ROUND, versions[:2]) == [Kept.FIRST, Kept.EVIDENCE]
-    other = vote(SPEC.body, "compute-2", range(12))
-    assert storage.run_here(store.keep, ROUND, [other]) == [Kept.FIRST]
-    stored = storage.run_here(store.get_round, ROUND)
-    assert stored.second == {versions[1].digest}
-    assert {each.digest for each in stored.documents} == {
-        versions[0].digest,
-        versions[1].digest,
-        other.digest,
-    }
-
-
 def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
     storage.run_here(add, other)
@@ -339,18 +243,6 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
     storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
-
-
-def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
-    with pytest.raises(IntegrityError):
-        storage.run_here(charge, SPEC)
-    storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
-    with pytest.raises(IntegrityError):
-        storage.run_here(charge, SPEC)
-    with pytest.raises(IntegrityError):
-        storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
-    assert [each.kind for each in storage.run_here(entries)] == ["charge", "return"]
-    assert storage.run_here(ledger.charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
 
 
 @pytest.mark.slow
@@ -398,17 +290,3 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert storage.run_here(take_lease, "second", -1.0)  # which has run out already
     assert storage.run_here(take_lease, "first", 1e6)
     assert not storage.run_here(take_lease, "second", 1e6)
-
-
-def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
-    database_url: str, storage: StorageThread
-) -> None:
-    def ask(name: str) -> bool:
-        own = StorageThread(open_engine(database_url))
-        try:
-            return own.run_here(take_lease, name, 1e6)
-        finally:
-            own._engine.dispose()
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(ask, "abcd")) == 1

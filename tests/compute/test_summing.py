@@ -15,11 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_compute import executors
+from shoal_compute import summing as summing_module
 from shoal_compute.bulks import AcceptedShare, Packed, Place
-from shoal_compute.executors import Elsewhere, Summing, open_summing
-from shoal_compute.summing import Adders, SharesMissing, sum_shares
-from shoal_compute.tally import Tallies
+from shoal_compute.summing import (
+    Adders,
+    Elsewhere,
+    SharesMissing,
+    Summing,
+    Tallies,
+    open_summing,
+    sum_shares,
+)
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -134,7 +140,7 @@ async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_ot
 async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:
     opened = []
 
-    def deaf() -> executors.Opened:
+    def deaf() -> summing_module.Opened:
         opened.append(Deaf())
         return opened[-1], lambda: opened.append("let go")
 
@@ -148,7 +154,7 @@ async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:
 def test_the_processes_end_with_their_parent_even_if_it_is_killed() -> None:
     script = (
         "import asyncio, os, signal\n"
-        "from shoal_compute.executors import open_summing\n"
+        "from shoal_compute.summing import open_summing\n"
         "if __name__ == '__main__':\n"
         "    print(asyncio.run(open_summing('processes').run(os.getpid)), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -187,7 +193,7 @@ async def test_a_dask_cluster_adds_up_to_the_same(dask: LocalCluster) -> None:
 async def test_without_its_cluster_a_node_adds_up_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(executors, "_CLUSTER_SECONDS", 0.2)
+    monkeypatch.setattr(summing_module, "_CLUSTER_SECONDS", 0.2)
     cluster = open_summing("tcp://127.0.0.1:9")  # where nothing listens
     try:
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))

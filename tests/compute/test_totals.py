@@ -5,13 +5,12 @@ import asyncio
 import pytest
 from sqlalchemy import exc
 
+from shoal_compute.jobs import end_job
 from shoal_compute.schema import VERSION, metadata, totals
-from shoal_compute.totals import end_job
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode, sign
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
@@ -141,26 +140,3 @@ async def test_of_two_rounds_of_one_number_at_two_replicas_one_is_taken(
     )
     assert sorted(statuses) == [201, 409, 409, 409]
     assert replicas.sql("SELECT COUNT(*) FROM ledger") == [(1,)]
-
-
-async def test_a_total_that_one_replica_signed_binds_the_other(
-    replicas: Replicas,  # noqa: F811
-) -> None:
-    async def total_at(replica: int) -> bytes:
-        reply = await replicas.at(replica, "POST", "/v1/totals", end_of(replicas).encode())
-        assert reply.status_code == 200
-        return reply.content
-
-    rounds: list[Signed[RoundSpec]] = [
-        replicas.spec(number=number, mu=CAP / 4) for number in range(3)
-    ]
-    assert await replicas.announce_at(0, rounds[0]) == 201
-    raced = await asyncio.gather(
-        replicas.announce_at(0, rounds[1]), total_at(0), total_at(1), return_exceptions=True
-    )
-    assert raced[1] == raced[2]
-    assert isinstance(raced[1], bytes)
-    charged = decode(raced[1], JobTotal).body.rounds
-    taken = [rounds[0], rounds[1]] if raced[0] == 201 else [rounds[0]]
-    assert charged == tuple(each.digest for each in taken)
-    assert await replicas.announce_at(1, rounds[2]) == 409

@@ -106,30 +106,3 @@ def test_a_database_of_another_federation_is_called_that(
         line = refusal(later, name, **environment | given)
         assert names_both(line, *federations), line
     assert not (tmp_path / "new" / "memory").exists()
-
-
-def test_a_refused_start_leaves_no_state_in_the_way_of_an_agents_restore(
-    federations: tuple[Path, Path], tmp_path: Path
-) -> None:
-    earlier, _ = federations
-    home, data = earlier / "clients/site", tmp_path / "data"
-    records = home / "records.csv"
-    whole = records.read_text()
-    records.write_text(whole + "d,70\n")  # more clients than slots
-    try:
-        assert refusal(earlier, "site", SHOAL_DATA=str(data))
-    finally:
-        records.write_text(whole)
-    assert not list(data.glob("holder.*"))
-
-    # the mark of a state that is gone
-    (data / "holder.mark").write_bytes((earlier / "data/site/holder.mark").read_bytes())
-    assert "the database is gone" in refusal(earlier, "site", SHOAL_DATA=str(data))
-    assert [each.name for each in data.glob("holder.*")] == ["holder.mark"]
-    (data / "holder.mark").unlink()
-    where = ["--agent", home, "--data", data, "--consortium", earlier / "consortium"]
-    key, backup = tmp_path / "key", tmp_path / "backup"
-    shoal("agent", "recovery-key", home, "--out", key)
-    of_earlier = ["--agent", home, "--data", earlier / "data/site", *where[4:]]
-    shoal("agent", "backup", *of_earlier, "--to", backup)
-    shoal("agent", "restore", *where, "--backup", backup, "--recovery-key", key)

@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
+from shoal import Analyst, Federation, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
 from shoal_agent import DataHolder, ManifestBook, Policy, read_holder_key, read_records
@@ -271,23 +271,3 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert certificate is not None
     held = read_certificate(certificate).body
     assert held.report.body == job.result() == report
-
-
-@pytest.mark.essential
-def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) -> None:
-    analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
-    with pytest.raises(JobRefused, match="refused-job"):
-        analyst.submit(
-            TASK,
-            JobSettings(
-                epsilon=30.0,  # more than the consortium allows
-                delta=1e-6,
-                dropouts=2,
-                colluders=2,
-                minimum_population=10,
-                maximum_population=CLIENTS,
-                join_seconds=60,
-                round_seconds=60,
-                grace_seconds=60,
-            ),
-        )

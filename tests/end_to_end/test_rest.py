@@ -13,14 +13,12 @@ import pytest
 
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.test_up import HOSPITALS, SHOAL, up
-from tests.world.consoles import console
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rest.md"
 SITES = ("hospital-a", "hospital-b")
-PORTS = ("compute-0", "compute-1", "compute-2", "aggregator", "trainer", *SITES)
 
 
 @pytest.fixture(scope="module")
@@ -66,41 +64,3 @@ def test_the_page_learns_by_curl_alone(learned: Path) -> None:
     report = json.loads((learned / "report.json").read_bytes())["body"]
     assert report["job"] == json.loads((learned / "taken.json").read_bytes())["job"]
     assert report["cohort_sizes"] == [800]
-
-
-def test_the_analysts_console_shows_the_job_and_its_certificate(learned: Path) -> None:
-    home = learned / "my-federation"
-    who = ("--party", home / "parties/analyst", "--consortium", home / "consortium")
-    job = json.loads((learned / "taken.json").read_bytes())["job"]
-    with console(*who) as (browser, token, _):
-        browser.post("/console/sign-in", data={"token": token})
-        assert f"/console/jobs/{job}" in browser.get("/console", timeout=30).text
-        page = browser.get(f"/console/jobs/{job}", timeout=30).text
-        assert "The job is finished" in page and "800 of 800 clients" in page
-        assert b"<svg" in browser.get(f"/console/jobs/{job}/picture.svg", timeout=60).content
-        page = browser.get(f"/console/jobs/{job}/certificate", timeout=60).text
-        assert "This certificate holds" in page
-        assert "800 clients" in browser.get("/console/budget").text
-
-
-@pytest.mark.parametrize("name", ["compute-0", "aggregator", "trainer", "hospital-a"])
-def test_a_live_service_answers_as_its_document_says(learned: Path, name: str) -> None:
-    """Schemathesis, by its own command with all checks; some ids are those of the page's job."""
-    home, port = learned / "my-federation", PORTS.index(name)
-    first = int(json.loads((home / "parties/compute-0/card.json").read_bytes())["url"][-5:])
-    of_agent = name.startswith("hospital")
-    party = home / ("clients" if of_agent else "parties") / name
-    token = home / "data" / name / ("owner.token" if of_agent else "operator.token")
-    report = json.loads((learned / "report.json").read_bytes())["body"]
-    known = {"job": report["job"], "round_id": report["rounds"][0]}
-    configuration = (ROOT / "schemathesis.toml").read_text()
-    for parameter, value in known.items():
-        configuration += f'[dictionaries.{parameter}]\nvalues = ["{value}"]\n'
-        configuration += f'[parameters."path.{parameter}"]\ndictionary = "{parameter}"\n'
-    (learned / f"{name}.toml").write_text(configuration)
-    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", f"{learned}/{name}.toml"]
-    command += ["run", f"https://127.0.0.1:{first + port}/openapi.json", "--no-color"]
-    command += ["--tls-verify", str(party / "tls.crt")]
-    command += ["--header", f"Authorization: Bearer {token.read_text().strip()}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-10_000:]

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -138,38 +137,6 @@ def test_a_site_that_was_enrolled_later_runs_too_and_owners_are_asked_if_that_is
             assert "One owner of:" in browser.get("/console/policy", timeout=30).text
 
 
-def test_an_agent_that_cannot_start_says_why_and_starts_once_its_files_were_mended(
-    home: Path,
-) -> None:
-    site = home / "clients" / "hospital-a"
-    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
-    (site / "policy.toml").write_text("analysts = 5\n")
-    with up(home) as terminal:
-        terminal.wait_for("hospital-a ended: shoal-agent: will not start:")
-        shutil.copy(HOSPITALS / "policy.toml", site)
-        terminal.wait_for("hospital-a runs at https://127.0.0.1:")
-        os.kill(children_of(terminal.process.pid)[-1], signal.SIGTERM)
-        again = shlex.join(["touch", str(site / "policy.toml")])
-        terminal.wait_for(f"one of its files changes: {again}\n", times=2)
-        assert len(children_of(terminal.process.pid)) == 5
-        os.utime(site / "policy.toml", (1, 1))
-        terminal.wait_for("hospital-a runs at https://127.0.0.1:", times=2)
-
-
-def test_a_port_that_is_taken_ends_everything_with_one_sentence(home: Path) -> None:
-    made = subprocess.run(
-        [*SHOAL, "quickstart", str(home), "--if-missing", "--json"], capture_output=True, check=True
-    )
-    port = int(made.stdout.decode().partition("SHOAL_PORT")[2].split('"')[2])
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        terminal = Terminal(home)
-        assert terminal.process.wait(PATIENCE) == 1
-    assert "Is another federation running on these ports?" in terminal.said
-    assert "Traceback" not in terminal.said
-
-
 def is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/readyz", context=ssl._create_unverified_context()):
@@ -201,53 +168,3 @@ def test_a_service_that_ends_stays_stopped_until_it_is_started_again_and_the_oth
         assert terminal.said.count("compute-0 ended: ") == 1
         assert terminal.stop() == 0
         assert not [pid for pid in running.values() if Path(f"/proc/{pid}").exists()]
-
-
-def test_who_runs_a_party_that_is_not_there_is_told_which_there_are(home: Path) -> None:
-    terminal = Terminal(home, "--only", "compute-9")
-    assert terminal.process.wait(PATIENCE) == 1
-    assert "compute-9 is no party here: these are compute-0, compute-1" in terminal.said
-
-
-def test_one_party_of_no_federation_is_a_mistake_and_makes_none(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path / "none", "--only", "compute-2")
-    assert terminal.process.wait(PATIENCE) == 1
-    assert f"there is no federation in {tmp_path}/none: name its directory" in terminal.said
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_party_that_runs_alone_takes_shoal_up_with_it_and_is_told_by_its_whole_path(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(home.parent)
-    with up(Path(home.name), "--only", "compute-0") as terminal:
-        terminal.wait_for("Submit a job")
-        os.kill(children_of(terminal.process.pid)[-1], signal.SIGKILL)
-        assert terminal.process.wait(PATIENCE) == 1
-        assert shlex.join(["shoal", "up", str(home), "--only", "compute-0"]) in terminal.said
-        assert "nothing that --only names runs any more" in terminal.said
-
-
-def test_an_agent_that_another_terminal_runs_is_said_to_run_there(home: Path) -> None:
-    site = home / "clients" / "hospital-a"
-    shutil.copy(HOSPITALS / "hospital-a.csv", site / "records.csv")
-    shutil.copy(HOSPITALS / "policy.toml", site)
-    with up(home) as terminal:
-        terminal.wait_for("hospital-a runs at https://127.0.0.1:")
-        beside = Terminal(home, "--only", "hospital-a", said=home.with_suffix(".beside"))
-        assert beside.process.wait(PATIENCE) == 1
-        assert "It runs in another terminal: end it there first" in beside.said
-        assert "0 services" not in beside.said and "operator.token" not in beside.said
-        assert terminal.said.count("hospital-a ended") == 0
-
-
-def test_where_there_is_no_federation_one_is_made(tmp_path: Path) -> None:
-    """Its ports are those of every quickstart, so it may not get to run here."""
-    terminal = Terminal(tmp_path / "new")
-    deadline = time.monotonic() + PATIENCE
-    while "one was made: site-a, site-b, site-c" not in terminal.said:
-        assert time.monotonic() < deadline, terminal.said
-        time.sleep(0.05)
-    if terminal.process.poll() is None:
-        terminal.stop()
-    assert (tmp_path / "new" / "consortium" / "manifest.json").is_file()

@@ -1,8 +1,6 @@
 """Frames as analysts have them: what is read, what is refused, and in which words."""
 
 import re
-import unicodedata
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +9,8 @@ import pyarrow
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.answers import contrast
 from shoal.estimators import (
-    Bernoulli,
     CohortCard,
-    CrowdLogisticRegression,
     GammaRegression,
     Histogram,
     KaplanMeier,
@@ -23,17 +18,12 @@ from shoal.estimators import (
     LogisticRegression,
     Moments,
     MultinomialRegression,
-    NegativeBinomialRegression,
     Normal,
-    PiecewiseExponentialRegression,
-    Poisson,
     PoissonRegression,
     Quantiles,
-    Validation,
     VectorSum,
 )
-from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_protocol.trust.dictionary import Category, Number
+from shoal_protocol.trust.dictionary import Number
 
 CLIENTS = 2000
 SETTING: dict[str, Any] = dict(epsilon=50.0, delta=1e-5, dropouts=5, colluders=5, seed=1)
@@ -88,30 +78,6 @@ NUMBERS = STAGES.astype(int)
 )
 def test_texts_are_levels_whatever_holds_them(stage: Any) -> None:
     assert of_stages(stage=stage).coef_ == pytest.approx([20.0, 40.0], abs=3.0)
-
-
-@pytest.mark.parametrize(
-    "stage",
-    [
-        NUMBERS,
-        NUMBERS.astype(float),
-        NUMBERS == 1,
-        list(NUMBERS),
-        ["1", *NUMBERS[1:].tolist()],
-        pd.Series(NUMBERS, dtype="Int64"),
-        pd.Series(NUMBERS == 1, dtype="boolean"),
-        pd.to_datetime(pd.Series(NUMBERS), unit="D").dt.to_pydatetime(),
-        np.char.encode(STAGES),
-    ],
-    ids="int float bool list mixed Int64 boolean days bytes".split(),
-)
-def test_nothing_else_than_texts_is_taken_for_places_of_texts(stage: Any) -> None:
-    with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
-        of_stages(stage=stage)
-    agreed = [Category(name="stage", meaning="-", levels=("1", "2", "3"))]
-    agreed += [Number(name="y", meaning="-", lower=-20, upper=60)]
-    with pytest.raises(ValueError, match=r"'stage' holds .*, and its levels are the texts"):
-        LinearRegression(formula="y ~ stage").fit(federation(stage=stage, variables=agreed))
 
 
 @pytest.mark.parametrize(
@@ -190,20 +156,6 @@ def test_targets_that_are_texts_are_scored_by_texts_alone() -> None:
             model.score(rows, ["4"] * CLIENTS)
 
 
-def test_names_and_levels_are_found_in_either_form_of_unicode() -> None:
-    composed, apart = (unicodedata.normalize(form, "Größe") for form in ("NFC", "NFD"))
-    assert composed != apart
-    there = federation(**{f"{apart} ": columns()["x"], "arm": [apart, composed] * (CLIENTS // 2)})
-    assert composed in there.columns and there[apart] == pytest.approx(columns()["x"])
-    with pytest.raises(ValueError, match="'arm' holds one text only"):
-        CohortCard(variables=["arm"]).fit(there)
-    for named in (composed, apart, f" {apart}"):
-        model = LinearRegression(features={named: (-3, 3)}, target={"x": (-3, 3.5)}).fit(there)
-        assert model.coef_ == pytest.approx([1.0], abs=0.1)
-        assert model.predict({apart: [0.0]}) == pytest.approx([0.0], abs=0.1)
-        LinearRegression(formula=f"y ~ `{named}`").fit(there)
-
-
 def refused(kind: Any, said: str, **given: Any) -> Any:
     more = given.pop("more", {})
     return pytest.param(
@@ -211,80 +163,10 @@ def refused(kind: Any, said: str, **given: Any) -> Any:
     )
 
 
-CROWD: dict[str, Any] = {"epsilon": 1.0, "learning_rate": 0.1, "clip": 1.0, "instances": 10}
-OF_ILL: dict[str, Any] = {"features": X, "target": {"ill": (0, 1)}}
 OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
-CODED = {"coded": columns()["ill"] + 1.0}
-
-
-def test_likelihoods_are_of_records_that_the_study_can_have() -> None:
-    there = federation()
-    for model, said in (
-        (Bernoulli(column="ill"), "'ill' is 2 in the records"),
-        (Poisson(column="visits", upper=9), "'visits' is -1, 0.5 in the records"),
-    ):
-        model.fit(there)
-        with pytest.raises(ValueError, match=said):
-            model.score({model.column: [-1.0, 0.5] if "visits" in said else [1.0, 2.0]})
-
-
-def misused(said: str, call: Callable[[], Any]) -> Any:
-    return pytest.param(call, said, id=said)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        misused(
-            "fit takes a crowd",
-            lambda: CrowdLogisticRegression(**OF_ILL, **CROWD).fit(federation()),  # type: ignore[arg-type]
-        ),
-        misused(
-            "fit takes a federation",
-            lambda: LogisticRegression(**OF_ILL).fit(SimulatedCrowd(columns(), seed=1)),  # type: ignore[arg-type]
-        ),
-        misused(
-            "fit takes no targets", lambda: LogisticRegression(**OF_ILL).fit(federation(), [0.0])
-        ),
-        misused("variables are bounds or levels by name", lambda: federation(variables=["x"])),
-        misused("'x' has bounds, two numbers", lambda: federation(variables={"x": 3})),
-        misused("no column 'xx'; near to it are x", lambda: federation()["xx"]),
-        misused("epsilon is a number", lambda: of_price(epsilon="1")),
-        misused("epsilon is a number, as 1.0", lambda: of_price(epsilon=None)),
-        misused("delta is a number", lambda: of_price(delta="1e-5")),
-        misused("dropouts is a whole number", lambda: of_price(dropouts=0.5)),
-        misused(
-            r"hand over what its \.collect\(\) returns",
-            lambda: SimulatedFederation(LazyFrame(), **SETTING),
-        ),
-        misused(
-            "a contrast is weights of coefficients by name", lambda: contrast(of_stages(), ["x"])  # type: ignore[arg-type]
-        ),
-        misused(
-            "by name, which are numbers",
-            lambda: contrast(of_stages(), {"C(stage)[2]": "10"}),  # type: ignore[dict-item]
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_handed_over_wrongly_is_refused_with_what_to_give(
-    call: Callable[[], Any], said: str
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        call()
-
-
-class LazyFrame:
-    """What is read of a lazy frame of Polars: its class's name."""
-
-    columns = ("x", "y")
-
-
-def of_price(**given: Any) -> SimulatedFederation:
-    return SimulatedFederation(columns(), **(SETTING | given))
 
 
 DRUGS = np.resize(["drug", "placebo"], CLIENTS)
-NINES = np.where(np.arange(CLIENTS) % 20, columns()["ill"], 9.0)
 
 
 @pytest.mark.parametrize("written", ["NA", ".", "n/a", "nan", "-", ""])
@@ -305,112 +187,6 @@ def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: s
     if written:
         levels = {"given": ("drug", "placebo", written)}
         LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
-
-
-@pytest.mark.parametrize(
-    ("fit", "said"),
-    [
-        refused(
-            LogisticRegression, r"three values in the records, 0, 1, 9: if 9 means missing, make "
-            r"it missing \(NaN\)", formula="nines ~ x", more={"nines": NINES},
-        ),
-        refused(
-            LogisticRegression, "three values .* if 9 means missing", features=X,
-            target={"nines": (0, 1)}, more={"nines": NINES},
-        ),
-        refused(Bernoulli, "three values .* if 9 means", column="nines", more={"nines": NINES}),
-        refused(
-            KaplanMeier, "name the value that is the event, .* and make what means missing",
-            time=OF_TIME["time"], event="nines", more={"nines": NINES},
-        ),
-        refused(Bernoulli, "name the values of both, as success=2", column="coded", more=CODED),
-        refused(Bernoulli, "numbers are due: write them as 1 and 0", column="arm"),
-        refused(
-            LinearRegression, "'day' has texts for bounds: write days as datetime.date",
-            features={"day": ("2020-01-01", "2020-12-31")}, target={"y": (-20, 60)},
-        ),
-        refused(
-            LinearRegression, "'x' holds numbers written as texts: make them numbers",
-            formula="y ~ x", more={"x": columns()["x"].round(1).astype(str)},
-        ),
-        refused(
-            LinearRegression, "'x' holds numbers written as texts: make them", features=X,
-            target={"y": (-20, 60)}, more={"x": columns()["x"].round(1).astype(str)},
-        ),
-        refused(
-            PoissonRegression, "numbers are due: make them numbers, as pandas", features=X,
-            target={"visits": (0, 9)}, more={"visits": columns()["visits"].astype(str)},
-        ),
-        refused(
-            LinearRegression, "'day' holds days written as texts: make them days",
-            formula="y ~ day",
-            more={"day": (np.datetime64("2020-01-01") + np.arange(CLIENTS) % 90).astype(str)},
-        ),
-        refused(
-            LogisticRegression, "has the levels 1, 2, 3: name the one that is 1, as level",
-            formula="stage ~ x",
-        ),
-        refused(
-            KaplanMeier, "one value is the event.* of several make a variable",
-            time=OF_TIME["time"], event={"coded": (1, 2)}, more=CODED,
-        ),
-        refused(
-            KaplanMeier, "nobody's 'died' is 7", time=OF_TIME["time"], event={"died": 7}
-        ),
-        refused(
-            PiecewiseExponentialRegression, "the time 'died' is from 0 to 1, .* named first",
-            formula="survival(died, weeks) ~ x",
-        ),
-        refused(
-            Validation, "site is one variable with its levels, .* coefficients for each",
-            family="logistic", **OF_ILL, site="arm", sites=("a", "b"),
-        ),
-        refused(
-            MultinomialRegression, "levels that are numbers give .* levels=", features=X,
-            target={"coded": (1, 2, 3)}, more=CODED,
-        ),
-        refused(
-            LinearRegression, r"'x' has the shape \(2000, 1\), .* as x\[:, 0\]", formula="y ~ x",
-            more={"x": columns()["x"][:, None]},
-        ),
-        *(
-            refused(
-                LinearRegression, f"'t' holds {what}", formula="y ~ t", more={"t": times},
-            )
-            for what, times in (
-                ("durations: make them numbers", pd.to_timedelta(np.arange(CLIENTS), unit="D")),
-                ("periods: make them days", pd.period_range("1900-01", periods=CLIENTS, freq="M")),
-                ("intervals: make them texts", pd.interval_range(0, CLIENTS, CLIENTS)),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_the_advice_of_a_refusal_leads_to_a_right_fit(fit: Callable[[], Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        fit()
-
-
-LATE = {"late": columns()["weeks"] + 5.0, "counted": columns()["visits"] + 1.0}
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_times_and_counts_begin_at_zero_whatever_the_least_in_the_records_is(
-    dictionary: bool,
-) -> None:
-    said = {"late": (5.0, 60.0), "counted": (1.0, 9.0), "x": (-3, 3), "died": (0, 1)}
-    there = federation(variables=said if dictionary else None, **LATE)
-    hazards = PiecewiseExponentialRegression(formula="survival(late, died) ~ x").fit(there)
-    assert hazards.posterior_.edges[0] == 0.0
-    assert KaplanMeier(time=["late"], event="died").fit(there).posterior_.start == 0.0
-    for counts in (
-        PoissonRegression(formula="counted ~ x"),
-        NegativeBinomialRegression(features=X, target=["counted"]),
-    ):
-        assert counts.fit(there).to_task(there.variables()).target.lower == 0.0
-    mine = PiecewiseExponentialRegression(
-        formula="survival(late, died) ~ x", variables={"late": (5, 60)}
-    )
-    assert mine.fit(there).posterior_.edges[0] == 5.0
 
 
 @pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
@@ -475,12 +251,3 @@ def test_a_few_values_beyond_bounds_are_clipped_and_told_from_one_in_a_hundred_o
         assert model.verdict_ == "trustworthy"
     model.fit(federation(far=columns()["x"]))
     assert "Beyond bounds" not in dict(model.summary().facts)
-
-
-@pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
-def test_levels_of_several_classes_are_given_beside_the_name_of_the_target(stage: Any) -> None:
-    levels = tuple(np.unique(stage)[::-1].tolist())
-    there = federation(stage=stage)
-    model = MultinomialRegression(features=X, target="stage", levels=levels).fit(there)
-    assert model.classes_.tolist() == ["3", "2", "1"]
-    assert 0.0 < model.score(columns(stage=stage)) < 1.0

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import Categorical, CohortCard, KaplanMeier, LinearRegression
+from shoal.estimators import Categorical, CohortCard
 from shoal.jobs.job_failures import JobRefused
 from shoal_protocol.trust.dictionary import Category, Flag, Number
 
@@ -80,31 +80,6 @@ def test_a_card_shows_levels_by_their_names_however_they_were_given(variables: A
     assert task.query().cuts[2].levels == (0.0, 1.0, 2.0)  # what data holders are asked
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"variables": ["agee"]}, "no column 'agee'; near to it are age"),
-        ({"variables": {"agee": (18, 90)}}, "no column 'agee'; near to it are age"),
-        ({"variables": {"sex": ("Male", "Female")}}, "and has the levels 'Male', 'Female'"),
-        ({"variables": [{"name": "sex", "levels": [0, 1]}]}, "name some of 'female', 'male'"),
-        ({"variables": [{**IN_FULL[0], "name": "sex"}]}, "no number: it is a category"),
-        ({"variables": [{**IN_FULL[0], "kind": "numeric"}]}, '"number" or "category"'),
-        ({"variables": [{**IN_FULL[0], "bins": 10}]}, "bins: should be 4, 16, 64, 256 or 1024$"),
-        ({"variables": [{"kind": "number"}]}, "a variable is a name, or has one"),
-        ({"variables": "age"}, "variables are a mapping"),
-        ({"variables": {"age": 5}}, "has bounds"),
-        ({"variables": [{"kind": "category", "name": "age"}]}, "'age' is no category"),
-        (
-            {"variables": ["age", "stage"], "crosses": [("age", "stag")]},
-            "'stag' is none of the card's variables; near to it are stage",
-        ),
-    ],
-)
-def test_a_card_says_what_is_wrong_with_its_variables(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        CohortCard(**given).fit(federation())
-
-
 def test_proportions_are_of_levels_by_name_and_score_texts() -> None:
     model = Categorical(column="stage", levels=("late", "early")).fit(federation())
     assert model.posterior_.names == ("late", "early", "other")
@@ -160,56 +135,3 @@ def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
             CohortCard(variables={"sex": levels}).fit(Agreed(*AGREED))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no variable 'sexx'; near to it are sex"):
         CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))  # type: ignore[arg-type]
-
-
-def test_what_fills_a_gap_is_not_counted_where_the_dictionary_has_an_indicator() -> None:
-    age = Number(name="age", meaning="age", lower=0, upper=100, missing="indicator")
-    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
-    sex = Category(name="sex", meaning="sex", levels=("female", "male"), missing="indicator")
-    died = Flag(name="died", meaning="died")
-    rows = frame().assign(age=lambda it: np.where(it["age"] > 50, np.nan, it["age"]))
-    there = federation(rows, variables=(age, weeks, sex, died))
-    found = numbers(CohortCard(variables=["age", "sex"]).fit(there))
-    assert found["age: missing"] == pytest.approx(rows["age"].isna().sum(), abs=6)
-    assert found["age: quantile 0.75"] < 48  # and not 50, which fills gaps
-    asked_of: Any = KaplanMeier(time={"weeks": (0, 50)}, event="died", group="sex")
-    assert asked_of.to_task(there.variables()).indicators == ("weeks", "sex")
-
-
-@pytest.mark.parametrize(
-    ("column", "reason"),
-    [
-        (np.full(CLIENTS, 2.0), "column 'x' is the same in all records"),
-        (pd.Timestamp("2020-01-01"), "column 'x' is the same in all records"),
-        ("a", "column 'x' holds one text only"),
-        (np.nan, "column 'x' has no value"),
-        ([f"id {each}" for each in range(CLIENTS)], None),
-        (["", *["a"] * (CLIENTS - 1)], "which is written where a value is missing"),
-        ([[1, 2]] * CLIENTS, "something else than numbers"),
-        (pd.cut(np.linspace(1, 9, CLIENTS), 3), "categories that are no texts"),
-    ],
-)
-def test_a_formula_is_told_what_a_column_is_that_is_no_variable(
-    column: Any, reason: str | None
-) -> None:
-    rows = federation(frame().assign(x=column))
-    model = LinearRegression(formula="age ~ x")
-    if reason is None:  # a category of many levels, which cost many columns
-        assert isinstance(rows.variables()["x"], Category)
-        return
-    with pytest.raises(ValueError, match=reason):
-        model.fit(rows)
-
-
-def test_a_simulation_gets_an_indicator_from_the_variable_that_has_one() -> None:
-    rows = frame()
-    rows.loc[:199, "weeks"] = np.nan
-    rows["age"] = np.where(rows["weeks"].isna(), 70.0, 40.0)
-    weeks = Number(name="weeks", meaning="weeks", lower=0, upper=50, missing="indicator")
-    there = federation(rows)
-    model = LinearRegression(formula="age ~ weeks + missing(weeks)", variables={"weeks": weeks})
-    model.fit(there)
-    assert model.posterior_.names == ("intercept", "weeks", "weeks_missing")
-    assert model.coef_ == pytest.approx([0.0, 30.0], abs=2.0)
-    assert abs(model.posterior_.records - CLIENTS) < 10
-    assert "weeks_missing" not in there.columns  # whose own are as before

@@ -1,6 +1,5 @@
 """Estimators in scikit-learn's habit, on simulated federations, and under scikit-learn's tools."""
 
-import dataclasses
 import tomllib
 from datetime import date
 from typing import Any
@@ -9,11 +8,8 @@ import matplotlib
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pandas as pd
 import pytest
-from scipy import stats
 from sklearn.base import clone, is_classifier
-from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 
 matplotlib.use("Agg")
@@ -24,7 +20,6 @@ from shoal import estimators
 from shoal.estimators import (
     Bernoulli,
     Categorical,
-    Estimator,
     GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
@@ -35,16 +30,14 @@ from shoal.estimators import (
     NegativeBinomialRegression,
     Normal,
     NormalMean,
-    NotFittedError,
     NumpyroModel,
     PiecewiseExponentialRegression,
     Poisson,
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulation import SimulatedFederation, SimulatedOutcome
-from shoal_protocol.studies import STUDIES, Task
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_learning.simulation import SimulatedFederation
+from shoal_protocol.studies import STUDIES
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600
@@ -111,10 +104,6 @@ FAMILIES = [
 ]
 
 
-def named(value: object) -> str:
-    return value.__name__ if isinstance(value, type) else type(value).__name__
-
-
 @pytest.fixture(scope="module")
 def fitted() -> dict[type, Any]:
     return {type(each): clone(each).fit(federation()) for each in [*REGRESSIONS, *FAMILIES]}
@@ -133,14 +122,6 @@ def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
     kind = OTHERWISE_NAMED.get(name) or getattr(estimators, name.title().replace("_", ""))
     parameters = {each: value for each, value in task if each not in kind._fixed}
     assert kind(**parameters).to_task() == task
-
-
-def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
-    with pytest.raises(TypeError, match="rounds"):
-        LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, batch=None)
-    with pytest.raises(TypeError, match="name"):
-        linear(name="linear_regression")
-    assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
 
 
 @pytest.mark.parametrize(
@@ -169,79 +150,6 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
         estimator.fit(federation())
 
 
-@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
-@pytest.mark.parametrize("use", ["predict", "score", "plot_predictions"])
-def test_nothing_is_predicted_before_fit(estimator: Any, use: str) -> None:
-    with pytest.raises(NotFittedError, match="call fit first"):
-        getattr(clone(estimator), use)(table())
-
-
-def test_a_posterior_of_another_kind_is_not_believed() -> None:
-    other = federation().learn(Bernoulli(column="recovered").to_task())
-
-    class Mistaken:
-        def learn(self, task: Task) -> SimulatedOutcome:
-            return dataclasses.replace(other, task=task)
-
-    with pytest.raises(MalformedDocument):
-        linear().fit(Mistaken())
-
-
-@pytest.mark.parametrize("kind", [LinearRegressionInBounds, LogisticRegressionByGradients])
-def test_a_regression_has_its_coefficients_where_scikit_learn_has_them(
-    fitted: Any, kind: type[Estimator[Any]]
-) -> None:
-    model, [row] = fitted[kind], np.array([[60.0, 4.0]])
-    np.testing.assert_array_equal([model.intercept_, *model.coef_], model.posterior_.mean)
-    if kind is LinearRegressionInBounds:
-        assert model.intercept_ + model.coef_ @ row == pytest.approx(model.predict([row])[0])
-    assert not hasattr(clone(model), "coef_")
-
-
-def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> None:
-    model, rows = fitted[LinearRegressionInBounds], table()
-    array = np.column_stack([rows["age"], rows["dose"]])
-    records = np.zeros(CLIENTS, dtype=[("dose", float), ("age", float)])
-    records["age"], records["dose"] = rows["age"], rows["dose"]
-    expected = model.predict(array)
-    assert expected.shape == (CLIENTS,)
-    for same in (rows, pd.DataFrame(rows)[["dose", "visits", "age"]], records, federation()):
-        np.testing.assert_array_equal(model.predict(same), expected)
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ({"age": [50.0]}, "no column 'dose'"),
-        ([50.0, 5.0], "two dimensions"),
-        ([[50.0, 5.0, 1.0]], "3 columns, not 2"),
-        ([[50.0, np.nan]], "finite"),
-        ([["old", "much"]], "number"),
-        ({"age": [50.0, 51.0], "dose": [5.0]}, "one length"),
-        (np.empty((0, 2)), "one or more"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_refused(fitted: Any, rows: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        fitted[LinearRegressionInBounds].predict(rows)
-
-
-def test_a_linear_regressions_score_is_r_squared(fitted: Any) -> None:
-    model, rows = fitted[LinearRegressionInBounds], table(seed=2)
-    score = model.score(rows, rows["pressure"])
-    assert score == pytest.approx(r2_score(rows["pressure"], model.predict(rows)))
-    assert score == model.score(rows) > 0.8
-
-
-def test_a_logistic_regressions_score_is_the_accuracy(fitted: Any) -> None:
-    model, rows = fitted[LogisticRegressionByGradients], table(seed=2)
-    predicted = model.predict(rows)
-    assert set(predicted) == {0.0, 1.0}
-    assert model.score(rows) == np.mean(predicted == rows["recovered"]) > 0.75
-    np.testing.assert_array_equal(model.predict_proba(rows).argmax(axis=1), predicted)
-    np.testing.assert_allclose(model.predict_proba(rows).sum(axis=1), 1.0)
-
-
 def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
     rows = table()
     rows["recovered"] = 2.0 * rows["recovered"] - 5.0
@@ -252,39 +160,6 @@ def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
     assert model.score(rows) > 0.75
     with pytest.raises(ValueError, match="classes_"):
         model.score(rows, np.ones(CLIENTS))
-
-
-@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
-def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> None:
-    with pytest.raises(ValueError, match="one number for each row"):
-        fitted[type(estimator)].score(table(), [0.0, 1.0])
-
-
-def test_a_familys_score_is_the_mean_log_likelihood_at_the_posterior_mean(fitted: Any) -> None:
-    rows = table(seed=2)
-    mean = {kind: fitted[kind].posterior_.mean for kind in map(type, FAMILIES)}
-    joint = np.column_stack([rows["age"], rows["pressure"]])
-    covariance = fitted[MultivariateNormal].posterior_.covariances().mean(axis=0)
-    levels = dict(enumerate(mean[Categorical][:4]))
-    exact = {
-        Bernoulli: stats.bernoulli(mean[Bernoulli][0]).logpmf(rows["recovered"]),
-        Categorical: np.log([levels.get(int(n), mean[Categorical][4]) for n in rows["visits"]]),
-        Poisson: stats.poisson(mean[Poisson][0]).logpmf(rows["visits"]),
-        NormalMean: stats.norm(mean[NormalMean][0], 12.0).logpdf(rows["pressure"]),
-        Normal: stats.norm(*mean[Normal]).logpdf(rows["pressure"]),
-        MultivariateNormal: stats.multivariate_normal(
-            mean[MultivariateNormal][:2], covariance
-        ).logpdf(joint),
-    }
-    for kind, logs in exact.items():
-        np.testing.assert_allclose(fitted[kind].score_samples(rows), logs, rtol=1e-9)
-        assert fitted[kind].score(rows) == pytest.approx(logs.mean())
-
-
-def test_a_record_of_no_level_is_impossible_if_the_analyst_said_so() -> None:
-    model = Categorical(column="recovered", levels=(0, 1), other=False).fit(federation())
-    assert model.score([0.0, 1.0]) > -2.0
-    assert model.score([0.0, 7.0]) == -np.inf
 
 
 def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -> None:
@@ -343,24 +218,6 @@ def test_one_class_of_several_is_predicted_with_names_for_numbers() -> None:
     assert is_classifier(model)
     with pytest.raises(ValueError, match="holds 'never', and has the levels 'early'"):
         model.score(rows, ["never"] * CLIENTS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "reference"),
-    [
-        ({"formula": "stage ~ age + dose"}, "early"),
-        ({"formula": "C(stage, reference='late') ~ age + dose"}, "late"),
-        ({"formula": "stage ~ age", "variables": {"stage": ("middle", "early", "late")}}, "middle"),
-        ({"features": FEATURES, "target": "stage"}, "early"),
-        ({"formula": "C(recovered) ~ age"}, "0"),
-        ({"formula": "C(visits, levels=[1, 0, 2]) ~ age", "variables": {"visits": (0, 20)}}, "1"),
-    ],
-)
-def test_classes_are_a_categorys_levels(given: dict[str, Any], reference: str) -> None:
-    model = MultinomialRegression(**given).fit(federation())
-    assert model.classes_[0] == reference
-    assert len(model.posterior_.names) == (len(model.classes_) - 1) * (1 + len(model.coef_[0]))
 
 
 @pytest.mark.slow

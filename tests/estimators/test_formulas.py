@@ -9,13 +9,9 @@ import pytest
 from sklearn.base import clone
 
 from shoal.estimators import (
-    LinearRegression,
     LinearRegressionInBounds,
-    LogisticRegressionByGradients,
-    MultinomialRegression,
     PoissonRegression,
 )
-from shoal.estimators.parameters import Parameters
 from shoal.formulas.designing import Design, design
 from shoal.formulas.parsing import parse
 from shoal.formulas.variables import Known
@@ -31,7 +27,7 @@ from shoal_protocol.queries.columns import (
     design_of,
     variables_of,
 )
-from shoal_protocol.trust.dictionary import Category, Flag, Number
+from shoal_protocol.trust.dictionary import Flag, Number
 
 VARIABLES: dict[str, Any] = {
     "age": (18, 90),
@@ -228,77 +224,7 @@ def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
     assert np.array_equal(model._table(rows), design_of(features, numbers))
 
 
-def test_a_gap_is_no_record_and_a_text_that_is_no_level_is_refused() -> None:
-    rows = frame()
-    rows.loc[:399, "smoker"] = None
-    model = LinearRegressionInBounds(
-        features={"smoker": ("no", "yes", "former")}, target={"pressure": (80, 220)}, method="plain"
-    )
-    model.fit(federation(rows))
-    assert abs(model.posterior_.records - (CLIENTS - 400)) < 30
-    rows.loc[0, "smoker"] = "unknown"
-    with pytest.raises(ValueError, match="'unknown', and has the levels 'no', 'yes', 'former'"):
-        model.fit(federation(rows))
-
-
-BACKWARDS = {"high": ("yes", "no")}
-
-
-def test_a_text_can_be_the_target_of_two_classes() -> None:
-    model = LogisticRegressionByGradients(
-        formula="high ~ age + smoker", rounds=40, batch=None, prior_sd=3.0, clip=1.0
-    )
-    model.fit(federation())
-    assert model.classes_.tolist() == ["no", "yes"]
-    rows = frame(seed=2)
-    assert model.score(rows) == model.score(rows, rows["high"]) > 0.7
-    assert set(model.predict(rows)) == {"no", "yes"}
-    assert np.mean(model.predict(rows) == rows["high"]) == model.score(rows)
-    axes = model.plot_predictions(rows.head(30), rows["high"].head(30))
-    assert axes.get_ylabel() == "probability that high is yes"
-    backwards = model.set_params(formula=None, features={"age": (18, 90)}, target=BACKWARDS)
-    backwards.fit(federation())
-    assert backwards.classes_.tolist() == ["yes", "no"]
-    assert backwards.score(rows, rows["high"]) > 0.6
-    assert model.predict_proba(frame(seed=2)).shape == (CLIENTS, 2)
-
-
-def test_a_simulation_by_a_dictionary_refuses_what_the_trainer_would_and_fills_gaps() -> None:
-    agreed = [
-        Number(name="age", meaning="age", lower=18, upper=90, missing="indicator"),
-        Category(name="smoker", meaning="smokes", levels=("no", "yes", "former")),
-        Number(name="pressure", meaning="pressure", lower=80, upper=220),
-    ]
-    rows = frame()
-    rows.loc[:99, "age"] = np.nan
-    there = federation(rows, variables=agreed)
-    model = LinearRegressionInBounds(formula="pressure ~ age + missing(age)", method="plain").fit(
-        there
-    )
-    assert model.posterior_.names == ("intercept", "age", "age_missing")
-    assert abs(model.posterior_.records - CLIENTS) < 30
-    with pytest.raises(ValueError, match="no variable 'sex'"):
-        LinearRegressionInBounds(formula="pressure ~ sex").fit(there)
-    with pytest.raises(ValueError, match="not in the consortium's data dictionary"):
-        LinearRegressionInBounds(features={"sex": ("f", "m")}, target={"pressure": (80, 220)}).fit(
-            there
-        )
-    for where in (there, federation()):
-        raw = LinearRegressionInBounds(features={"smoker": (0, 2)}, target={"pressure": (80, 220)})
-        with pytest.raises(ValueError, match="no quantity"):
-            raw.fit(where)
-
-
 EXPOSED: dict[str, Any] = {"age": (18, 90), "years": (0.1, 10), "visits": (0, 60), "share": (0, 2)}
-
-
-def exposed(seed: int, clients: int = 3000) -> pd.DataFrame:
-    """Return visits in .1 to 10 years, and what a record counts for."""
-    generator = np.random.default_rng(seed)
-    age, years = generator.uniform(18, 90, clients), generator.uniform(0.1, 10, clients)
-    visits = generator.poisson(years * np.exp(0.03 * (age - 60))).clip(max=60)
-    share = np.where(age > 60, 2.0, 0.5)
-    return pd.DataFrame({"age": age, "years": years, "visits": visits, "share": share})
 
 
 def test_an_offset_and_weights_are_parts_of_formulas_or_named_columns() -> None:
@@ -328,64 +254,6 @@ def test_an_offset_and_weights_are_parts_of_formulas_or_named_columns() -> None:
         assert told.value.args[0].offset == (years if reads_variables else None)
 
 
-def test_predictions_need_the_offset_and_no_weights() -> None:
-    rows = exposed(1)
-    there = SimulatedFederation(
-        rows,
-        epsilon=50.0,
-        delta=1e-5,
-        dropouts=5,
-        colluders=5,
-        seed=1,
-        variables=tuple(Known.given(EXPOSED, "variables").variables.values()),
-    )
-    model = PoissonRegression(formula="visits ~ age + offset(log(years))", weights="share")
-    model.fit(there)
-    low, high = model.posterior_.interval(0.99).T
-    assert np.all((low < [-1.8, 0.03]) & ([-1.8, 0.03] < high))
-    assert model.coef_.shape == (1,) and model.feature_names_in_.tolist() == ["age", "years"]
-    assert {"log(years)", "share"} <= set(str(model.summary()).split())
-    new = exposed(2).drop(columns="share")
-    assert model.score(new) > 0.5
-    twice = model.predict(new.assign(years=2.0)) / model.predict(new.assign(years=1.0))
-    assert twice == pytest.approx(np.full(len(new), 2.0))
-    with pytest.raises(ValueError, match="years"):
-        model.predict(new.drop(columns="years"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "reason"),
-    [
-        (LinearRegression, {"formula": "visits ~ age + offset(years)"}, "has no offset: subtract"),
-        (
-            PoissonRegression,
-            {"formula": "visits ~ age + offset(years)", "offset": "log(years)"},
-            "name no other one",
-        ),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "age"}, "same name"),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "visits"}, "must not be one of"),
-        (PoissonRegression, {"formula": "visits ~ age", "offset": "C(smoker)"}, "no variable"),
-        (PoissonRegression, {"formula": "visits ~ age", "weights": "visits"}, "neither a feature"),
-        (PoissonRegression, {"formula": "visits ~ age", "weights": "age + years"}, "not supported"),
-        (
-            PoissonRegression,
-            {"formula": "visits ~ age", "weights": {"share": (-1, 2)}},
-            "lower bound of weights must be 0",
-        ),
-        (
-            LinearRegression,
-            {"formula": "visits ~ age", "weights": "share", "purpose": "prediction"},
-            "has no weights",
-        ),
-    ],
-)
-def test_what_offsets_and_weights_cannot_be(
-    kind: type[Any], changes: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(ValueError, match=reason):
-        kind(variables=EXPOSED, **changes).to_task()
-
-
 class Agreed:
     """A federation that has a dictionary, and counts who asks for it."""
 
@@ -402,43 +270,3 @@ class Agreed:
 
     def learn(self, task: Any) -> Any:
         raise InterruptedError(task)
-
-
-def test_a_dictionary_is_asked_only_where_it_can_say_more() -> None:
-    there = Agreed(dict(KNOWN.variables))
-    plain: list[Parameters] = [
-        LinearRegressionInBounds(features={"age": (18, 90)}, target={"y": (80, 220)}),
-        LinearRegressionInBounds(formula="y ~ age", variables={"age": (18, 90), "y": (80, 220)}),
-    ]
-    for each in plain:
-        with pytest.raises(InterruptedError):
-            each.fit(there)  # type: ignore[attr-defined]
-    assert there.asked == 0
-    with pytest.raises(InterruptedError) as told:
-        LinearRegressionInBounds(formula="y ~ age + smoker").fit(there)  # type: ignore[arg-type]
-    assert there.asked == 1
-    [task] = told.value.args
-    assert [each.name for each in task.features] == ["age", "smoker[yes]", "smoker[former]"]
-
-
-def test_numbers_that_are_none_of_the_levels_listed_are_left_out() -> None:
-    """Levels that are numbers are as levels that are texts: a record of another one has none."""
-    generator = np.random.default_rng(1)
-    count = 4000
-    job = generator.integers(1, 7, count).astype(float)
-    frame = {
-        "job": job,
-        "age": generator.uniform(20.0, 60.0, count),
-        "y": np.array([0.0, 30.0, 1.0, 2.0, 4.0, 30.0, 30.0])[job.astype(int)]
-        + generator.standard_normal(count),
-    }
-    setting: dict[str, Any] = {"epsilon": 50.0, "delta": 1e-5, "dropouts": 5, "colluders": 5}
-    there = SimulatedFederation(frame, seed=1, **setting)
-    model = LinearRegression(formula="y ~ age + C(job, levels=[2, 3, 4])").fit(there)
-    listed = np.isin(job, (2.0, 3.0, 4.0))
-    assert model.posterior_.records == pytest.approx(listed.sum(), abs=20)
-    assert model.coef_[1:] == pytest.approx([1.0, 3.0], abs=0.25)
-    with pytest.raises(ValueError, match="none of the levels"):
-        model.predict({"age": [30.0], "job": [5.0]})
-    classes = MultinomialRegression(formula="C(job, levels=[2, 3]) ~ age").fit(there)
-    assert classes.posterior_.records == pytest.approx(np.isin(job, (2.0, 3.0)).sum(), abs=20)

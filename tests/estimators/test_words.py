@@ -8,7 +8,6 @@ import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import (
-    CohortCard,
     LogisticRegression,
 )
 
@@ -49,34 +48,3 @@ def test_ratios_are_exponentials_with_the_intervals_of_the_slopes(ill: LogisticR
     assert table.headings == ("", "odds ratio", "quantile 0.05", "quantile 0.95")
     assert table.rows[0] == ("age", *(f"{each:.4g}" for each in np.exp(logs)))
     assert table.facts == (("Verdict", ill.verdict_),)
-
-
-def test_a_simulation_exports_to_arviz_as_a_job_does(ill: LogisticRegression) -> None:
-    data = ill.to_arviz(np.random.default_rng(1), count=50, rows=frame()[:20])
-    assert data.posterior["coefficients"].shape == (1, 50, 2)
-    assert data.posterior.attrs["simulated"] == 1 and data.posterior.attrs["epsilon"] == 20.0
-    likelihood = data.log_likelihood["ill[yes]"]
-    assert likelihood.shape == (1, 50, 20)
-    given = ill.to_arviz(
-        np.random.default_rng(1), count=50, rows=frame()[["age"]][:20], targets=frame()["ill"][:20]
-    )
-    assert np.array_equal(given.log_likelihood["ill[yes]"], likelihood)
-    card = CohortCard(variables={"age": (18, 90)}).fit(federation())
-    assert "numbers" in card.to_arviz(np.random.default_rng(1), count=5).posterior
-    with pytest.raises(ValueError, match="for regressions"):
-        card.to_arviz(np.random.default_rng(1), rows=frame())
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"age": [50.0, np.nan]}, "a value is missing, or infinite, in 'age'"),
-        ({"age": ["old", "young"]}, "column 'age' holds texts: make them numbers, as"),
-        ({"agee": [50.0, 60.0]}, "no column 'age'; near to it are agee"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_told_by_column(
-    ill: LogisticRegression, change: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(ValueError, match=reason):
-        ill.score({"ill": ["no", "yes"], **change})

@@ -16,14 +16,11 @@ from shoal_command_groups.console import forms
 from shoal_command_groups.console.pages import console_of
 from shoal_hosting.clock import system_clock
 from shoal_hosting.pages.console import SIGN_IN, START
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from tests.federation.test_crowd_jobs import HOLDERS, finish, open_crowd
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.federation import Federation
 from tests.world.loopback import served
-from tests.world.trust import SITES, Trust, make_trust
+from tests.world.trust import SITES, Trust
 
 TOKEN = "a-token-of-many-letters"
 VARIABLES = (
@@ -153,63 +150,6 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
     assert f"{CLIENTS} clients" in budget and "One more job may cost" in budget
 
 
-async def test_result_picture_and_certificate_are_those_of_the_job(desk: Desk) -> None:
-    job = await desk.submit()
-    await desk.federation.finish(job)
-    report = await desk.federation.report(job)
-    base = f"{START}/jobs/{job}"
-    told = PosteriorReport.model_validate_json((await desk.get(f"{base}/result.json")).content)
-    assert told == report
-    drawn = await desk.get(f"{base}/picture.svg")
-    assert drawn.headers["content-type"] == "image/svg+xml" and b">age</text>" in drawn.content
-    encoded = (await desk.get(f"{base}/certificate.json")).content
-    assert read_certificate(encoded).body.job == job
-    page = await desk.get(f"{base}/certificate")
-    assert "This certificate holds" in page.text
-    assert "'unsafe-inline'" not in page.headers["content-security-policy"]
-
-
-async def test_a_job_is_cancelled_once_the_box_is_ticked(desk: Desk) -> None:
-    job = await desk.submit()
-    path = f"{START}/jobs/{job}"
-    unsure = await desk.send(f"{path}/cancel", {})
-    assert unsure.status_code == 409 and "Nothing was changed" in unsure.text
-    assert (await desk.send(f"{path}/cancel", {"sure": "on"})).headers["location"] == path
-    assert (await desk.federation.state(job))["phase"] == "withdrawn"
-    assert "The job was cancelled" in (await desk.get(path)).text
-    assert (await desk.send(f"{path}/cancel", {"sure": "on"})).headers["location"] == path
-
-
-async def test_a_job_that_would_not_run_says_why_and_a_file_that_is_none_is_shown_again(
-    desk: Desk,
-) -> None:
-    few = TASK_FILE.replace("minimum = 10", "minimum = 11").replace("pressure =", "presure =")
-    page = await desk.send("/console/new/check", {"toml": few})
-    assert "It would not run" in page.text and "did you mean &#39;pressure&#39;?" in page.text
-    assert "Submit it all the same" in page.text
-    refused = await desk.send("/console/new/submit", {"ticket": "1", "toml": few})
-    assert refused.status_code == 409 and "it declares no variable" in refused.text
-    for broken, why in (("epsilon = ", "not TOML"), ("[task]\nname = 'x'", "is missing")):
-        shown = await desk.send("/console/new/check", {"toml": broken})
-        assert shown.status_code == 422 and why in shown.text and broken.split()[0] in shown.text
-
-
-async def test_the_price_of_what_is_checked_is_shown(desk: Desk) -> None:
-    page = await desk.send(
-        "/console/new/check", {"toml": TASK_FILE.replace("epsilon = 2.0", "epsilon = 1.5")}
-    )
-    assert "ε = 1.5 at δ = 1e-06" in page.text
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8470", "10.0.0.1:8470", ""])
-async def test_a_name_that_is_rebound_to_this_machine_reaches_nothing(
-    desk: Desk, host: str
-) -> None:
-    for path in (START, SIGN_IN, "/healthz"):
-        answer = await desk.http.get(path, headers={"Host": host})
-        assert answer.status_code == 400 and TOKEN not in answer.text
-
-
 async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing(
     desk: Desk,
 ) -> None:
@@ -226,36 +166,6 @@ async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing
     assert (await desk.federation.state(job))["phase"] != "withdrawn"
     policy = (await desk.get(START)).headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
-
-
-async def test_a_job_that_nobody_knows_is_said_in_words(desk: Desk) -> None:
-    for job in ("ab" * 32, "none"):
-        answer = await desk.get(f"{START}/jobs/{job}")
-        assert answer.status_code == 409 and "This cannot be done" in answer.text
-
-
-async def test_crowd_jobs_are_listed_and_shown_with_what_they_ask(tmp_path: Path) -> None:
-    trust = make_trust(tmp_path / "trust", nodes=2, maximum_local_epsilon=2.0)
-    async with Federation(trust, tmp_path, holders=HOLDERS) as federation, at(federation) as desk:
-        assert "Nobody has opened a crowd job yet" in (await desk.get(f"{START}/crowds")).text
-        job = await open_crowd(federation)
-        page = in_words(await desk.get(f"{START}/crowds"))
-        assert re.search(rf" {job[:12]} open \S+ 0 of 1,000 you \S+ \S+ ", page)
-        page = in_words(await desk.get(f"{START}/crowds/{job}"))
-        assert "It is open." in page and f" {job} " in page
-        assert re.search(r"2 of a client \(ε = \S+\), 2 with a record \(ε = \S+\)", page)
-        assert " Closes 20" in page and "once the job is closed, its model is here" in page
-        model = await finish(federation, job)
-        page = in_words(await desk.get(f"{START}/crowds/{job}"))
-        assert "It is closed." in page and "By the closing that the trainer signed" in page
-        for row in model.summary().rows:
-            assert " ".join(row) in page
-        unknown = await desk.get(f"{START}/crowds/{'0' * 64}")
-        assert unknown.status_code == 409 and "This cannot be done" in unknown.text
-
-
-def in_words(answer: httpx.Response) -> str:
-    return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", answer.text))
 
 
 class Replay:

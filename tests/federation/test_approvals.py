@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.jobs.job_states import Approvals, JobState
+from shoal.jobs.job_states import JobState
 from shoal_agent.deciding import request_of
-from shoal_command.rendering import rendered
-from shoal_command_groups.job_views import listed
 from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import sign
-from tests.command.test_terminal import printed_by
-from tests.federation.test_crowd_jobs import TICK, open_crowd, state
 from tests.world.examples import signing_key
 from tests.world.federation import Federation
-from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
 
 OWNERS = {site: signing_key(f"owner of {site}") for site in SITES}
 HOLDERS = {
@@ -86,40 +82,3 @@ async def test_a_job_runs_with_those_whose_owners_approved_it_and_no_others(
     assert state["population_size"] == SITES["clinic-a"] + SITES["clinic-b"]
     assert await federation.report(job)
     assert await federation.holder("clinic-c").committed() == {}
-
-
-async def crowd_stands(federation: Federation, job: str, waits: int, refused: int) -> bool:
-    found = (await state(federation, job)).approvals
-    return found == Approvals(waits=waits, refused=refused, holders=len(SITES))
-
-
-async def test_the_analyst_of_a_crowd_job_sees_that_owners_think(tmp_path: Path) -> None:
-    trust = make_trust(tmp_path / "trust", nodes=2, maximum_local_epsilon=2.0)
-    crowd_rules = {"maximum_local_epsilon": 1.0, "crowd_families": ("linear",)}
-    holders = {
-        site: {"policy": own["policy"].model_copy(update=crowd_rules)}
-        for site, own in HOLDERS.items()
-    }
-    async with Federation(trust, tmp_path, holders=holders) as federation:
-        job = await open_crowd(federation)
-        await federation.until(lambda: crowd_stands(federation, job, 3, 0))
-        waits = "waits for approval at 3 of 3 data holders, until it closes"
-        assert waits in str(await state(federation, job))
-        page = await federation.after(federation.analyst.jobs())
-        crowds = await federation.after(federation.analyst.crowds())
-        assert waits in printed_by(rendered(listed(page, crowds)), width=400)
-        await decide(federation, "clinic-a", job, "approve")
-        await federation.crash("clinic-a")
-        await decide(federation, "clinic-b", job, "refuse")
-        await federation.until(lambda: crowd_stands(federation, job, 1, 1))
-        found = await state(federation, job)
-        said = "1 of 3 data holders, until it closes; refused by owners at 1 of 3"
-        assert said in str(found)
-        await federation.until(lambda: is_closed(federation, job), tick=TICK)
-        found = await state(federation, job)
-        assert found.contributions == 2 * SITES["clinic-a"]
-        assert str(found).endswith(" clients")
-
-
-async def is_closed(federation: Federation, job: str) -> bool:
-    return (await state(federation, job)).has_result

@@ -24,7 +24,7 @@ from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate
-from shoal_trainer import progress
+from shoal_trainer import running
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.world.audit import look_at
 from tests.world.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
@@ -239,20 +239,6 @@ def lied(trust: Trust, told: ReleaseCertificate, changes: dict[str, Any]) -> tup
     return sign(body, "trainer", key).encode(), manifest
 
 
-async def test_a_job_that_loses_more_than_it_can_spare_fails_and_says_why(
-    federation: Federation,
-) -> None:
-    job = await federation.submit(task=TASK)
-    await reach(federation, job, 0)
-    await lose_a_round(federation, job)
-    await reach(federation, job, 1)
-    lost = await lose_a_round(federation, job)
-    state = await federation.state(job)
-    assert state["phase"] == "failed"
-    assert "round 2 to be lost: round 1 was abandoned" in state["reason"]
-    assert lost in state["reason"]
-
-
 async def test_a_round_that_no_client_was_told_of_is_lost_and_given_back(
     federation: Federation, trust: Trust
 ) -> None:
@@ -310,14 +296,14 @@ async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever
     later = second_version(trust, revoked=())
     await publish(federation, later, *federation.services)
     federation.analyst_book.accept(*both(later))
-    honest, left_out = progress.choose_batch, BitMap([0])
+    honest, left_out = running.choose_batch, BitMap([0])
 
     def without_one(
         participation: Any, present: BitMap, owners: Owners, **terms: Any
     ) -> BitMap | None:
         return honest(participation, present - left_out, owners, **terms)
 
-    monkeypatch.setattr(progress, "choose_batch", without_one)
+    monkeypatch.setattr(running, "choose_batch", without_one)
     state = await federation.finish(job)
     assert state["phase"] == "finished", state
     encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content

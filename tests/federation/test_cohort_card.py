@@ -3,18 +3,15 @@
 Statistical tests count how often intervals hold; they are wrong by chance with probability 1e-4.
 """
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydantic
 import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import CohortCard
-from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
@@ -65,39 +62,6 @@ def truth_of(who: dict[str, np.ndarray]) -> dict[str, float]:
         "sex: missing": np.isnan(sex).sum(),
         "sex 0 × age [50, 75)": np.sum((sex == 0.0) & (age >= 50.0) & (age < 75.0)),
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"variables": ()}, "at least 1"),
-        ({"variables": (*TASK.variables, TASK.variables[0])}, "same name"),
-        ({"crosses": (("sex", "sex"),)}, "different variables"),
-        ({"crosses": (("sex", "height"),)}, "different variables"),
-        ({"quantiles": (0.5, 0.5)}, "are the same"),
-        ({"quantiles": (1.0,)}, "less than 1"),
-        (
-            {
-                "variables": ({"kind": "number", "name": "a", "lower": 1, "upper": 1},),
-                "crosses": (),
-            },
-            "lower",
-        ),
-        (
-            {
-                "variables": [
-                    NumberVariable(name=f"n{place}", lower=0, upper=1, bins=1024)
-                    for place in range(13)
-                ],
-                "crosses": (),
-            },
-            "at most 16384 cells",
-        ),
-    ],
-)
-def test_a_card_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=said):
-        CohortCardTask(**{**dict(TASK), **change})
 
 
 def test_a_round_is_held_to_the_tasks_own_tables() -> None:
@@ -154,13 +118,6 @@ def test_of_a_variable_that_hardly_anybody_has_no_mean_is_told() -> None:
     who = people(500, seed=4) | {"age": np.full(500, np.nan)}
     posterior = SimulatedFederation(who, **FREE | {"epsilon": 1.0}).learn(TASK).posterior
     assert not any(name.startswith(("age: mean", "age: quantile")) for name in posterior.names)
-
-
-def test_a_posterior_with_other_names_is_refused() -> None:
-    posterior = SimulatedFederation(people(500, seed=4), **FREE).learn(TASK).posterior
-    changed = posterior.model_dump() | {"names": posterior.names[1:]}
-    with pytest.raises(pydantic.ValidationError, match="names must be those"):
-        CohortCardPosterior.model_validate(changed)
 
 
 @pytest.mark.slow
@@ -221,8 +178,3 @@ async def test_a_card_is_learned_over_all_services_and_its_small_cells_are_the_o
                 assert ends["records"][0] <= 13 <= ends["records"][1]
                 assert numbers["records"] == pytest.approx(13, abs=3.0)
     assert sizes == [14, 12]
-
-
-def test_the_example_is_a_card() -> None:
-    task = parse_task_file(tomllib.loads(example("cohort_card"))).task
-    assert isinstance(task, CohortCardTask) and task.terms(least=500, most=600).smallest_cell == 5

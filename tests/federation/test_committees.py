@@ -112,18 +112,6 @@ async def test_a_node_that_is_lost_once_it_attested_holdings_costs_the_round(
     assert state["phase"] == "failed"
 
 
-async def test_a_node_that_is_lost_before_it_froze_is_left_out(five: Trust, tmp_path: Path) -> None:
-    durable = DurableSteps([Death(When.BEFORE, "compute-2", "freeze")])
-    with durable.watched():
-        async with Federation(five, tmp_path, holders=HOLDERS) as federation:
-            federation.absent.add("compute-2")
-            job = await federation.submit(sharing=TWO)
-            assert (await federation.finish(job, seconds=600))["phase"] == "finished"
-            (result,) = (await audit(federation)).values()
-            assert result is not None
-            assert len(result["partial_sums"]) == 4
-
-
 async def test_a_data_holder_that_allows_no_committees_does_not_join(
     five: Trust, tmp_path: Path
 ) -> None:

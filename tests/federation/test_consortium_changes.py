@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
 from nacl.signing import SigningKey
 from structlog.testing import capture_logs
 
@@ -127,42 +126,3 @@ async def test_the_next_job_is_open_to_who_was_enrolled_and_not_to_who_was_revok
 
 def both(version: Consortium) -> tuple[bytes, bytes]:
     return version.signed_manifest.encode(), version.roster.encode()
-
-
-async def test_services_that_missed_a_version_learn_it_from_the_trainer(
-    federation: Federation, trust: Trust
-) -> None:
-    await publish(federation, second_version(trust), "trainer")
-    federation.analyst_book.accept(*both(second_version(trust)))
-    report = await federation.learn()
-
-    assert report.population_size == CLIENTS - SLOTS
-    for name in federation.services:
-        answer = await federation.ask(name, "/v1/manifest")
-        assert answer.json()["body"]["sequence"] == 2
-
-
-async def test_a_version_outlives_a_crash_of_who_accepted_it(
-    federation: Federation, trust: Trust
-) -> None:
-    await publish(federation, second_version(trust), *federation.services)
-    for name in federation.services:
-        await federation.crash(name)
-    for name in federation.services:
-        answer = await federation.ask(name, "/v1/manifest")
-        assert answer.json()["body"]["sequence"] == 2
-
-
-@pytest.mark.parametrize("name", ["compute-0", "aggregator", "trainer"])
-async def test_a_version_that_the_authority_did_not_sign_is_refused(
-    federation: Federation, trust: Trust, name: str
-) -> None:
-    version = second_version(trust)
-    content = bundle(version)
-    signature = version.signed_manifest.to_json()["signature"].encode()
-    forged = content.replace(signature, signature[::-1])
-    answer = await federation.ask(name, "/v1/manifest", method="PUT", content=forged)
-
-    assert answer.status_code == 403
-    assert answer.json()["type"] == "urn:shoal:problem:bad-signature"
-    assert (await federation.ask(name, "/v1/manifest")).json()["body"]["sequence"] == 1

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import CrowdState
 from shoal_holder.crowds.status import CrowdStatus
-from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -126,36 +124,6 @@ async def test_a_crowd_learns_and_everybody_bears_the_trainer_out(crowded: Feder
     )
 
 
-async def test_a_job_is_closed_when_it_has_what_it_wanted(crowded: Federation) -> None:
-    job = await open_crowd(crowded, contributions=9)
-    model = await finish(crowded, job)
-    assert model.contributions == 9
-    assert sum((await charged(crowded)).values()) >= 9
-
-
-async def test_snapshots_show_the_model_while_it_is_learned(crowded: Federation) -> None:
-    job = await open_crowd(crowded)
-    crowd = crowded.analyst.crowd(job)
-    before = await crowded.after(crowd.snapshot())
-    assert (before.contributions, before.averaged.tolist()) == (0, [0.0, 0.0])
-    for _ in range(8):
-        await crowded.step()
-        crowded.clock.move(TICK)
-    half = await crowded.after(crowd.snapshot())
-    assert 0 < half.contributions < 2 * CLIENTS
-    assert await crowded.after(crowd.closing()) is None
-    final = await finish(crowded, job)
-    assert final.contributions == 2 * CLIENTS
-    assert final.as_start() == tuple(final.averaged)
-
-
-async def test_exact_noise_passes_the_trainers_bound(open_trust: Trust, tmp_path: Path) -> None:
-    """28 contributions; each is refused with probability 1e-6: fails once in 30,000 runs."""
-    async with Federation(open_trust, tmp_path, noise=exact_noise, holders=HOLDERS) as federation:
-        model = await finish(federation, await open_crowd(federation))
-        assert model.contributions == 2 * CLIENTS
-
-
 FAULTS = {
     "answers to submissions are lost": Rule(
         Fault.ANSWER_LOST, receiver="trainer", path="submissions", chance=0.5
@@ -205,25 +173,6 @@ async def test_whatever_the_network_does_each_charge_is_one_contribution(
     assert acknowledged > CLIENTS  # most came through
 
 
-async def test_a_job_that_the_manifest_does_not_allow_is_refused(federation: Federation) -> None:
-    with pytest.raises(JobRefused, match="maximum_local_epsilon"):
-        await open_crowd(federation)
-
-
-async def test_a_job_above_the_manifests_epsilon_is_refused(crowded: Federation) -> None:
-    with pytest.raises(JobRefused, match="exceeds"):
-        await open_crowd(crowded, contributions_per_client=5)
-
-
-async def test_an_unknown_job_has_no_state_and_no_model(crowded: Federation) -> None:
-    for conversation in (
-        crowded.analyst.crowd("ab" * 32).state(),
-        crowded.analyst.crowd("ab" * 32).crowd(),
-    ):
-        with pytest.raises(JobFailed):
-            await crowded.after(conversation)
-
-
 async def test_rounds_and_crowds_share_one_budget(open_trust: Trust, tmp_path: Path) -> None:
     """A job in rounds takes nearly all of it: the crowd gets what is left, which is nothing."""
     async with Federation(open_trust, tmp_path, holders=HOLDERS) as federation:
@@ -237,18 +186,6 @@ async def test_rounds_and_crowds_share_one_budget(open_trust: Trust, tmp_path: P
             federation.clock.move(TICK)
         assert (await state(federation, job)).contributions == 0
         assert max((await charged(federation)).values()) == 1  # the round
-
-
-async def test_data_holders_that_allow_no_crowds_do_not_even_ask_for_them(
-    open_trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(open_trust, tmp_path) as federation:
-        await open_crowd(federation)
-        for _ in range(20):
-            await federation.step()
-            federation.clock.move(1.0)
-        asked = [each.path for each in federation.wire.log if each.sender in SITES]
-        assert asked and not any(path.startswith("/v1/crowds") for path in asked)
 
 
 async def test_a_job_in_rounds_and_a_crowd_job_are_worked_on_side_by_side(

@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.estimators import CohortCard, LinearRegressionInBounds
-from shoal.jobs.job_failures import JobRefused
+from shoal.estimators import LinearRegressionInBounds
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
-from shoal_protocol.queries.columns import ColumnBounds, Power, Term
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Flag, Number, Variable
 from shoal_protocol.wire.documents import sign
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.people import people
-from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
 
 VARIABLES: tuple[Variable, ...] = (
     Number(name="age", meaning="age", unit="years", lower=0, upper=120),
@@ -29,7 +26,6 @@ VARIABLES: tuple[Variable, ...] = (
 )
 COLUMNS = tuple(each.name for each in VARIABLES)
 FORMULA = "pressure ~ age + C(smoker) + age:treated + I(age**2) + spline(age, 3)"
-PRESSURE = ColumnBounds(name="pressure", lower=60, upper=200)
 
 
 class Surveyed(Trust):
@@ -88,26 +84,6 @@ async def test_a_formula_is_learned_and_data_holders_evaluate_its_terms(
     await audit(surveyed)  # what each holder sent is what its records' terms are, and its noise
 
 
-@pytest.mark.parametrize(
-    ("feature", "reason"),
-    [
-        (ColumnBounds(name="smoker", lower=0, upper=2), "smoker, has 3 levels"),
-        (
-            ColumnBounds.of_term(
-                "age**2", Term(factors=(Power(variable="age", lower=0, upper=130, exponent=2),))
-            ),
-            "age, is from 0 to 120",
-        ),
-    ],
-)
-async def test_what_the_dictionary_does_not_agree_to_is_refused(
-    surveyed: Federation, feature: ColumnBounds, reason: str
-) -> None:
-    task = LinearRegressionTask(features=(feature,), target=PRESSURE, method="plain")
-    with pytest.raises(JobRefused, match=reason):
-        await surveyed.submit(task=task)
-
-
 async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_not_allow(
     surveyed: Federation,
 ) -> None:
@@ -118,23 +94,3 @@ async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_
     )
     request = surveyed.request(task=task).body
     assert hidden.refusal(request) == "this data holder does not allow the column 'treated'"
-
-
-async def test_a_card_takes_bounds_and_levels_from_the_dictionary_and_names_them(
-    tmp_path: Path,
-) -> None:
-    allowed: dict[str, Any] = {"queries": ("tables",), "maximum_epsilon": 100.0}
-    trust = make_trust(tmp_path / "trust", **allowed)
-    async with survey(trust, tmp_path / "services", **allowed) as running:
-        dictionary = await running.after(running.analyst.dictionary())
-        variables = ["age", "smoker", "treated"]
-        task: Any = CohortCard(variables=variables).to_task(dictionary.named())
-        report = await running.learn(task=task, epsilon=20.0)
-        found = dict(zip(report.posterior.names, report.posterior.mean, strict=True))
-        places = np.concatenate(
-            [Surveyed(trust.directory, trust.consortium).records(site).values for site in SITES]
-        )[:, 1]
-        for place, level in enumerate(("no", "yes", "former")):
-            assert found[f"smoker: {level}"] == pytest.approx(np.sum(places == place), abs=6)
-        assert {"age: mean", "treated: 1", "smoker: missing"} <= found.keys()
-        assert "smoker: former" in str(report.summary())

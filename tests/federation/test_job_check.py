@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.jobs.job_check import UNDECLARED, JobCheckReport, newest
+from shoal.jobs.job_check import JobCheckReport, newest
 from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
-from shoal_protocol.certificates.study_request import JobCheck, JobsQuery
+from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
 from tests.world.people import people
 from tests.world.trust import COLUMNS, HOLDER_POLICY, SITES, TASK, Trust
-
-MISSPELT = TASK.model_copy(
-    update={"target": TASK.target.model_copy(update={"name": "presure"})},
-)
 
 
 @pytest.fixture
@@ -122,122 +118,6 @@ async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_
     assert (await varied.after(varied.analyst.jobs())).jobs == ()
 
 
-async def test_who_declares_nothing_may_join_and_is_no_reason_to_refuse_a_job(
-    trust: Trust, tmp_path: Path
-) -> None:
-    silent = HOLDER_POLICY.model_copy(update={"declare": False, "queries": ("counts",)})
-    async with Federation(trust, tmp_path, holders={"clinic-a": {"policy": silent}}) as federation:
-        await federation.step()
-        job = await federation.submit()
-        assert (await federation.finish(job))["phase"] == "failed"
-
-
-async def test_a_simulation_says_what_errors_to_expect_before_anything_is_spent(
-    federation: Federation,
-) -> None:
-    await federation.step()
-    cheap, dear = [await checked(federation, epsilon=each) for each in (0.5, 2.0)]
-    errors = cheap.expected_errors()
-    assert [each.name for each in errors] == ["intercept", "age"]
-    for each, other in zip(errors, dear.expected_errors(), strict=True):
-        assert each.sd > other.sd > 0.0 and each.reach > 1.5 * each.sd
-    assert cheap.expected_errors() == errors
-
-
-async def test_a_misspelt_column_is_shown_with_the_names_that_are_near(
-    federation: Federation,
-) -> None:
-    await federation.step()
-    report = await checked(federation, MISSPELT)
-    assert not report.would_run
-    reason = "it declares no variable 'presure'; did you mean 'pressure'?"
-    assert {each.reason for each in report.holders} == {reason}
-
-
-async def test_what_the_trainer_would_refuse_is_refused_by_the_check(
-    federation: Federation,
-) -> None:
-    await federation.step()
-    report = await checked(federation, join_seconds=365 * 86_400)
-    assert report.refusal is not None
-    assert "maximum_join_seconds" in report.refusal.detail
-    assert not report.would_run
-
-
-async def test_a_check_says_which_range_an_owner_allows(trust: Trust, tmp_path: Path) -> None:
-    ranges = [{"name": "age", "lower": 18.0, "upper": 65.0}]
-    policy = type(HOLDER_POLICY).model_validate(HOLDER_POLICY.model_dump() | {"ranges": ranges})
-    holders = {"clinic-a": {"policy": policy}}
-    async with Federation(trust, tmp_path, holders=holders) as federation:
-        await federation.step()
-        report = await checked(federation)
-        [reason] = [each.reason for each in report.holders if each.reason]
-        assert reason == "this data holder allows the column 'age' between 18 and 65 alone"
-
-
-async def test_who_is_away_is_said_and_is_not_counted_among_those_who_would_answer(
-    federation: Federation,
-) -> None:
-    for _ in range(2):
-        await federation.step()
-    for away in ("clinic-a", "compute-1", "aggregator"):
-        federation.absent.add(away)
-        await federation.crash(away)
-    federation.clock.move(60)
-    report = await checked(federation)
-    assert not report.would_run
-    assert report.answering == sum(SITES.values()) - SITES["clinic-a"]
-    [gone] = [each for each in report.holders if each.reason is not None]
-    assert gone.holder == holder_of(federation, "clinic-a")
-    assert "it is away, not heard of for 6" in str(gone.reason)
-    assert gone.heard_at is not None
-    assert {name for name, why in report.services.items() if why} == {"compute-1", "aggregator"}
-    assert report.reached == (
-        "trainer, compute-0, compute-2; aggregator is away: nobody listens; "
-        "compute-1 is away: nobody listens"
-    )
-    assert "The aggregator and 3 of 3 Compute nodes are needed" in report.advice[-1]
-
-
-@pytest.mark.parametrize(("maximum", "fits"), [(11, 8), (12, 12), (13, 12), (14, 14)])
-async def test_whole_data_holders_that_cannot_fill_the_range_are_said_before_and_after(
-    federation: Federation, maximum: int, fits: int
-) -> None:
-    await federation.step()
-    population = {"minimum_population": 10, "maximum_population": maximum}
-    report = await checked(federation, **population)
-    assert (report.answering, report.fitting) == (14, fits)
-    assert report.would_run == (fits >= 10)
-    if report.would_run:
-        return
-    assert "at most 8 of the 14 clients that would answer fit below" in report.advice[0]
-    assert "raise maximum_population to 14" in report.advice[0]
-    job = await federation.submit(**population)
-    state = await federation.finish(job)
-    assert state["phase"] == "failed"
-    assert "no room, since a data holder joins with all its slots" in state["reason"]
-    assert "raise maximum_population to 14" in state["reason"]
-    assert "only the owner sees" not in state["reason"]
-
-
-async def test_a_trainer_that_has_just_started_waits_until_agents_ask_again(
-    federation: Federation,
-) -> None:
-    await federation.step()
-    await federation.crash("trainer")
-    assert (await checked(federation)).answering == sum(SITES.values())
-
-
-async def test_an_owner_who_declares_nothing_is_named_as_such(trust: Trust, tmp_path: Path) -> None:
-    silent = {"policy": HOLDER_POLICY.model_copy(update={"declare": False})}
-    async with Federation(trust, tmp_path, holders={"clinic-a": silent}) as federation:
-        await federation.step()
-        report = await checked(federation)
-        [reason] = [each.reason for each in report.holders if each.reason]
-        assert reason == UNDECLARED
-        assert len(await declared(federation)) == len(SITES) - 1
-
-
 async def test_declarations_that_are_forged_replayed_or_of_the_future_are_refused(
     federation: Federation,
 ) -> None:
@@ -281,17 +161,6 @@ async def test_an_analyst_believes_no_trainer_who_changes_a_declaration(
     assert newest([each.to_json() for each in (changed, *others)], book).keys() == {
         each.body.holder for each in others
     }
-
-
-async def test_a_check_is_no_job(federation: Federation) -> None:
-    request, own = federation.request().body, federation.analyst.identity
-    check = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
-    answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=check.encode())
-    # the job request inside it has its kind, and was not signed by itself
-    assert answer.json()["type"] == "urn:shoal:problem:bad-signature"
-    asked = federation.ask("trainer", "/v1/jobs/check", method="POST", content=check.encode())
-    assert (await federation.after(asked)).is_success
-    assert (await federation.after(federation.analyst.jobs())).jobs == ()
 
 
 async def test_a_declaration_does_not_depend_on_the_records_nor_show_the_cap(

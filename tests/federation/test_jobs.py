@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-from shoal.jobs.job_failures import JobRefused
-from shoal_holder.noise import exact_noise
 from tests.world.audit import audit
-from tests.world.federation import PRIVACY, Federation
+from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust
 
 CLIENTS = sum(SITES.values())
@@ -35,15 +31,6 @@ async def test_a_job_with_projection_takes_two_rounds_within_its_price(
     assert report.privacy.epsilon <= 2.0
 
 
-async def test_a_job_with_exact_noise_ends_with_a_posterior(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path, noise=exact_noise) as federation:
-        report = await federation.learn()
-
-        (result,) = (await audit(federation)).values()
-        assert result is not None
-        assert report.cohort_sizes == (CLIENTS,)
-
-
 async def test_two_runs_with_the_same_labels_are_the_same_to_the_last_byte(
     trust: Trust, tmp_path: Path
 ) -> None:
@@ -66,28 +53,3 @@ async def test_jobs_are_run_side_by_side(federation: Federation) -> None:
     results = await audit(federation)
     assert len(results) == 3
     assert None not in results.values()
-
-
-async def test_clocks_that_differ_by_seconds_do_no_harm(federation: Federation) -> None:
-    federation.clock.skew_seconds = {
-        "clinic-a": -4.0,
-        "clinic-b": 5.0,
-        "compute-0": 3.0,
-        "compute-1": -3.0,
-        "aggregator": 6.0,
-        "trainer": -2.0,
-    }
-    report = await federation.learn(task=TASK_WITH_PROJECTION)
-
-    assert report.cohort_sizes == (CLIENTS, CLIENTS)
-    await audit(federation)
-
-
-async def test_a_job_that_costs_more_than_is_left_is_not_taken(federation: Federation) -> None:
-    all_there_is = PRIVACY.model_copy(update={"epsilon": 4.0})
-    await federation.learn(privacy=all_there_is)
-
-    with pytest.raises(JobRefused, match="budget-exceeded"):
-        await federation.submit()
-
-    assert len(await audit(federation)) == 1

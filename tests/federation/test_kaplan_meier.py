@@ -3,27 +3,20 @@
 Statistical tests are wrong by chance with probability 1e-4.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydantic
 import pytest
 from scipy import stats
 
 from bench import survival as survival_bench
 from shoal import SimulatedFederation
 from shoal.estimators import KaplanMeier
-from shoal.jobs.task_files import read_task_file
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from tests.command.running import shoal
-from tests.world.federation import Federation
-from tests.world.people import people
-from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
 SHAPE, SCALE = 1.3, 40.0
 WEEKS = ColumnBounds(name="weeks", lower=0.0, upper=70.0)
@@ -54,24 +47,6 @@ def survival(data: stats.CensoredData, times: np.ndarray) -> np.ndarray:
     """Return SciPy's Kaplan-Meier estimate just before each of `times`."""
     found = stats.ecdf(data).sf
     return np.append(1.0, found.probabilities)[np.searchsorted(found.quantiles, times)]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"levels": ()}, "two levels or more"),
-        ({"levels": (1,)}, "two levels or more"),
-        ({"group": None}, "two levels or more"),
-        ({"edges": (0.0, 35.0, 60.0)}, "where the bounds of time do"),
-        ({"edges": (0.0, 80.0, 70.0)}, "larger than the one before"),
-        ({"indicators": ("age",)}, "names of time, event or group"),
-        ({"event": "weeks"}, "same name"),
-        ({"intervals": 129}, "less than or equal to 128"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=said):
-        KaplanMeierTask(**{**dict(TASK), **change})
 
 
 def test_at_little_noise_curves_medians_and_test_are_scipys() -> None:
@@ -139,14 +114,6 @@ def test_who_lacks_a_value_is_in_no_curve() -> None:
     )
 
 
-def test_draws_that_are_not_those_of_the_curves_are_refused() -> None:
-    posterior = SimulatedFederation(patients(600, np.random.default_rng(4)), **FREE).learn(TASK)
-    fields = posterior.posterior.model_dump()
-    for change in ({"names": fields["names"][1:]}, {"curves": fields["curves"][:400]}):
-        with pytest.raises(pydantic.ValidationError):
-            KaplanMeierPosterior.model_validate(fields | change)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("clients", "epsilon", "delta"),
@@ -188,25 +155,3 @@ def test_curves_are_as_near_to_those_without_noise_as_they_are_to_be() -> None:
     found = survival_bench.measure(repeats=60, clients_of=(2000, 5000))["by_clients"]
     assert found["2000"]["median_sup_error"] <= 0.03
     assert found["5000"]["median_sup_error"] <= 0.012
-
-
-async def test_a_job_from_a_task_file_is_learned_over_all_services(tmp_path: Path) -> None:
-    (tmp_path / "task.toml").write_text(shoal("job", "example", "--task", "kaplan_meier").stdout)
-    example = read_task_file(tmp_path / "task.toml").task
-    assert isinstance(example, KaplanMeierTask) and example.time.name == "weeks"
-    trust = make_trust(tmp_path / "trust", queries=("tables",), maximum_epsilon=100.0)
-    columns = ("weeks", "died", "treatment")
-    update = {"queries": ("tables",), "maximum_epsilon": 100.0, "columns": columns}
-    policy = HOLDER_POLICY.model_copy(update=update)
-    holders: dict[str, Any] = {}
-    for site, count in SITES.items():
-        rows = np.column_stack([np.full(count, 30.0), np.ones(count), np.arange(count) % 2])
-        records = people(columns, rows)
-        holders[site] = {"policy": policy, "records": records}
-    task = example.model_copy(update={"smallest_cell": 0, "intervals": 3})
-    async with Federation(trust, tmp_path / "services", holders=holders) as federation:
-        job = await federation.submit(task=task, epsilon=80.0)
-        assert (await federation.finish(job))["phase"] == "finished"
-        report = await federation.report(job)
-    assert isinstance(report.posterior, KaplanMeierPosterior)
-    assert report.posterior.records == pytest.approx(14, abs=3)

@@ -1,11 +1,10 @@
 """Ways out of a job over the whole federation, with parties killed in between."""
 
-import asyncio
 from datetime import timedelta
 
 import pytest
 
-from shoal.jobs.job_failures import JobRefused, JobWithdrawn
+from shoal.jobs.job_failures import JobWithdrawn
 from shoal_hosting.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
@@ -24,13 +23,6 @@ async def free(federation: Federation) -> bool:
 
 async def joined(federation: Federation, job: str, count: int) -> bool:
     return bool((await federation.state(job))["joined"] == count)
-
-
-async def test_a_job_with_a_far_deadline_is_taken_by_nobody(federation: Federation) -> None:
-    with pytest.raises(JobRefused, match="maximum_join_seconds"):
-        await federation.submit(join_seconds=365 * 86_400 * 7000)
-    await federation.step()
-    assert await free(federation)
 
 
 @pytest.mark.parametrize("killed", ["nobody", "trainer", "clinic-a"])
@@ -90,36 +82,6 @@ async def test_a_withdrawal_while_a_round_runs_leaves_its_price_with_who_answere
             assert committed[client].mu == pytest.approx(costs[0].mu)
 
 
-@pytest.mark.parametrize("killed", ["nobody", "trainer", "clinic-c"])
-async def test_who_leaves_in_time_is_not_counted(federation: Federation, killed: str) -> None:
-    job = await federation.submit(join_seconds=60, maximum_population=100)
-    await federation.until(lambda: joined(federation, job, CLIENTS))
-    await federation.holder("clinic-c").leave(job)
-    if killed != "nobody":
-        await federation.crash(killed)
-    state = await federation.finish(job)
-    assert state["phase"] == "finished", state
-    assert state["left"] == 1
-    assert state["population_size"] == CLIENTS - SITES["clinic-c"]
-    report = await federation.report(job)
-    assert report.cohort_sizes == (CLIENTS - SITES["clinic-c"],)
-    assert await federation.holder("clinic-c").spent() == {}
-    assert await federation.holder("clinic-c").committed() == {}
-
-
-async def test_who_leaves_a_job_that_runs_is_missing_from_the_cohort_and_no_more(
-    federation: Federation,
-) -> None:
-    job = await federation.submit()  # it begins as soon as all have joined
-    await federation.until(lambda: joined(federation, job, CLIENTS))
-    await federation.holder("clinic-c").leave(job)
-    state = await federation.finish(job)
-    assert (state["phase"], state["population_size"]) == ("finished", CLIENTS), state
-    report = await federation.report(job)
-    assert report.cohort_sizes == (CLIENTS - SITES["clinic-c"],)
-    assert await federation.holder("clinic-c").spent() == {}
-
-
 async def test_a_trainer_that_is_gone_holds_no_budget_after_the_jobs_time(
     federation: Federation,
 ) -> None:
@@ -138,30 +100,6 @@ async def test_a_trainer_that_is_gone_holds_no_budget_after_the_jobs_time(
     await federation.step()
     assert (await federation.state(job))["phase"] == "failed"
     assert await free(federation)
-
-
-async def test_one_withdraws_only_ones_own_job_and_while_it_is_open(
-    federation: Federation,
-) -> None:
-    await federation.learn()
-    job = (await federation.after(federation.analyst.jobs())).jobs[0].job
-    with pytest.raises(JobRefused, match="wrong-phase"):
-        await federation.after(federation.analyst.job(job).withdraw())
-
-
-async def test_two_withdrawals_and_a_leave_at_once(federation: Federation) -> None:
-    job = await federation.submit(join_seconds=60, maximum_population=100)
-    await federation.until(lambda: joined(federation, job, CLIENTS))
-
-    async def both() -> None:
-        handle = federation.analyst.job(job)
-        await asyncio.gather(handle.withdraw(), handle.withdraw())
-
-    await federation.holder("clinic-b").leave(job)
-    await federation.after(both())
-    await federation.until(lambda: free(federation))
-    ends = [(await federation.holder(site).status()).jobs[0].ended for site in SITES]
-    assert ends == ["withdrawn", "left", "withdrawn"]
 
 
 async def test_a_trainer_that_hides_a_withdrawal_finds_no_node_that_goes_on(

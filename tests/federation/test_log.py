@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 import httpx
 import pytest
-from nacl.signing import SigningKey
 from structlog.testing import capture_logs
 
 from shoal_consortium.parties import next_manifest
@@ -34,7 +33,6 @@ from shoal_protocol.log.notes import (
 from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
 from shoal_protocol.trust.manifest import SignedManifest
 from shoal_protocol.trust.manifest_bundle import framed
-from shoal_protocol.wire.documents import sign
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
 from tests.world.trust import SITES, Trust, make_trust
@@ -193,22 +191,6 @@ async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
     assert await checkpoint(federation) is None
 
 
-async def test_a_job_does_not_wait_for_nodes_to_sign_the_log(federation: Federation) -> None:
-    federation.wire.rules.append(Rule(Fault.LOST, sender="aggregator"))
-    await ended(federation)
-    assert await checkpoint(federation) is None
-    federation.wire.rules.clear()
-    assert (await cosigned(federation, 4)).checkpoint.size >= 4
-
-
-async def test_the_log_goes_on_without_one_node(federation: Federation) -> None:
-    await federation.crash("compute-2")
-    federation.absent.add("compute-2")
-    note = await cosigned(federation)
-    manifest = federation.trust.consortium.manifest
-    assert cosigners(note, manifest).keys() == {"compute-0", "compute-1"}
-
-
 @pytest.fixture(scope="module")
 def witnessed(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(tmp_path_factory.mktemp("witnessed"), cosignatures=2)
@@ -293,18 +275,3 @@ async def test_with_too_few_nodes_no_version_is_believed(witnessed: Trust, tmp_p
             federation.clock.move(1.0)
         answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
         assert problem_code(answer) == "not-logged"
-
-
-async def test_the_log_takes_one_version_of_a_number(witnessed: Trust, tmp_path: Path) -> None:
-    async with Federation(witnessed, tmp_path) as federation:
-        version = next_version(witnessed)
-        await logged(federation, version)
-        key = read_signing_key(witnessed.directory / "authority" / "signing.key")
-        policy = version.body.policy.model_copy(update={"minimum_cohort": 9})
-        rival = sign(version.body.model_copy(update={"policy": policy}), "authority", key)
-        path = "/v1/log/manifests"
-        answer = await federation.ask("aggregator", path, method="POST", content=rival.encode())
-        assert problem_code(answer) == "conflicting-document"
-        forged = sign(rival.body, "authority", SigningKey(bytes(32)))
-        answer = await federation.ask("aggregator", path, method="POST", content=forged.encode())
-        assert problem_code(answer) == "bad-signature"

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shoal_aggregator import aggregation, aggregator
-from shoal_aggregator.aggregation import Summed
+from shoal_aggregator import aggregator
+from shoal_aggregator.aggregator import Summed
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
@@ -17,7 +17,7 @@ async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lie(spec: RoundSpec, sums: list[PartialSum]) -> Summed:
-        summed = aggregation.add_up(spec, sums)
+        summed = aggregator.add_up(spec, sums)
         assert isinstance(summed, Summed)
         values = decode_uint64(summed.result.values)
         values[1] += np.uint64(spec.query.largest_value)  # a total that is possible

@@ -1,6 +1,6 @@
 """Clients that go missing, come late, come twice or are revoked while a round is open."""
 
-from tests.world.audit import audit, look_at
+from tests.world.audit import audit
 from tests.world.federation import ROUND_SECONDS, Federation
 from tests.world.trust import SITES
 from tests.world.wire import Fault
@@ -55,22 +55,3 @@ async def test_shares_that_come_after_the_deadline_are_left_out(federation: Fede
     result = (await audit(federation))[round_id]
     assert result is not None
     assert result["cohort_size"] == CLIENTS - MISSING
-
-
-async def test_a_retry_sends_the_same_bytes_also_after_a_restart(federation: Federation) -> None:
-    cuts = [federation.wire.cut("clinic-c", node, "/shares") for node in federation.nodes]
-    job, round_id = await federation.collecting()
-    await federation.step(["clinic-c"])
-    await federation.crash("clinic-c")
-    await federation.step()
-    await federation.crash("clinic-c")
-    for cut in cuts:
-        federation.wire.rules.remove(cut)
-    state = await federation.finish(job)
-
-    assert state["phase"] == "finished", state
-    assert (await audit(federation))[round_id] is not None
-    tries = [m for m in federation.wire.log if m.sender == "clinic-c" and "shares" in m.path]
-    assert len(tries) >= 3 * len(federation.nodes)
-    sent = look_at(federation).envelopes
-    assert all(len(copies) == 1 for by_node in sent.values() for copies in by_node.values())

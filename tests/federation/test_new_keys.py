@@ -16,13 +16,11 @@ from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.errors import BadSignature
 from shoal_trainer.resources import Resources
 from tests.federation.test_consortium_changes import both, publish
-from tests.federation.test_crowd_jobs import HOLDERS, crowd_status, finish, open_crowd
 from tests.federation.test_forgetful_holders import CHEAP, Forgetful
 from tests.federation.test_forgetful_holders import SITE as FORGETFUL
 from tests.world.audit import audit
 from tests.world.federation import Federation
-from tests.world.trust import SITES, Trust, make_trust
-from tests.world.wire import Fault, Rule
+from tests.world.trust import SITES, Trust
 
 SITE = "clinic-c"
 CLIENTS = sum(SITES.values())
@@ -93,96 +91,6 @@ async def test_a_round_that_is_answered_by_half_is_answered_in_full_under_the_ne
         took = signers(federation, trust)
         assert took["compute-0"] == took["compute-2"] == ["old"], "what is stored stands"
         assert took["compute-1"] == ["new"]
-
-
-async def test_an_answer_whose_acknowledgement_was_lost_is_the_same_under_the_new_key(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
-        lost = Rule(Fault.ANSWER_LOST, SITE, "compute-1", "/shares$")
-        federation.wire.rules.append(lost)
-        late = federation.wire.cut("clinic-b", "compute-1", "/shares$")  # it stays open there
-        job, round_id = await federation.collecting()
-        await pass_time(federation, 3)
-        await publish(federation, with_new_key(trust), *federation.services)
-        federation.wire.rules.remove(lost)
-        await pass_time(federation, 8)
-        federation.wire.rules.remove(late)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        result = (await audit(federation))[round_id]
-        assert result is not None
-        assert result["cohort_size"] == CLIENTS
-        assert signers(federation, trust)["compute-1"][-1] == "new"
-        statuses = [
-            message.status
-            for message in federation.wire.log
-            if (message.sender, message.receiver) == (SITE, "compute-1")
-            and message.path.endswith("/shares")
-        ]
-        assert statuses[-1] == 200, "stored before, by the old key"
-
-
-async def test_a_node_that_hears_of_the_new_key_late_refuses_nothing_for_good(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
-        first, second = (
-            federation.wire.cut(SITE, node, "/shares$") for node in ("compute-1", "compute-2")
-        )
-        job, round_id = await federation.collecting()
-        await pass_time(federation, 3)
-        await publish(federation, with_new_key(trust), "trainer", "compute-1")
-        federation.wire.rules.remove(first)
-        await pass_time(federation, 8)  # it goes over to the new key
-        federation.wire.rules.remove(second)
-        await pass_time(federation, 3)
-        assert set(signers(federation, trust)) == {"compute-0", "compute-1"}
-        await publish(federation, with_new_key(trust), "compute-0", "compute-2", "aggregator")
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        result = (await audit(federation))[round_id]
-        assert result is not None
-        assert result["cohort_size"] == CLIENTS
-
-
-async def test_a_join_that_was_not_sent_is_taken_under_the_new_key(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path, holders=ROTATES) as federation:
-        cut = federation.wire.cut(SITE, "trainer", "/joins$")
-        job = await federation.submit()
-        await pass_time(federation, 3)
-        await publish(federation, with_new_key(trust), *federation.services)
-        federation.wire.rules.remove(cut)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "finished", state
-        assert (await federation.report(job)).population_size == CLIENTS
-        (result,) = (await audit(federation)).values()
-        assert result is not None
-        assert result["cohort_size"] == CLIENTS
-
-
-async def test_a_contribution_to_a_crowd_that_was_not_sent_is_taken_under_the_new_key(
-    tmp_path: Path,
-) -> None:
-    trust = make_trust(tmp_path / "trust", nodes=2, maximum_local_epsilon=2.0)
-    holders = HOLDERS | {SITE: {**HOLDERS[SITE], "next_key": NEW}}
-    async with Federation(trust, tmp_path / "parties", holders=holders) as federation:
-        cut = federation.wire.cut(SITE, "trainer", "/submissions$")
-        job = await open_crowd(federation, open_seconds=60)
-        await pass_time(federation, 30)
-        await publish(federation, with_new_key(trust), *federation.services)
-        federation.wire.rules.remove(cut)
-        model = await finish(federation, job)
-
-        assert model.contributions == 2 * CLIENTS
-        found = await crowd_status(federation, SITE)
-        assert found is not None and found.verdict == "borne out"
-        assert found.contributions == {"acknowledged": 2 * SITES[SITE]}
 
 
 async def test_the_old_key_is_refused_by_all_once_it_is_replaced(

@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.operators.console import REFUSED
 from shoal_hosting.operators.view import Operator, RecentLines
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_protocol.log.notes import read_note
@@ -25,29 +24,6 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 async def page_of(client: httpx.AsyncClient, path: str) -> str:
     return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (await client.get(path)).text))
-
-
-async def test_refused_lists_none_of_the_questions_that_parties_ask_all_the_time(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path, operator=OPERATOR) as federation:
-        job = await federation.submit()
-        for path in ("certificate", "result"):
-            await federation.ask("trainer", f"/v1/jobs/{job}/{path}")
-        await federation.finish(job)
-        await federation.learn()
-        for name in federation.services:
-            await federation.ask(name, "/v1/manifests/2")
-            transport = httpx.ASGITransport(federation.app(name))
-            async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:
-                await client.post(SIGN_IN, data={"token": TOKEN})
-                assert "None was refused." in await page_of(client, REFUSED), name
-                await client.post("/v1/manifest", content=b"{")
-                await client.put("/v1/manifest", content=b"{")
-                await client.get("/phpinfo.php")
-                page = await page_of(client, REFUSED)
-                for reason in ("malformed-document", "http-405", "http-404"):
-                    assert reason in page, page
 
 
 async def test_every_service_has_a_console_that_shows_a_job_s_end(

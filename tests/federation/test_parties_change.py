@@ -4,7 +4,6 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from shoal_agent.joining import AFTER_NONSENSE
 from shoal_consortium import changes, consortium_files, party_files
 from shoal_consortium.cards import KeyKind, PartyRole, new_party
 from shoal_consortium.party_files import read_party_card, read_signing_key
-from shoal_hosting.manifests.manifest_book import HANDOVER
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
@@ -176,42 +173,6 @@ async def test_a_round_that_was_signed_before_a_version_came_begins_under_the_on
         assert result is not None and result["manifest"] == trust.consortium.digest
 
 
-async def test_an_open_round_is_answered_by_who_hears_of_the_next_version_first(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job = await federation.submit()
-        await federation.until(lambda: _has_round(federation, job))
-        federation.names.remove(SITE)  # it does nothing
-        second = change(trust, retired=["compute-2"])
-        await publish(federation, second, *federation.services)
-        await federation.party(SITE)._directory.follow_to(second.digest)
-        federation.names.insert(0, SITE)
-        state = await federation.finish(job)
-        assert state["phase"] == "finished", state
-        [result] = (await audit(federation)).values()
-        assert result is not None and result["manifest"] == trust.consortium.digest
-        assert result["cohort_size"] == CLIENTS
-
-
-async def test_long_after_a_version_came_no_round_begins_under_the_one_before(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        cut = federation.wire.cut("trainer", "compute-1", "/rounds$")
-        job = await federation.submit(round_seconds=400)
-        await federation.until(lambda: _has_round(federation, job))
-        second = change(trust, policy={"maximum_round_seconds": 80_000})
-        await publish(federation, second, *federation.services)
-        federation.clock.move((HANDOVER + timedelta(seconds=1)).total_seconds())
-        federation.wire.rules.remove(cut)
-        state = await federation.finish(job)
-
-        assert state["phase"] == "failed"
-        assert "manifest changed" in state["reason"]
-        assert list((await audit(federation)).values()) in ([], [None])
-
-
 async def told(federation: Federation, service: str) -> str:
     """Return what a service says of its own place in the consortium."""
     return str((await federation.ask(service, "/readyz")).json()["party"])
@@ -244,26 +205,6 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
         forged = signed_by_an_old_key(trust, "compute-2", body)
         answer = await federation.ask("aggregator", path, method="POST", content=forged)
         assert problem(answer) == "unknown-signer"
-
-
-async def test_a_job_ends_where_a_node_takes_the_place_of_another(
-    trust: Trust, tmp_path: Path
-) -> None:
-    """The new one has charged nothing, and the only honest one may be gone."""
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
-        home = newcomer(trust, PartyRole.COMPUTE, "compute-3")
-        second = change(trust, [home], retired=["compute-2"])
-        await publish(federation, second, *federation.services)
-        open_here = "is no longer in the manifest, and serves what is open here"
-        assert await told(federation, "compute-2") == open_here
-        state = await federation.finish(job)
-
-        assert state["phase"] == "failed"
-        assert "compute-3 took the place of compute-2" in state["reason"]
-        assert "submit the job anew" in state["reason"]
-        over = "is no longer in the manifest, and may be switched off"
-        assert await told(federation, "compute-2") == over
 
 
 @pytest.mark.parametrize("left", [1, 0], ids=["one is left", "none is left"])
@@ -354,34 +295,6 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         await federation.until(is_joined)
 
 
-async def test_a_job_is_withdrawn_at_the_trainer_that_has_it(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting()
-        second = await with_heir(federation, trust)
-        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst = InThread(federation.open_analyst())
-        await federation.after(analyst.job(job).withdraw())
-        assert (await federation.state(job))["phase"] == "withdrawn"  # as the first trainer says
-
-
-async def test_a_trainer_that_has_a_job_and_does_not_answer_is_named(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting()
-        second = await with_heir(federation, trust)
-        federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())
-        analyst, before = federation.analyst, trust.consortium.manifest.trainer
-        cut = federation.wire.cut("analyst", "trainer")
-        said = f"does not know the job, and .* does not answer: {before.name} at {before.url}"
-        for ask in (analyst.job(job).withdraw, analyst.job(job).state):
-            with pytest.raises(Unavailable, match=said):
-                await federation.after(ask())
-        federation.wire.rules.remove(cut)
-        await federation.after(analyst.job(job).withdraw())
-        assert (await federation.state(job))["phase"] == "withdrawn"
-
-
 async def test_a_round_ends_at_the_aggregator_that_it_began_with(
     trust: Trust, tmp_path: Path
 ) -> None:
@@ -394,44 +307,6 @@ async def test_a_round_ends_at_the_aggregator_that_it_began_with(
 
         assert state["phase"] == "finished", state
         assert (await audit(federation))[round_id] is not None
-
-
-async def test_an_aggregator_is_needed_until_the_trainer_has_what_it_decided(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async def is_decided() -> bool:
-        answer = await federation.ask("aggregator", f"/v1/rounds/{round_id}")
-        return bool(answer.json()["phase"] == "published")
-
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, round_id = await federation.collecting()
-        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
-        await publish(federation, second, *federation.services)
-        cut = federation.wire.cut("trainer", "aggregator")
-        await federation.until(is_decided)
-        assert (await federation.state(job))["phase"] == "running"
-        assert "serves what is open here" in await told(federation, "aggregator")
-        unanswered = federation.wire.cut("aggregator", "trainer")
-        assert "serves what is open here" in await told(federation, "aggregator")
-
-        for each in (cut, unanswered):
-            federation.wire.rules.remove(each)
-        assert (await federation.finish(job))["phase"] == "finished"
-        assert "may be switched off" in await told(federation, "aggregator")
-
-
-async def test_an_aggregator_is_not_needed_for_longer_than_a_trainer_waits(
-    trust: Trust, tmp_path: Path
-) -> None:
-    async with Federation(trust, tmp_path / "run") as federation:
-        job, _ = await federation.collecting()
-        assert (await federation.finish(job))["phase"] == "finished"
-        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
-        await publish(federation, second, *federation.services)
-        federation.wire.cut("aggregator", "trainer")
-        assert "serves what is open here" in await told(federation, "aggregator")
-        federation.clock.move(2 * trust.consortium.manifest.policy.maximum_round_seconds)
-        assert "may be switched off" in await told(federation, "aggregator")
 
 
 async def test_nodes_erase_the_shares_of_a_round_whose_aggregator_is_lost_for_good(

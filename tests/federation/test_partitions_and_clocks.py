@@ -21,7 +21,6 @@ LATE_SITE = "clinic-c"  # it has as many clients as may be missing
 NODES = ("compute-0", "compute-1", "compute-2")
 RING = tuple(zip(NODES, (*NODES[1:], NODES[0]), strict=True))
 MINUTE, HOUR, TICK = 60.0, 3600.0, 20.0
-LONG_TICK = 15 * MINUTE
 TIMES = {"join_seconds": 10 * MINUTE, "round_seconds": 10 * MINUTE, "grace_seconds": 10 * MINUTE}
 LONG = {"join_seconds": 10 * MINUTE, "round_seconds": HOUR, "grace_seconds": 8 * HOUR}
 
@@ -77,24 +76,6 @@ async def test_a_cut_in_one_direction_between_two_nodes_for_minutes_changes_noth
     federation.wire.rules.remove(cut)
 
     assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
-
-
-@pytest.mark.parametrize("answers", [Fault.LOST, Fault.ANSWER_LOST], ids=lambda fault: fault.name)
-async def test_a_trainer_that_reaches_nobody_for_minutes_or_hears_no_answer_delays_a_job(
-    federation: Federation, answers: Fault
-) -> None:
-    job = await federation.submit(**TIMES)
-    rule = Rule(answers, "trainer")
-    federation.wire.rules.append(rule)
-    await pass_time(federation, 5 * MINUTE)
-    federation.wire.rules.remove(rule)
-    await federation.until(lambda: federation.is_collecting(job), seconds=HOUR)
-    federation.wire.rules.append(rule)
-    await pass_time(federation, 15 * MINUTE)
-    assert befallen(federation, answers)
-    federation.wire.rules.remove(rule)
-
-    assert await released(federation, job) == CLIENTS
 
 
 # Clocks
@@ -231,20 +212,6 @@ async def test_a_node_that_drips_in_one_round_keeps_no_site_from_the_next(
 
 
 # Away for hours
-
-
-@pytest.mark.parametrize("name", [*NODES, "aggregator", "trainer"])
-async def test_a_service_that_is_away_for_hours_and_back_in_time_delays_a_job(
-    federation: Federation, name: str
-) -> None:
-    job, _ = await federation.collecting(**LONG)
-    await federation.step()
-    await federation.crash(name)
-    federation.absent.add(name)
-    await pass_time(federation, 6 * HOUR, tick=LONG_TICK)
-    federation.absent.clear()
-
-    assert await released(federation, job, seconds=10 * HOUR, tick=LONG_TICK) == CLIENTS
 
 
 async def test_a_trainer_that_comes_back_days_later_reports_what_was_released_meanwhile(

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydantic
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import Quantiles
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import Outcome, run
@@ -44,21 +42,6 @@ def incomes(count: int, seed: int) -> np.ndarray:
     values = np.round(generator.lognormal(10.0, 1.5, count))
     values[generator.random(count) < 0.1] = np.nan
     return values
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"levels": (0.5, 0.5)}, "are the same"),
-        ({"rounds": 7}, "less than or equal to 6"),
-        ({"bins": 2000}, "less than or equal to 1024"),
-        ({"indicators": ("height",)}, "names of variables"),
-        ({"variables": TASK.variables * 2}, "same name"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=said):
-        QuantilesTask(**{**dict(TASK), **change})
 
 
 def test_every_round_asks_what_the_terms_allow_and_what_follows_from_those_before() -> None:
@@ -122,23 +105,6 @@ def test_rounds_come_closer_to_a_value_that_nearly_all_have_until_floats_end() -
     assert low <= 123_456.0 < high < 123_457.0
     law = laws(outcome.sums)[0]
     assert np.all(np.diff(next_edges(law, LEVELS, 64)) > 0.0)
-
-
-def test_an_estimator_learns_them_on_a_simulated_federation() -> None:
-    values = incomes(4000, 5)
-    federation = SimulatedFederation(
-        {"income": values, "visit": np.ones(4000)},
-        epsilon=20.0,
-        delta=1e-5,
-        dropouts=5,
-        colluders=5,
-        seed=1,
-    )
-    model = Quantiles(variables={"income": (0, 1e9)}, levels=LEVELS, bins=64, rounds=6)
-    posterior = model.fit(federation).posterior_
-    np.testing.assert_allclose(posterior.mean[1:], np.nanquantile(values, LEVELS), rtol=0.05)
-    assert posterior.mean[0] == pytest.approx(4000, abs=20)
-    assert "income: quantile 0.5" in str(model.summary()) and model.plot().has_data()
 
 
 def test_of_too_few_records_nothing_is_told() -> None:

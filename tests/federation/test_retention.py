@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from shoal_consortium.parties import next_manifest
-from shoal_consortium.party_files import read_signing_key
 from shoal_hosting.storage import retention
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.trust.succession import following_version
 from tests.federation.test_certificates import certificate_of, learned
-from tests.federation.test_consortium_changes import publish
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -91,36 +87,6 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     verify_certificate(encoded, forgetful.consortium.signed_manifest.encode())
 
 
-async def test_a_shorter_job_of_a_later_policy_does_not_shorten_those_before(
-    federation: Federation, forgetful: Trust
-) -> None:
-    await learned(federation)
-    job, _ = await learned(federation)  # whose sums, each node's newest, stay anyway
-    first = forgetful.consortium
-    key = read_signing_key(forgetful.directory / "authority" / "signing.key")
-    policy = first.manifest.policy.model_copy(update={"maximum_job_seconds": 1})
-    manifest = next_manifest(first, authority=key, policy=policy)
-    version = following_version(first, manifest.encode(), first.roster.encode())
-    await publish(federation, version, "aggregator")
-    rounds = (await kept(federation, "aggregator"))["rounds"]
-    over = await ends_by(federation, job) + timedelta(days=DAYS)
-    await go_to(federation, over + timedelta(hours=2))
-    assert (await kept(federation, "aggregator"))["rounds"] == rounds > 1
-    await go_to(federation, over + longest_job(forgetful))
-    assert (await kept(federation, "aggregator"))["rounds"] == 1
-
-
-async def test_who_asks_for_what_was_deleted_is_told_so(federation: Federation) -> None:
-    job, _ = await learned(federation)
-    await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
-    answer = await federation.ask("trainer", f"/v1/jobs/{job}/result")
-    assert answer.status_code == 410
-    assert answer.json()["type"] == "urn:shoal:problem:documents-deleted"
-    assert (await federation.state(job))["phase"] == "finished"
-    [listed] = (await federation.after(federation.analyst.jobs())).jobs
-    assert (listed.job, listed.phase.value) == (job, "finished")
-
-
 async def test_a_deleted_job_cannot_be_run_again(federation: Federation, forgetful: Trust) -> None:
     request = federation.request()
     job = await federation.hand_in(request)
@@ -138,17 +104,6 @@ async def test_a_deleted_job_cannot_be_run_again(federation: Federation, forgetf
         assert await kept(federation, name) == before  # nothing is decided or charged anew
 
 
-async def test_services_start_over_what_is_left_and_take_another_job(
-    federation: Federation,
-) -> None:
-    job, _ = await learned(federation)
-    await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
-    for name in federation.services:
-        await federation.crash(name)
-    await federation.start_the_dead()
-    assert (await kept(federation, "trainer"))["results"] == 0
-
-
 async def test_an_open_job_and_one_without_its_certificate_are_kept(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,16 +117,6 @@ async def test_an_open_job_and_one_without_its_certificate_are_kept(
     trainer = federation.party("trainer")
     await trainer.retention.step()
     assert (await kept(federation, "trainer"))["joins"] == before["joins"] > 0
-
-
-async def test_a_withdrawn_job_goes_too(federation: Federation) -> None:
-    job = await federation.submit(join_seconds=600, maximum_population=100)
-    await federation.after(federation.analyst.job(job).withdraw())
-    assert (await federation.ask("trainer", f"/v1/jobs/{job}/withdrawal")).status_code == 200
-    await go_to(federation, await ends_by(federation, job) + timedelta(days=DAYS) + SECOND)
-    answer = await federation.ask("trainer", f"/v1/jobs/{job}/withdrawal")
-    assert answer.status_code == 410
-    await federation.after(federation.analyst.job(job).withdraw())  # it is, and stays so
 
 
 async def test_of_a_job_all_goes_or_nothing(
@@ -230,34 +175,3 @@ async def test_a_clock_that_leapt_has_nothing_deleted_for_a_day(
         federation.clock.move(3600)
     await own.step()
     assert (await kept(federation, "trainer"))["results"] == 0
-
-
-async def test_by_a_clock_that_leapt_the_operator_deletes_only_by_saying_that_it_is_right(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "STEADY", timedelta(days=1))
-    job, _ = await learned(federation)
-    before = await kept(federation, "trainer")
-    due = await ends_by(federation, job) + timedelta(days=DAYS) + SECOND
-    federation.clock.move((due - federation.clock.now).total_seconds())
-    for _ in range(2):  # asking again is no proof that it is right
-        refused = await federation.ask("trainer", retention.PATH, method="POST")
-        assert (refused.status_code, refused.json()["type"]) == (
-            409,
-            "urn:shoal:problem:unsteady-clock",
-        )
-        assert "--trust-clock" in refused.json()["detail"]
-    assert await kept(federation, "trainer") == before
-    sure = f"{retention.PATH}?trust_clock=true"
-    done = (await federation.ask("trainer", sure, method="POST")).json()
-    assert not done["is_due"]
-    assert (await kept(federation, "trainer"))["results"] == 0
-
-
-async def test_without_days_in_the_policy_everything_stays(trust: Trust, tmp_path: Path) -> None:
-    async with Federation(trust, tmp_path) as running:
-        job, encoded = await learned(running)
-        await go_to(running, await ends_by(running, job) + timedelta(days=36_500))
-        assert await certificate_of(running, job) == encoded
-        shown = (await running.ask("trainer", retention.PATH)).json()
-        assert {each["stays"] for each in shown["kinds"]} == {"for ever"}

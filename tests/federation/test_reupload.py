@@ -76,36 +76,6 @@ async def test_a_node_that_comes_back_from_an_older_backup_is_uploaded_to_again(
     assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
 
 
-async def test_a_node_that_comes_back_empty_is_told_of_the_round_and_uploaded_to_again(
-    federation: Federation, tmp_path: Path
-) -> None:
-    job, round_id = await collecting(federation)
-    await federation.step()
-    await lose(federation, tmp_path / NODE)
-    assert (await federation.ask(NODE, f"/v1/rounds/{round_id}")).status_code == 404
-
-    await pass_time(federation, 28)
-    assert await reuploaded(federation) == dict.fromkeys(EARLY, 1)
-    assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
-
-
-async def test_a_node_that_lost_a_round_is_told_of_it_by_whoever_has_shares_to_send(
-    federation: Federation, tmp_path: Path
-) -> None:
-    job, round_id = await collecting(federation)
-    await federation.step(["clinic-a"])
-    await leave(federation, NODE)
-    shutil.rmtree(tmp_path / NODE)
-    await federation.step(["clinic-b"])  # which cannot reach it
-    federation.absent.discard(NODE)
-
-    await pass_time(federation, 10)  # long before half-time
-    assert await held(federation, round_id) == 1
-    await pass_time(federation, 15)
-    assert await reuploaded(federation) == {"clinic-a": 1, "clinic-b": 0}
-    assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
-
-
 async def test_who_cannot_send_again_in_time_is_left_out_and_nobody_else(
     federation: Federation, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.audit import audit
 from tests.world.durable import Death, DurableSteps, When
 from tests.world.federation import Federation
-from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
 TWO, THREE = ThresholdSharing(threshold=2), ThresholdSharing(threshold=3)
@@ -71,15 +71,6 @@ async def run(
             return Ended(state, results, await federation.report(job) if is_done else None)
 
 
-async def test_with_all_nodes_at_work_a_result_rests_on_all_their_sums(
-    three: Trust, tmp_path: Path
-) -> None:
-    ended = await run(three, tmp_path, sharing=TWO, task=TASK_WITH_PROJECTION)
-    assert ended.report is not None, ended.state
-    assert ended.report.cohort_sizes == (CLIENTS, CLIENTS)
-    assert (ended.report.sharing, ended.report.partial_sums) == (TWO, (3, 3))
-
-
 @pytest.mark.parametrize(
     "when",
     [pytest.param(When.BEFORE, marks=pytest.mark.exhaustive), When.AFTER],
@@ -99,35 +90,6 @@ async def test_a_round_in_which_one_of_three_nodes_is_lost_for_good_gives_the_ex
     assert used == ["compute-0"] + ["compute-1"] * had_sent + ["compute-2"]
     assert ended.report.partial_sums == (2 + had_sent,)
     assert ended.report.compute_nodes == (3,)
-
-
-async def test_a_node_that_is_lost_in_one_round_costs_the_next_round_nothing_either(
-    three: Trust, tmp_path: Path
-) -> None:
-    deaths = [Death(When.AFTER, "compute-1", "freeze")]
-    ended = await run(three, tmp_path, sharing=TWO, task=TASK_WITH_PROJECTION, deaths=deaths)
-    assert ended.report is not None, ended.state
-    assert ended.report.cohort_sizes == (CLIENTS, CLIENTS)
-    assert ended.report.partial_sums == (2, 2)
-
-
-async def test_a_node_that_never_comes_up_costs_a_threshold_round_nothing(
-    three: Trust, tmp_path: Path
-) -> None:
-    async with Federation(three, tmp_path, holders=HOLDERS, absent=["compute-2"]) as federation:
-        report = await federation.learn(sharing=TWO)
-        await audit(federation)
-    assert (report.cohort_sizes, report.partial_sums) == ((CLIENTS,), (2,))
-
-
-@pytest.mark.parametrize("step", ["add_shares", "freeze", "cast"])
-async def test_a_round_in_which_two_of_three_nodes_are_lost_releases_nothing(
-    three: Trust, tmp_path: Path, step: str
-) -> None:
-    deaths = [Death(When.BEFORE, node, step) for node in ("compute-1", "compute-2")]
-    ended = await run(three, tmp_path, sharing=TWO, deaths=deaths, in_order=False)
-    assert ended.state["phase"] == "failed"
-    assert ended.results == [None]
 
 
 @contextmanager
@@ -169,12 +131,3 @@ async def test_a_wrong_sum_of_one_of_three_nodes_is_seen_and_nothing_is_released
     assert ended.state["phase"] == "failed"
     assert "sum_failed" in ended.state["reason"]
     assert ended.results == [None]
-
-
-async def test_a_data_holder_that_allows_additive_sharing_only_takes_no_part(
-    three: Trust, tmp_path: Path
-) -> None:
-    async with Federation(three, tmp_path) as federation:
-        state = await federation.finish(await federation.submit(sharing=TWO))
-    assert state["phase"] == "failed"
-    assert state["joined"] == 0

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from shoal import SimulatedFederation
 from shoal.estimators import VectorSum
-from shoal_protocol.jobs.declarations import HolderRules
 from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.single_numbers import VectorSumPosterior, VectorSumTask
@@ -42,27 +41,6 @@ async def test_a_vector_of_as_many_columns_is_summed_by_all_services(tmp_path: P
     assert posterior.names == NAMES and posterior.columns == ("x",)
     assert posterior.total.shape == posterior.total_sd.shape == (ENTRIES,)
     assert np.all(posterior.total_interval(0.9)[:, 0] < posterior.total)
-
-
-def test_what_holders_allow_is_said_of_the_entries() -> None:
-    terms = TASK.terms(least=10, most=20)
-    assert terms.bounds == (VECTOR,)
-    assert terms.column_names == NAMES
-    wide = HolderRules(
-        analysts=("analyst",),
-        queries=("vector_sum",),
-        columns=NAMES,
-        delta=1e-6,
-        minimum_population=10,
-        minimum_colluders=2,
-    )
-    assert wide.columns_refusal(terms.read) is None
-    fewer = wide.model_copy(update={"columns": NAMES[:2]})
-    assert fewer.columns_refusal(terms.read) == ("this data holder does not allow the column 'x_2'")
-    narrow = wide.model_copy(update={"ranges": (ColumnBounds(name="x_1", lower=0.0, upper=3.0),)})
-    assert narrow.columns_refusal(terms.read) == (
-        "this data holder allows the column 'x_1' between 0 and 3 alone"
-    )
 
 
 def test_a_vector_is_not_read_beside_a_column_of_its_name() -> None:
@@ -101,16 +79,3 @@ def test_intervals_hold_totals_and_means_of_the_cut_records(
             held[what] += int(np.sum((low < truth) & (truth < high)))
         assert np.all(np.abs(found.sample(10, generator) - found.mean) < 8.0 * found.sd)
     assert 80 <= held["mean"] <= 119 and 80 <= held["total"] <= 119
-
-
-def test_a_mean_of_hardly_any_records_is_cautioned_of() -> None:
-    few = SimulatedFederation(
-        {"age": np.linspace(20.0, 60.0, 20)},
-        epsilon=0.5,
-        delta=1e-6,
-        dropouts=0,
-        colluders=0,
-        seed=1,
-    )
-    found = VectorSum(columns={"age": (0, 100)}).fit(few).posterior_
-    assert found.caution is not None and "how many records" in found.caution

@@ -72,19 +72,6 @@ def test_a_job_waits_until_an_owner_approves_it_and_is_then_joined_like_any(worl
         assert [(each.what, each.about) for each in courier.due()] == [("join", job.digest)]
 
 
-def test_nobody_is_asked_where_approval_is_automatic(world: World) -> None:
-    with opened(world) as courier:
-        assert not waits(courier, world.submit())
-        assert [each.what for each in courier.due()] == ["join"]
-
-
-def test_an_owner_is_not_asked_about_what_the_rules_refuse(world: World) -> None:
-    with opened(world, policy=ONE.model_copy(update={"analysts": ()})) as courier:
-        job = world.submit()
-        assert "not among those" in courier.offer(job).why
-        assert decide(courier, decision(job)).why == "unknown-job"
-
-
 def test_one_analyst_s_jobs_do_not_bury_the_owners(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,31 +112,6 @@ def test_what_nobody_decided_in_time_is_forgotten_once_the_policy_keeps_it_no_lo
         assert waits(courier, second)
         stay = (half, refused, first, second)
         assert asking(courier) == sorted(each.digest for each in stay)
-
-
-def test_a_clock_that_leapt_ahead_takes_no_job_from_the_owners(tmp_path: Path) -> None:
-    world = World(tmp_path, CLIENTS, retention_days=30)
-    job = world.submit()
-    with opened(world, policy=ONE) as courier:
-        assert waits(courier, job)
-        pass_days(courier, 3650)
-        other = world.submit()
-        assert waits(courier, other)
-        assert asking(courier) == [other.digest]
-        pass_days(courier, -3650)
-        assert waits(courier, job)
-        decide(courier, decision(job))
-        assert not waits(courier, job)
-
-
-def test_without_a_term_in_the_policy_every_job_that_asked_stays(world: World) -> None:
-    job = world.submit()
-    with opened(world, policy=ONE) as courier:
-        assert waits(courier, job)
-        pass_days(courier, 3650)
-        other = world.submit()
-        assert waits(courier, other)
-        assert asking(courier) == sorted((job.digest, other.digest))
 
 
 def test_two_persons_are_two_keys_and_not_one_of_them_twice(world: World) -> None:
@@ -242,16 +204,6 @@ def test_a_refusal_of_one_owner_is_for_good(world: World) -> None:
         assert courier.offer(job).why == REFUSED_BY_OWNER
 
 
-def test_a_job_that_is_joined_is_left_and_not_refused(world: World) -> None:
-    job = world.submit()
-    with opened(world, policy=ONE) as courier:
-        assert waits(courier, job)
-        decide(courier, decision(job))
-        assert not waits(courier, job)
-        assert decide(courier, decision(job, "refuse")).why == "wrong-phase"
-        assert not waits(courier, job)
-
-
 def test_the_vault_goes_by_its_own_clock_whenever_a_decision_was_made(world: World) -> None:
     job, in_time = world.submit(), timedelta(seconds=1)
     with opened(world, policy=TWO) as courier:
@@ -307,15 +259,6 @@ def test_the_trainer_is_told_once_that_a_job_waits_and_that_it_is_refused(world:
         courier.settle("waits", job.digest, "acknowledged")
         assert courier.waiting("waits", job.digest) == []
         assert (told(courier, job), told(courier, job)) == ("refused", None)
-
-
-def test_the_trainer_is_told_nothing_of_a_job_that_is_approved(world: World) -> None:
-    job = world.submit()
-    with opened(world, policy=ONE) as courier:
-        assert waits(courier, job)
-        decide(courier, decision(job))
-        assert told(courier, job) is None
-        assert courier.waiting("waits", "f" * 64) == []
 
 
 def test_a_decision_is_no_other_document(world: World) -> None:

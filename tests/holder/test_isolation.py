@@ -3,7 +3,6 @@
 import _socket
 import errno
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,15 +12,14 @@ import pytest
 
 import shoal_holder
 from shoal_agent.data_holder import contents_of
-from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes
-from shoal_holder import frames
+from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
-from shoal_holder.messages import Failure, Hello, Message, Opened, kinds_of
+from shoal_holder.messages import Hello, Opened
 from shoal_holder.opening import open_vault
 from shoal_holder.reporting import silent
 from shoal_holder.site import Site, Sources
-from tests.world.around_holder import POLICY, World, no_noise, vault_of
+from tests.world.around_holder import POLICY, World, no_noise
 
 MODULES = sorted(
     f"shoal_holder.{path.stem}"
@@ -114,35 +112,6 @@ Path.write_text = refused
 print(isolation.isolate())
 """
     assert run(refusing)[0] == NO_SOCKETS
-
-
-def test_an_error_of_the_state_that_has_no_name_of_sqlites_is_a_failure_like_others(
-    tmp_path: Path,
-) -> None:
-    vault = vault_of(World(tmp_path).holder())
-
-    def fails(_: Message) -> Message:
-        raise sqlite3.OperationalError("made by Python")
-
-    vault._handlers[Hello] = fails
-    answer = frames.decode(vault.answer(frames.encode(Hello())), kinds_of(Failure))
-    assert isinstance(answer, Failure)
-    assert "OperationalError" in answer.reason and "Python" not in answer.reason
-
-
-async def test_the_log_says_why_a_vault_failed(tmp_path: Path) -> None:
-    vault = vault_of(World(tmp_path).holder())
-    told: list[tuple[str, object]] = []
-    link = VaultLink.inside(vault, lambda event, **facts: told.append((event, facts)))
-
-    def fails(_: Message) -> Message:
-        raise sqlite3.OperationalError("made by Python")
-
-    vault._handlers[Hello] = fails
-    with pytest.raises(VaultGone):
-        await link.ask(Hello(), Opened)
-    reason = "the state cannot be read or written: OperationalError"
-    assert told == [("the vault failed", {"reason": reason})]
 
 
 async def test_the_vault_imports_nothing_from_the_working_directory(

@@ -136,26 +136,3 @@ async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
     load(by_id, SECOND, second=3)
     assert (await courier.step()).records_fault is None
     assert sorted(ages(vault).values()) == [48, 64]
-
-
-async def test_records_that_are_gone_for_a_moment_stay_in_use(
-    vault: Vault, by_id: Settings
-) -> None:
-    courier, before = Courier(vault), ages(vault)
-    (by_id.party / "records.npz").unlink()
-    await courier.step()
-    assert ages(vault) == before
-    assert courier.told == []
-
-
-async def test_a_file_that_people_edit_is_read_at_the_start_alone(settings: Settings) -> None:
-    """It may be half written, and its rows are slots."""
-    vault = from_files(settings, sources=Sources(no_noise), isolation="none")
-    courier, before = Courier(vault), ages(vault)
-    path = settings.party / "records.csv"
-    path.write_text("age,pressure\n1,2\n")
-    os.utime(path, (2, 2))
-    await courier.step()
-    assert ages(vault) == before
-    assert courier.told == []
-    vault.close()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal_agent import vault_link
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
 from shoal_holder import serving
 from shoal_holder.isolation import NO_SOCKETS
@@ -73,30 +72,6 @@ async def test_a_vault_that_is_killed_is_missed_at_the_next_question(
     with pytest.raises(VaultGone):
         await link.ask(Hello(), Opened)
     link.close()
-
-
-def test_a_vault_stops_when_it_is_told_to_though_nobody_came(container: Container) -> None:
-    container.process.send_signal(signal.SIGTERM)
-    assert container.process.wait(30) in (0, -signal.SIGTERM)  # before or after it listens
-
-
-def test_a_courier_says_that_no_vault_is_there(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vault_link, "PIPES_SECONDS", 0.0)
-    with pytest.raises(VaultRefused, match="no vault has opened the pipes"):
-        VaultPipes.meet(world.directory)
-
-
-def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
-    settings: Settings, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings.agent_records.write_text("age,pressure\n1,SECRET\n")
-    with pytest.raises(VaultRefused, match="line 2, column 'pressure': not a number") as refusal:
-        VaultLink.over(VaultPipes.start(settings, None), silent)
-    said = capfd.readouterr().err
-    assert "shoal-vault: will not start" in said
-    assert "SECRET" not in said + str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["records.csv", "policy.toml"])

@@ -101,17 +101,6 @@ async def finish(*readers: Reader) -> None:
     await asyncio.gather(*(reader.task for reader in readers))
 
 
-async def test_a_large_answer_goes_out_in_pieces_that_are_views_of_one_object() -> None:
-    app = make_app()
-    first, second = await reading(app, "/same", "/same")
-    assert [len(each.pieces) for each in (first, second)] == [1, 1]  # the next waits for room
-    await finish(first, second)
-    for reader in (first, second):
-        assert b"".join(reader.pieces) == bytes(LARGE)
-        assert {len(piece) for piece in reader.pieces} == {PIECE_BYTES}
-    assert len({id(piece.obj) for piece in first.pieces + second.pieces}) == 1
-
-
 async def test_answers_that_are_not_taken_are_bounded_in_sum() -> None:
     app = make_app(3 * ONE)
     *held, late = await reading(app, *(f"/own/{number}" for number in range(4)))
@@ -125,29 +114,6 @@ async def test_answers_that_are_not_taken_are_bounded_in_sum() -> None:
     [again] = await reading(app, "/own/4")
     assert not again.refused  # what was taken made room
     await finish(*held, again)
-
-
-@pytest.mark.parametrize("end", ["cancelled", "failed"])
-async def test_an_answer_that_breaks_off_gives_its_room_back(end: str) -> None:
-    app = make_app(ONE)
-    [reader] = await reading(app, "/own/1")
-    if end == "cancelled":
-        reader.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await reader.task
-    else:
-
-        async def broken(message: Any) -> None:
-            raise ConnectionResetError
-
-        scope = {"type": "http", "method": "GET", "path": "/own/2", "query_string": b""}
-        await finish(reader)
-        await asyncio.gather(
-            app(scope | {"headers": []}, reader._receive, broken), return_exceptions=True
-        )
-    [again] = await reading(app, "/own/3")
-    assert not again.refused
-    await finish(again)
 
 
 def with_jumping_clock(test: Callable[[], Any]) -> None:

@@ -1,13 +1,11 @@
 """A connection trusts one certificate and nothing else."""
 
 import asyncio
-import re
 import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -15,7 +13,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from shoal_hosting.peers import exchange
 from shoal_hosting.peers.exchange import Connection, OtherCertificate, Unavailable
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
@@ -75,53 +72,6 @@ async def refused(url: str, pinned: Identity) -> Unavailable:
     return raised.value
 
 
-CERTIFICATES = {
-    "another": (make_identity(), make_identity(), "another certificate than the one listed"),
-    "expired": (
-        *[make_identity(days=1)] * 2,
-        r"ended at 2020-01-02 00:00 UTC, and this machine's clock says 20.*if that is right",
-    ),
-    "not yet valid": (
-        *[make_identity(valid_from=datetime(2999, 1, 1, tzinfo=UTC), days=1)] * 2,
-        r"begins at 2999-01-01 00:00 UTC, and this machine's clock says 20.*set it right",
-    ),
-    "another host": (*[make_identity(address="127.0.0.2")] * 2, "for another host name"),
-}
-
-
-@pytest.mark.parametrize("what", CERTIFICATES)
-async def test_what_is_wrong_with_a_certificate_is_told_apart(tmp_path: Path, what: str) -> None:
-    server, pinned, said = CERTIFICATES[what]
-    app = create_application("t", ready=ready, registry=CollectorRegistry())
-    async with served(app, server_tls(*server.write(tmp_path), server.pem)) as port:
-        error = await refused(f"https://127.0.0.1:{port}", pinned)
-    assert re.search(said, str(error))
-    assert isinstance(error, OtherCertificate) == (what == "another")
-
-
-async def test_why_there_is_no_connection_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SHOAL_HTTPS_PROXY", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    app, identity = create_application("t", ready=ready, registry=CollectorRegistry()), IDENTITY
-    async with served(app) as port:
-        no_tls = str(await refused(f"https://127.0.0.1:{port}", identity))
-    assert "does not speak TLS as a party does" in no_tls
-    nobody = str(await refused(f"https://127.0.0.1:{port}", identity))
-    assert nobody.startswith("it refuses connections: nobody listens")
-    unknown = str(await refused("https://no-such-host.invalid", identity))
-    assert "host name has no address here" in unknown
-    monkeypatch.setattr(exchange, "CONNECT_SECONDS", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        late = await refused(f"https://127.0.0.1:{silent.getsockname()[1]}", identity)
-    assert str(late).startswith("no connection in time")
-    assert len({no_tls, nobody, unknown, str(late)}) == 4
-    assert "proxy" not in nobody
-    monkeypatch.setenv("https_proxy", "http://s3cret@127.0.0.1:9")
-    said = str(await refused(f"https://127.0.0.1:{port}", identity))
-    assert said.startswith(nobody) and "https_proxy is set and not used" in said
-    assert "s3cret" not in said
-
-
 class NoSettings(BaseModel, frozen=True):
     """The settings of a service that has none."""
 
@@ -178,6 +128,24 @@ async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
     assert said.startswith("the proxy that SHOAL_HTTPS_PROXY names is not reached: ")
 
 
+async def test_tunnels_in_which_tls_fails_leave_their_places_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    identity = make_identity(address="192.0.2.7")
+    async with (
+        served(app, server_tls(*identity.write(tmp_path), identity.pem)) as port,
+        forward_proxy(port) as (proxy, asked),
+        Connection("https://192.0.2.7:8443", IDENTITY.pem, connections=2) as connection,
+    ):
+        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{proxy}")
+        for _ in range(3):
+            asking = [connection.ask("GET", "/healthz") for _ in range(2)]
+            for error in await asyncio.gather(*asking, return_exceptions=True):
+                assert isinstance(error, OtherCertificate)
+    assert len(asked) == 6
+
+
 @pytest.mark.parametrize(
     "proxy",
     [
@@ -203,13 +171,6 @@ async def test_a_proxy_that_cannot_be_used_is_refused_without_telling_or_sending
     assert said.startswith("SHOAL_HTTPS_PROXY is not http://")
     assert asked == []
     assert not any(part in f"{said} {refusal.value}" for part in ("s3cr", "et@", "127.0"))
-
-
-async def test_a_proxy_whose_answer_has_no_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with forward_proxy(1, status=b"299 " + b"a" * (1 << 17)) as (port, _):
-        monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{port}")
-        said = str(await refused("https://192.0.2.7:8443", IDENTITY))
-    assert said.startswith("its answer breaks off, or is not HTTP")
 
 
 def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:

@@ -86,16 +86,6 @@ async def test_of_what_a_stranger_sends_only_a_few_short_fields_are_read(site: S
             assert sent.status_code == 403
 
 
-async def test_two_consoles_of_one_machine_keep_their_sessions_apart(clock: HandMovedClock) -> None:
-    first, second = Site(clock), Site(clock, token="b" * 64)
-    ports = {f"https://party:{port}": site for port, site in ((1, first), (2, second))}
-    mounts = {url: httpx.ASGITransport(site.app) for url, site in ports.items()}
-    async with httpx.AsyncClient(mounts=mounts) as browser:  # cookies know no port
-        for url, token in zip(ports, (TOKEN, "b" * 64), strict=True):
-            await browser.post(url + SIGN_IN, data={"token": token})
-        assert [(await browser.get(url + START)).status_code for url in ports] == [200, 200]
-
-
 async def test_who_has_the_token_reads_and_changes(site: Site) -> None:
     browser, form = await signed_in(site)
     page = await browser.get(START)

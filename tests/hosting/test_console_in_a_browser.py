@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.pages.console import SIGN_IN, START, Console, Form, go
-from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
+from tests.world.browsers import browser_page, needs_browser
 from tests.world.loopback import served
 
 pytestmark = [needs_browser, pytest.mark.slow]
@@ -50,19 +50,3 @@ async def test_sign_in_forms_and_sign_out_work_with_and_without_scripts(scripts:
         assert await page.get_by_test_id("what").inner_text() == "<i>second</i>"
         await page.get_by_role("button", name="Sign out").click()
         assert page.url.endswith(SIGN_IN)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-async def test_a_checker_of_accessibility_finds_nothing_serious(
-    dark: bool, size: dict[str, int]
-) -> None:
-    app, _ = site()
-    async with served(app) as port, browser_page(dark=dark, size=size) as page:
-        await page.goto(f"http://127.0.0.1:{port}{START}")
-        assert await faults(page) == []
-        await page.get_by_label("Token").fill(TOKEN)
-        await page.keyboard.press("Enter")
-        await page.get_by_text("first").wait_for()
-        assert await faults(page) == []
-        await picture(page, f"frame-{'dark' if dark else 'light'}-{size['width']}")

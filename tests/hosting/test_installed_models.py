@@ -114,15 +114,6 @@ def test_a_source_that_was_added_after_the_digest_does_not_run(site):
         model({})
 
 
-@pytest.mark.parametrize("value", [":model", "no module"])
-def test_an_entry_point_that_names_no_module_is_refused_and_the_others_are_still_listed(
-    site, value
-):
-    install(site, "tried_s", {"tried_s.py": SOURCE}, s=value, good="tried_s:model")
-    assert "damaged" in refusal_of(task("s", "0" * 64))
-    assert installed()["s"] == "" and len(installed()["good"]) == 64
-
-
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -135,26 +126,6 @@ def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
     install(site, name, {f"{name}.py": SOURCE}, **{name: value})
     digest = installed()[name] or "0" * 64
     assert reason in refusal_of(task(name, digest))
-
-
-def test_a_model_that_raises_on_import_is_refused_by_its_kind_of_error_alone(site):
-    install(site, "tried_h", {"tried_h.py": EXPLODES}, h="tried_h:model")
-    said = refusal_of(task("h", digest_of("h")))
-    assert said == "the model cannot be imported: RuntimeError"
-
-
-def test_the_number_of_latents_must_be_the_tasks(site):
-    install(site, "tried_i", {"tried_i.py": SOURCE}, i="tried_i:model")
-    assert "are 1 unconstrained numbers, not 2" in refusal_of(task("i", digest_of("i"), 2))
-
-
-def test_a_model_without_a_column_that_it_needs_is_refused(site):
-    source = SOURCE.replace('record["y"]', 'record["absent"]')
-    install(site, "tried_j", {"tried_j.py": source}, j="tried_j:model")
-    assert (
-        refusal_of(task("j", digest_of("j")))
-        == "the model fails on the bounds of the columns: KeyError"
-    )
 
 
 def test_a_package_with_more_than_sources_has_no_digest(site):

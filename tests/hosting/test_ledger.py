@@ -130,22 +130,6 @@ def test_any_change_of_any_row_is_found_when_the_ledger_is_read(
         follow(engine)
 
 
-@pytest.mark.parametrize("place", [0, 1, 7, 20])
-def test_a_changed_byte_of_a_population_is_found(engine: Engine, place: int) -> None:
-    with engine.begin() as db:
-        _drop_triggers(db)
-        columns = LEDGER.entries.c
-        [population] = db.execute(
-            LEDGER.entries.select().with_only_columns(columns.population).where(columns.number == 2)
-        ).scalars()
-        changed = bytearray(population)
-        changed[place % len(changed)] ^= 1
-        update = LEDGER.entries.update().where(columns.number == 2)
-        db.execute(update.values(population=bytes(changed)))
-    with pytest.raises(LedgerBroken):
-        follow(engine)
-
-
 def test_a_ledger_without_its_head_is_found(engine: Engine) -> None:
     tamper(engine, "DELETE FROM ledger_head")
     with pytest.raises(LedgerBroken, match="head is gone"):

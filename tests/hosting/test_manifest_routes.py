@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -204,29 +203,6 @@ async def test_a_roster_that_is_not_exactly_the_manifest_s_is_refused(
     assert not (tmp_path / "history").exists()
     again = Upload(app)
     assert await again.end(BODY) == 200  # and keeps nobody from the right one
-
-
-async def test_others_are_answered_while_a_roster_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither hashing and storing its parts nor judging it holds the event loop."""
-    app, _ = make_app(tmp_path)
-    threads = set[str]()
-    accept = ManifestBook.accept
-
-    def noted(*given: Any) -> Any:
-        threads.add(threading.current_thread().name)
-        return accept(*given)
-
-    monkeypatch.setattr(ManifestBook, "accept", noted)
-    upload = Upload(app)
-    async with parties.client_of(app) as client:
-        for piece in pieces(BODY):
-            upload.hand(piece)
-            assert (await client.get("/healthz")).status_code == 200
-            assert not upload.task.done()
-    assert await upload.end() == 200
-    assert threads and "MainThread" not in threads
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Every error is a problem document that helps its reader and repeats nothing that was sent."""
 
-import asyncio
 import inspect
 import io
 import json
@@ -127,17 +126,6 @@ async def test_an_invalid_request_is_told_where_and_how_but_not_what(app: FastAP
     assert all(set(each) == {"location", "type"} for each in content["errors"])
 
 
-async def test_a_body_that_is_not_json_is_not_repeated(app: FastAPI) -> None:
-    response = await send(
-        app,
-        "POST",
-        "/v1/documents/1",
-        content=f'{{"dimension": {SECRET}',
-        headers={"content-type": "application/json"},
-    )
-    assert_problem(response, "invalid-request", 422)
-
-
 async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI) -> None:
     lines = io.StringIO()
     configure_logs(stream=lines)
@@ -150,35 +138,3 @@ async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI)
     assert (failed["exception"], failed["route"]) == ("builtins.KeyError", "/v1/boom")
     assert failed["frames"][-1].endswith(" boom")
     assert (answered["route"], answered["status"]) == ("/v1/boom", 500)
-
-
-async def test_a_peer_that_hung_up_is_no_fault_of_the_service(app: FastAPI) -> None:
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, str]:
-        return {"type": "http.disconnect"}
-
-    async def take(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": "/v1/gone", "headers": []}
-    with structlog.testing.capture_logs() as lines:
-        await app(scope | {"query_string": b""}, receive, take)
-    assert (sent, [line["status"] for line in lines]) == ([], [499])
-
-
-async def test_a_failure_after_the_response_began_leaves_it_cut_off(app: FastAPI) -> None:
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def take(message: Any) -> None:
-        sent.append(message["type"])
-        if message["type"] == "http.response.body":
-            raise OSError(SECRET)
-
-    scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": []}
-    await app(scope | {"query_string": b""}, receive, take)
-    assert sent == ["http.response.start", "http.response.body"]

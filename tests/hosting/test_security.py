@@ -52,28 +52,11 @@ def test_the_pinned_certificate_with_its_key_is_served(tmp_path: Path) -> None:
     assert tls.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_a_key_of_another_certificate_is_refused_naming_the_key(tmp_path: Path) -> None:
-    identity, other = make_identity(), make_identity()
-    certificate, key = identity.write(tmp_path)
-    key.write_bytes(other.key_pem)
-    with pytest.raises(StartupRefused, match=f"the key in {key} does not belong to"):
-        server_tls(certificate, key, identity.pem)
-
-
 def test_a_certificate_that_is_not_pinned_is_refused_naming_it(tmp_path: Path) -> None:
     identity, pinned = make_identity(), make_identity()
     certificate, key = identity.write(tmp_path)
     with pytest.raises(StartupRefused, match=f"{certificate} is not the one that the manifest"):
         server_tls(certificate, key, pinned.pem)
-
-
-def test_a_renewed_certificate_over_the_same_key_is_still_not_the_pinned_one(
-    tmp_path: Path,
-) -> None:
-    identity = make_identity()
-    renewed = make_identity(key=identity.key)
-    with pytest.raises(StartupRefused, match="manifest pins"):
-        server_tls(*renewed.write(tmp_path), identity.pem)
 
 
 @pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])

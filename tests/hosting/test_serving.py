@@ -12,13 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
-from shoal_hosting.security import server_tls
-from shoal_hosting.server import serving
-from shoal_hosting.server.application import create_application
-from shoal_hosting.server.serving import Loop
-from tests.world.loopback import pinned_client, served
+from tests.world.loopback import pinned_client
 from tests.world.tls_identities import make_identity
 
 PROGRAM = """
@@ -143,40 +138,3 @@ async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path
 
 async def ready() -> None:
     """Always ready."""
-
-
-def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "TLS_HANDSHAKE_SECONDS", 0.05)
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    app = create_application("t", ready=ready, registry=CollectorRegistry())
-
-    async def say_nothing() -> bytes:
-        # half a minute is a failure, and sooner than uvloop would let go by itself
-        async with served(app, tls) as port, asyncio.timeout(30):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            received = await reader.read()
-            writer.close()
-            return received
-
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        assert runner.run(say_nothing()) == b""
-
-
-async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    app = create_application(
-        "t", ready=ready, registry=CollectorRegistry(), body_limit_bytes=1 << 16
-    )
-    async with (
-        served(app, tls) as port,
-        pinned_client(identity.pem, base_url=f"https://127.0.0.1:{port}") as client,
-    ):
-        response = await client.post("/healthz", content=b"x" * (1 << 20))
-        assert response.status_code == 413
-        assert response.json()["type"] == "urn:shoal:problem:body-too-large"
-        assert (await client.get("/healthz")).status_code == 200
-        assert "server" not in response.headers

@@ -17,7 +17,6 @@ from shoal_hosting.party import KeyNotHere, load_party
 from shoal_hosting.standing import Standing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.succession import following_version
-from shoal_protocol.wire.errors import NotReady
 from tests.world.clock import NOW
 from tests.world.trust import Trust, make_trust
 
@@ -120,20 +119,6 @@ async def test_a_retired_party_is_told_when_it_may_be_switched_off(
     assert "serves what is open" in (await at.standing.told(at.busy))["party"]
     at.is_busy = False
     assert "may be switched off" in (await at.standing.told(at.busy))["party"]
-
-
-async def test_a_party_without_the_keys_of_the_version_in_force_is_not_ready(
-    trust: Trust, tmp_path: Path
-) -> None:
-    version = rotate(trust, "compute-1", KeyKind.BOX)
-    home = trust.directory / "parties" / "compute-1"
-    for name in ("card-2.json", "box-2.key"):
-        (home / name).unlink()
-    at = At(trust, "compute-1", tmp_path)
-    await at.standing.told(at.busy)
-    at.accept(version)
-    with pytest.raises(NotReady, match="no box key"):
-        await at.standing.told(at.busy)
 
 
 def test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them(

@@ -47,12 +47,3 @@ async def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
         return before
 
     assert await changes.until_found("key", look, 30) == "found"
-
-
-async def test_when_the_service_stops_nobody_waits_any_more() -> None:
-    changes, place = Changes(), Place()
-    waiting = asyncio.create_task(changes.until_found("key", place.look, 30))
-    await settle()
-    changes.close()
-    assert await waiting is None
-    assert await changes.until_found("key", place.look, 30) is None

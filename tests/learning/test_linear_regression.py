@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bench import thresholds as bench_thresholds
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from shoal_learning.contract import RequestedRound
-from shoal_learning.linear_regression import SHARES, LinearRegression, choose_thresholds
+from shoal_learning.linear_regression import SHARES, LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
@@ -38,11 +38,6 @@ PEOPLE = LinearRegressionTask(
 
 
 METHODS = get_args(RegressionMethod)
-EVERY_WAY = [
-    PEOPLE.model_copy(update={"method": method, "centring": centring, "radius": None})
-    for method in METHODS
-    for centring in ("bounds", "private")
-]
 
 
 def people(generator, count):
@@ -108,30 +103,6 @@ def test_without_noise_or_cutting_the_posterior_is_that_of_least_squares(interce
     assert np.all(np.abs(posterior.mean - fit) < 0.1 * sd)
     assert posterior.sd == pytest.approx(sd, rel=0.03)
     assert posterior.residual_sd == pytest.approx(residual_sd, rel=0.03)
-
-
-@pytest.mark.parametrize("task", EVERY_WAY)
-def test_a_restarted_trainer_gets_the_same_answers(task):
-    records = people(np.random.default_rng(1), 500)
-    posterior, sums = without_noise(task, records)
-    assert len(sums) == task.rounds
-    for done in range(len(sums) + 1):
-        first = LinearRegression(task).next(500, sums[:done])
-        again = LinearRegression(LinearRegressionTask.model_validate_json(task.model_dump_json()))
-        assert again.next(500, sums[:done]) == first
-    assert LinearRegression(task).next(500, sums) == posterior
-
-
-def test_the_rounds_of_a_job_spend_its_whole_budget_and_no_more():
-    records = people(np.random.default_rng(2), 500)
-    for task in EVERY_WAY:
-        learner = LinearRegression(task)
-        shares, sums = [], []
-        while isinstance(step := learner.next(500, sums), RequestedRound):
-            shares.append(step.share)
-            sums.append(exact_sum(step.query, records))
-        assert math.fsum(shares) == 1.0
-        assert tuple(sum_.query.name for sum_ in sums) == learner.task.query_names()
 
 
 def test_the_first_query_depends_on_public_numbers_only():
@@ -307,28 +278,6 @@ def test_several_records_per_client_are_counted_through_noise():
     assert posterior.mean[1:] == pytest.approx(fit[1:], rel=0.2)
 
 
-def test_sums_of_other_rounds_are_refused():
-    records = people(np.random.default_rng(11), 300)
-    _, plain = without_noise(PEOPLE, records)
-    projected_task = PEOPLE.model_copy(update={"method": "ball_projection"})
-    _, projected = without_noise(projected_task, records)
-    other = PEOPLE.model_copy(update={"records_per_client": 2})
-    renamed = PEOPLE.model_copy(update={"features": PEOPLE.features[::-1]})
-    for task, sums in (
-        (PEOPLE, [*plain, *plain]),
-        (PEOPLE, projected),
-        (projected_task, projected[1:]),
-        (projected_task, projected[::-1]),
-        (projected_task, [*projected, projected[1]]),
-        (other, plain),
-        (renamed, plain),
-    ):
-        with pytest.raises(ValueError, match="sum"):
-            LinearRegression(task).next(300, sums)
-    with pytest.raises(ValueError, match="population"):
-        LinearRegression(PEOPLE).next(0, [])
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), method=st.sampled_from(METHODS))
 def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, method):
@@ -401,19 +350,6 @@ def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer()
     )
     with pytest.raises(ArithmeticError):
         noise_aware_posterior(moments, np.array([1e-200]))
-
-
-@pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
-def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
-    task = unit_task(4, method="ball_projection")
-    search = choose_thresholds.__wrapped__  # it is searched each time
-    noisy, again, clear = (
-        search(task, records=500, mechanism=mechanism, noise_ratio=ratio)
-        for ratio in (1.0, 1.0, 0.01)
-    )
-    assert again == noisy
-    # In units of the root mean square the ball and the box both grow.
-    assert clear.radius * clear.features > noisy.radius * noisy.features
 
 
 @pytest.mark.parametrize(

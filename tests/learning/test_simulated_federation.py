@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from shoal_learning.simulation import SimulatedFederation
@@ -41,16 +40,6 @@ def test_the_same_seed_and_calls_give_the_same_posteriors_and_no_two_calls_do() 
     ]
     assert first.learn(TASK).posterior != first.learn(TASK).posterior
     assert federation(seed=2).learn(TASK).posterior != federation().learn(TASK).posterior
-
-
-def test_columns_are_found_by_name_whatever_their_order_and_holder() -> None:
-    rows = records()
-    frame = pd.DataFrame({"more": rows["age"] * 2, **rows})
-    assert federation(frame).learn(TASK) == federation().learn(TASK)
-
-
-def test_missing_clients_are_in_no_sum() -> None:
-    assert 200 < federation(missing=10).learn(TASK).posterior.records <= 290
 
 
 def test_it_can_be_taken_apart_by_column_and_by_client() -> None:

@@ -119,14 +119,6 @@ def test_without_one_id_all_others_values_are_the_same_bit_by_bit(
         assert rest == {each: values for each, values in whole.items() if each != gone}
 
 
-@pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
-def test_the_order_of_rows_means_nothing(tmp_path: Path, columns: str) -> None:
-    turned = {each: rows[::-1] for each, rows in reversed(ROWS.items())}
-    tables = [directory_with(tmp_path, rows, columns) for rows in (ROWS, turned)]
-    first, second = (by_id(loaded(each)) for each in tables)
-    assert first == second
-
-
 def test_an_id_is_text_without_space_around_it_in_one_form_of_unicode(tmp_path: Path) -> None:
     rows = {"  Zoe\u0301 ": ROWS["of-nine"], "Zo\u00e9": ROWS["of-nine"], "007": ROWS["of-nine"]}
     found = loaded(directory_with(tmp_path, rows, SCALARS))
@@ -329,17 +321,6 @@ def test_only_the_named_file_is_open_to_the_database_and_nothing_of_it_can_be_ch
     ):
         with pytest.raises(duckdb.Error):
             source.database.execute(statement)
-
-
-def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
-    (tmp_path / "records.toml").write_text(
-        'source = {database = "host=x password=hidden", table = "a.b", extension = "postgres"}\n'
-        f'id = "patient"\n{SCALARS}'
-    )
-    done = run(tmp_path)
-    assert done.returncode == 1
-    assert "INSTALL postgres" in done.stderr
-    assert "hidden" not in done.stderr
 
 
 DICTIONARY = """
@@ -565,85 +546,6 @@ def test_the_same_bytes_give_the_same_records_under_every_environment(
         found.add((read.identity.ids, read.values.tobytes(), done.stdout))
     assert len(found) == 1
     assert b"as the clock showed in Europe/Helsinki" in done.stdout
-
-
-@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "it's", "a b", "ä'\"[!x]{y}", "-x", "~"])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_file_is_read_that_is_called_what_the_owner_wrote_and_no_other(
-    tmp_path: Path, name: str, kind: str
-) -> None:
-    for each, age in ((name, 1), ("a1", 2), ("ab", 2), ("a", 2)):
-        path = tmp_path / f"{each}.{kind}"
-        if kind == "csv":
-            path.write_text(f"id,age\nx,{age}\n")
-        else:
-            parquet.write_table(pa.table({"id": pa.array(["x"]), "age": pa.array([age])}), path)
-    quoted = json.dumps(f"{name}.{kind}", ensure_ascii=False)
-    columns = '[columns.age]\nsql = "CAST(age AS DOUBLE)"\n'
-    (tmp_path / "records.toml").write_text(f'source = {quoted}\nid = "id"\n{columns}')
-    assert loaded(tmp_path).values.tolist() == [[1.0]]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("id;age\nx;1\n", "line 1: field 1 has semicolons in it"),
-        ("id,Age\nx,1\n", "cannot find it"),
-        ("ID,age\nx,1\n", "there is no column 'id'; near to it is 'ID'"),
-        ("id,age,Age\nx,1,2\n", "line 1: fields 2 and 3 are the same name"),
-        ("id,age,\nx,1,\n", "line 1: field 3 is not a column's name"),
-        ("id,age\nx,1,2\n", "line 2: 3 fields, and line 1 has 2"),
-        ("id,age\nx,1\n\ny,1\n", "line 3: blank line"),
-        ('id,age\nx,1\n"y,1\nz,2\n', "line 3: the row that begins there is not CSV"),
-        (b"id,age\nx,1\ny\xe4,1\n", "line 3: not text in UTF-8"),
-        ("id,age\nx,1\n".encode("utf-16"), "is text in UTF-16"),
-        (b"PK\x03\x04xl/workbook", "is a spreadsheet or an archive"),
-        ("id,age\nx,1\nNULL,1\n", "line 3, column 'id': the row has no id"),
-        ("id,age\n1.0,1\n", "line 2, column 'id': the id is written as a number"),
-        ('id,age\nx,"1,5"\n', "line 2: a cast or function of its sql fails"),
-        ("id,age\nx,nan\n", "line 2: not a finite number"),
-        ("id,age\nx,1e999\n", "line 2: not a finite number"),
-        ("id,age\n", "holds no rows"),
-        ("", "line 1 is empty"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_by_the_reader_that_others_use_too(
-    tmp_path: Path, content: str | bytes, said: str
-) -> None:
-    path = tmp_path / "raw.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    columns = '[columns.age]\nsql = "CAST(age AS DOUBLE)"\n'
-    (tmp_path / "records.toml").write_text(f'source = "raw.csv"\nid = "id"\n{columns}')
-    if said == "cannot find it":  # in SQL upper and lower case are the same
-        assert loaded(tmp_path).values.tolist() == [[1.0]]
-        return
-    with pytest.raises(ValueError) as refusal:
-        loaded(tmp_path)
-    assert said in str(refusal.value)
-    assert str(path) in str(refusal.value)
-
-
-@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "mixed"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_ends_of_lines_marks_and_spaces_mean_nothing(tmp_path: Path, ends: str, mark: str) -> None:
-    rows = [" id ,a\u0308ge\u00a0,sex", '"x", 1 ,F', "y,\u20032,F ", 'z,"", \u200bF', "w,3,e\u0301"]
-    each = ["\r\n", "\n", "\r", "\r\n", ""] if ends == "mixed" else [ends] * 5
-    text = mark + "".join(row + end for row, end in zip(rows, each, strict=True))
-    (tmp_path / "raw.csv").write_bytes(text.encode())
-    columns = (
-        '[columns."\u00e4ge"]\nsql = "CAST(\u00e4ge AS DOUBLE)"\n'
-        "[columns.sex]\nsql = \"CASE WHEN sex = 'F' THEN 'F' ELSE sex END\"\n"
-        'type = "category"\nlevels = ["F", " e\u0301"]\n'
-    )
-    (tmp_path / "records.toml").write_text(f'source = "raw.csv"\nid = "id"\n{columns}')
-    found = loaded(tmp_path)
-    assert found.identity is not None
-    assert found.identity.ids == ("w", "x", "y", "z")
-    np.testing.assert_array_equal(found.values, [[3, 1], [1, 0], [2, 0], [np.nan, 0]])
-    (tmp_path / "records.csv").write_bytes(text.encode())
-    same = read_records(tmp_path / "records.csv", ["a\u0308ge"])
-    assert same.columns == ("\u00e4ge",)
-    np.testing.assert_array_equal(same.values[:3], [[1.0], [2.0], [np.nan]])
 
 
 @pytest.mark.parametrize("text", ["24-03-01", "infinity", "01/02/2024", "2024-02-30", "45352"])

@@ -11,7 +11,7 @@ from audit import crowd_scenarios, scenarios
 from audit.contributions import DRAWN, both_steps, submitted
 from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
-from shoal_aggregator.aggregation import Summed, add_up
+from shoal_aggregator.aggregator import Summed, add_up
 from shoal_holder.contribution import draw_noise, seal_contribution
 from shoal_holder.crowds.contributor import Crowd, make_submission
 from shoal_holder.crowds.contributor import draw_noise as draw_noise_of

@@ -162,28 +162,3 @@ def test_a_term_reads_variables_as_the_dictionary_has_them(
         assert found is None
     else:
         assert found is not None and found.startswith("column 2") and fault in found
-
-
-@pytest.mark.parametrize(
-    ("lower", "upper", "is_meant"),
-    [
-        *((30, 60, True), (-50, 500, True), (-50, AGE.lower + 1, True)),
-        *((-50, AGE.lower, False), (AGE.upper, 500, False), (9e3, 9e4, False)),
-    ],
-)
-def test_bounds_between_which_no_value_lies_are_in_another_unit(
-    lower: float, upper: float, is_meant: bool
-) -> None:
-    fault = dictionary().bounds_fault_of(
-        [column("unknown"), ColumnBounds(name="age", lower=lower, upper=upper)]
-    )
-    assert (fault is None) == is_meant
-    assert is_meant or "column 2, age, is from" in str(fault)
-
-
-def test_a_retired_variable_is_read_no_more() -> None:
-    retired = dictionary(variables=(AGE.model_copy(update={"retired": True}), SMOKER))
-    assert "retired" in (retired.fault_of([column("age")], as_levels=False) or "")
-    assert retired.fault_of([column("agee")], as_levels=False) == (
-        "column 1 is not in the consortium's data dictionary"
-    )

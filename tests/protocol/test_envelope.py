@@ -269,11 +269,6 @@ def test_the_ephemeral_key_pair_is_drawn_once_with_32_bytes() -> None:
     assert encoded[92:124] == bindings.crypto_scalarmult_base(bytes(32))
 
 
-@given(st.lists(st.binary(max_size=300), max_size=6))
-def test_envelopes_come_back_from_a_bulk_body(contents: list[bytes]) -> None:
-    assert list(unframe(frame(contents))) == contents
-
-
 def test_a_frame_is_a_little_endian_length_and_the_envelope() -> None:
     assert frame([b"ab", b""]) == b"\2\0\0\0ab\0\0\0\0"
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
-from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import Task
@@ -20,7 +18,6 @@ from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
 from tests.world import examples
 from tests.world.examples import (
     CONSORTIUM,
-    DOCUMENTS,
     JOB,
     POLICY,
     THRESHOLD_CONSORTIUM,
@@ -168,18 +165,3 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
 def test_a_request_that_contradicts_itself_is_refused(changes: Any, reason: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=reason):
         changed(**changes)
-
-
-@pytest.mark.parametrize("client", [-1, 2**32])
-def test_a_join_names_a_client_index_of_32_bits(client: int) -> None:
-    with pytest.raises(pydantic.ValidationError):
-        Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=client)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"rounds": ()}, {"results": ()}, {"cohort_sizes": (11, 11)}, {"cohort_sizes": (0,)}]
-)
-def test_a_report_has_one_result_and_one_cohort_for_each_round(changes: dict[str, Any]) -> None:
-    report = DOCUMENTS["posterior_report"].body
-    with pytest.raises(pydantic.ValidationError):
-        PosteriorReport.model_validate(report.model_dump() | changes)

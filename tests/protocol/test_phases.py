@@ -57,28 +57,6 @@ def test_every_phase_of_a_round_and_of_a_job_can_be_reached() -> None:
     assert reachable(AGGREGATION, Phase.ANNOUNCED) == set(Phase) - {Phase.FROZEN, Phase.AGREED}
 
 
-@pytest.mark.parametrize("phase", sorted(set(Phase) - FINISHED))
-def test_a_round_can_be_called_off_from_every_phase_but_the_last_ones(phase: Phase) -> None:
-    assert after(ROUND, phase, Event.CALLED_OFF) is Phase.ABANDONED
-
-
-@pytest.mark.parametrize("phase", [Phase.ANNOUNCED, Phase.COLLECTING, Phase.FROZEN])
-def test_a_node_gives_up_by_itself_while_nothing_of_it_is_out(phase: Phase) -> None:
-    assert after(ROUND, phase, Event.GIVEN_UP) is Phase.ABANDONED
-
-
-def test_a_node_that_agreed_never_gives_up_by_itself() -> None:
-    with pytest.raises(WrongPhase):
-        after(ROUND, Phase.AGREED, Event.GIVEN_UP)
-
-
-def test_a_round_is_published_only_after_its_cohort_was_agreed() -> None:
-    assert {phase for (phase, _), then in ROUND.items() if then is Phase.PUBLISHED} == {
-        Phase.AGREED
-    }
-    assert {phase for (phase, _), then in ROUND.items() if then is Phase.AGREED} == {Phase.FROZEN}
-
-
 @given(st.lists(st.sampled_from(Event)))
 def test_no_history_leaves_a_finished_phase_or_takes_shares_after_freezing(events) -> None:
     phase, frozen = Phase.ANNOUNCED, False

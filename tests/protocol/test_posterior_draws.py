@@ -52,16 +52,6 @@ def test_it_survives_its_document_bit_for_bit():
     assert not read.draws.flags.writeable
 
 
-def test_draws_that_would_not_fit_a_document_are_thinned_evenly():
-    many = chains(count=MOST_VALUES // 8)
-    kept = posterior(many).draws
-    assert kept.size <= MOST_VALUES
-    assert np.array_equal(kept, many)
-    assert np.array_equal(
-        posterior(chains(count=MOST_VALUES // 4)).draws, chains(count=MOST_VALUES // 4)[:, 1::2]
-    )
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -79,12 +69,6 @@ def test_draws_that_would_not_fit_a_document_are_thinned_evenly():
 def test_draws_whose_parts_disagree_are_refused(change):
     with pytest.raises(ValidationError):
         NormalPosterior.model_validate(posterior().model_dump() | change)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, float("nan")])
-def test_a_level_that_is_no_probability_is_refused(level):
-    with pytest.raises(ValueError, match="level"):
-        posterior().interval(level)
 
 
 @pytest.mark.parametrize("correlation", [-0.5, 0.0, 0.5, 0.9])
@@ -112,14 +96,3 @@ def test_stuck_chains_are_told_from_a_constant():
     assert split_r_hat(stuck) > 1e6
     assert split_r_hat(np.ones((4, 100))) == 1.0
     assert effective_sample_size(stuck) < 10
-
-
-def test_arviz_reads_draws_with_their_names_and_chains():
-    data = posterior().to_arviz()
-    assert data.posterior["parameters"].dims == ("chain", "draw", "parameter")
-    assert list(data.posterior.parameter.values) == ["mean", "sd"]
-    assert np.array_equal(data.posterior["parameters"].values, chains())
-    assert data.posterior.attrs["divergences"] == 0
-    summary = arviz.summary(data, var_names=["parameters"], round_to=None)
-    assert list(summary.index) == ["parameters[mean]", "parameters[sd]"]
-    assert summary["r_hat"].to_numpy() == pytest.approx(posterior().r_hat, abs=0.01)

@@ -95,29 +95,6 @@ def texts(axes: object) -> list[str]:
     return [each.get_text() for each in pyplot.gcf().findobj(matplotlib.text.Text)]
 
 
-def test_several_numbers_are_drawn_as_a_forest_without_the_intercept() -> None:
-    axes = regression("age", "bmi").plot(level=0.9)
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["age", "bmi"]
-    outer, inner = (lines.get_segments() for lines in axes.collections)
-    reach = NormalDist().inv_cdf(0.95)
-    np.testing.assert_allclose(
-        [line[:, 0] for line in outer], [[1 - reach, 1 + reach], [2 - reach, 2 + reach]]
-    )
-    assert inner[0][1, 0] - inner[0][0, 0] == pytest.approx(2 * NormalDist().inv_cdf(0.75))
-
-
-def test_predictions_are_drawn_in_their_order_with_band_and_targets() -> None:
-    rows, targets = np.array([[3.0], [1.0], [2.0]]), np.array([30.0, 10.0, 20.0])
-    axes = regression("age").plot_predictions(rows, targets, level=0.8)
-    line, observed = axes.lines
-    assert line.get_ydata().tolist() == [1.0, 2.0, 3.0]
-    assert observed.get_ydata().tolist() == [10.0, 20.0, 30.0]
-    (mean, sd), z = regression("age").predict(rows), NormalDist().inv_cdf(0.9)
-    band = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert band.min() == pytest.approx(min(mean - z * sd))
-    assert band.max() == pytest.approx(max(mean + z * sd))
-
-
 def test_hostile_names_are_drawn_as_they_are() -> None:
     posterior = regression(HOSTILE, "age")
     found = texts(report(posterior).plot())
@@ -134,13 +111,3 @@ def test_hostile_names_are_no_markup_in_a_notebook_and_no_control_on_a_terminal(
     assert "&lt;script&gt;" in shown._repr_html_()
     assert "\x1b" not in shown._repr_html_()
     assert "\x1b" not in str(shown.summary())
-
-
-def test_a_reports_summary_names_numbers_cohorts_and_price() -> None:
-    said = str(report(regression("age")).summary(0.9))
-    assert "\nage           1   1" in said
-    assert "quantile 0.05" in said and "quantile 0.95" in said
-    assert "Records: about 1,234" in said
-    assert "1,985 to 1,990 of 2,000 clients" in said
-    assert "epsilon 0.75 at delta 1e-06 for each client" in said
-    assert "Of it: 5 % for norms of the rows; 95 % for moments of the columns" in said

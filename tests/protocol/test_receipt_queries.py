@@ -18,20 +18,6 @@ from shoal_protocol.wire.receipt_query import (
 )
 from shoal_protocol.wire.service_errors import MalformedQuery
 
-entries = st.lists(
-    st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)), max_size=30
-)
-
-
-@given(entries)
-def test_a_query_is_read_as_it_was_asked(asked: list[tuple[int, bytes]]) -> None:
-    assert decode_query(encode_query(asked)) == asked
-
-
-@given(st.lists(st.booleans(), max_size=40))
-def test_an_answer_is_read_as_it_was_given(held: list[bool]) -> None:
-    assert decode_answer(encode_answer(held), len(held)) == held
-
 
 def test_the_bytes_are_those_of_the_specification() -> None:
     digest = hashlib.sha256(b"an envelope").digest()

@@ -16,7 +16,7 @@ from shoal_protocol.trust.roster_changes import (
     with_key,
     with_revoked,
 )
-from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder, UnknownHolder
+from shoal_protocol.wire.errors import MalformedDocument, RevokedHolder
 from tests.world.examples import CLIENTS, REVOKED, client_key, roster, signing_key
 
 MAGIC = b"SHOALROSTER\1"
@@ -82,32 +82,10 @@ def test_keys_and_ranges_fit_each_other(keys: bytes, ranges: bytes) -> None:
         Roster(keys, ranges)
 
 
-@pytest.mark.parametrize("slots", [0, -1, 2**32])
-def test_a_number_of_slots_that_cannot_be_is_refused(slots: int) -> None:
-    with pytest.raises(ValueError, match="at least one slot"):
-        roster_of([(client_key(0).verify_key, slots)])
-    with pytest.raises(ValueError, match="at least one slot"):
-        with_grown(roster(), 0, slots)
-
-
-@pytest.mark.parametrize("client", [-1, CLIENTS, 2**32 - 1, 2**40])
-def test_an_index_beyond_the_roster_is_unknown(client: int) -> None:
-    with pytest.raises(UnknownHolder):
-        roster().key_of(roster().holder_of(client))
-    with pytest.raises(ValueError, match="no such data holder"):
-        with_revoked(roster(), [client])
-
-
 def test_a_revoked_client_is_told_from_an_unknown_one() -> None:
     with pytest.raises(RevokedHolder):
         roster().key_of(roster().holder_of(REVOKED))
     assert list(roster().enrolled_set) == list(range(REVOKED))
-
-
-def test_a_holder_is_found_by_its_key() -> None:
-    assert roster().holder_with(client_key(4).verify_key) == 4
-    assert roster().holder_with(signing_key("stranger").verify_key) is None
-    assert roster().holder_with(client_key(REVOKED).verify_key) is None
 
 
 def test_new_holders_take_the_next_indices_and_never_a_revoked_ones() -> None:

@@ -1,30 +1,17 @@
 """`shoal redteam`: what it prints, how it ends, and that it is there in a source tree only."""
 
-import importlib.util
-import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import shoal_command
 from shoal_redteam.command import app
 from shoal_redteam.findings import Finding, Verdict
-from shoal_redteam.registry import all_attacks
 from shoal_redteam.running import Report
 
 
 def report_of(*verdicts: Verdict) -> Report:
     return Report({"replay": [Finding("again", each, "409", "a check") for each in verdicts]})
-
-
-def test_the_list_names_every_attack_and_what_should_stop_it() -> None:
-    listed = CliRunner().invoke(app, ["run", "nowhere", "--list", "--json"])
-
-    assert listed.exit_code == 0
-    attacks = json.loads(listed.stdout)
-    assert [each["attack"] for each in attacks] == [each.name for each in all_attacks()]
-    assert all(each[what] for each in attacks for what in ("liar", "tries", "stopped_by"))
 
 
 @pytest.mark.parametrize(
@@ -45,13 +32,3 @@ def test_a_directory_without_everybodys_keys_is_refused(tmp_path: Path) -> None:
 
     assert result.exit_code != 0
     assert "is no test federation" in str(result.exception)
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_the_command_has_it_only_where_the_package_is(
-    installed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not installed:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    names = [each.name for each in shoal_command.available()]
-    assert ("redteam" in names) == installed

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_aggregator import aggregation, aggregator
+from shoal_aggregator import aggregator
 from shoal_compute import announcing, attesting, log_witness, shares, uploading
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.intake import Intake
-from shoal_compute.rounds import Round
+from shoal_compute.rounds import Intake, Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -171,7 +170,7 @@ def free_rounds(patch: pytest.MonkeyPatch) -> None:
 
 def impossible_totals(patch: pytest.MonkeyPatch) -> None:
     """The aggregator signs any total."""
-    patch.setattr(aggregation, "is_possible", lambda *arguments, **named: True)
+    patch.setattr(aggregator, "is_possible", lambda *arguments, **named: True)
 
 
 def loose_json(patch: pytest.MonkeyPatch) -> None:

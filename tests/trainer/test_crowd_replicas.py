@@ -7,33 +7,25 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import text
 
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
-    Draw,
-    SubmissionReceipt,
     commitment,
     replaced_instance,
     weights_digest,
 )
-from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service
+from shoal_trainer.assembly import Replica, Service
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.assembly import Replica
 from shoal_trainer.crowds.store import close
 from shoal_trainer.crowds.submitting import Replaced, Replacement, replace_all
 from tests.world import examples
-from tests.world.around_trainer import successor
 from tests.world.around_trainer_crowds import (
-    CONSORTIUM,
     CROWDS,
     Asker,
     answer_to,
@@ -120,16 +112,6 @@ async def test_a_job_is_closed_early_once_whichever_process_is_asked_while_other
     assert closing.closing_request is not None
 
 
-async def test_processes_that_open_a_job_at_once_open_one(trainer: Trainer) -> None:
-    asker = trainer.asker()
-    opened = await asyncio.gather(*(asker.open(REQUEST, app=app) for app in range(3)))
-    assert sorted(each.status_code for each in opened) == [200, 200, 201]
-    openings = {
-        (await asker.ask("GET", f"{CROWDS}/{JOB}/opening", app=app)).content for app in range(3)
-    }
-    assert len(openings) == 1
-
-
 async def test_submissions_that_come_at_once_are_all_in_the_chains_and_counted_exactly(
     trainer: Trainer, asker: Asker, clock: HandMovedClock
 ) -> None:
@@ -154,49 +136,6 @@ async def test_one_submission_at_all_processes_at_once_counts_once(asker: Asker)
     assert sorted(each.status_code for each in answers) == [200] * 8 + [201]
     assert len({each.content for each in answers}) == 1
     assert (await asker.state(JOB))["contributions"] == 1
-
-
-async def test_a_job_is_filled_exactly_and_then_closed(trainer: Trainer) -> None:
-    asker, request = trainer.asker(), crowd(contributions=25)
-    await asker.open(request)
-    drawn = [await asker.draw(request.digest, number) for number in range(40)]
-    answers = await asyncio.gather(
-        *(
-            asker.submit(request.digest, answer_to(each, app % 9), app=app)
-            for app, each in enumerate(drawn)
-        )
-    )
-    assert sorted(each.status_code for each in answers) == [201] * 25 + [410] * 15
-    await trainer.step()
-    assert (await asker.check_all(request)).contributions == 25
-
-
-async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
-    trainer: Trainer, asker: Asker
-) -> None:
-    drawn = [await asker.draw(JOB, number) for number in range(2)]
-    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
-    assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=1)).status_code == 200
-    await trainer.step()
-    for app in range(3):
-        answer = await asker.submit(JOB, answer_to(drawn[0], 3), app=app)
-        assert problem_code(answer) == "revoked-holder"
-    assert (await asker.submit(JOB, answer_to(drawn[1], 4), app=2)).status_code == 201
-
-
-async def test_a_job_of_a_new_manifest_is_served_by_a_process_that_was_not_handed_it(
-    trainer: Trainer,
-) -> None:
-    asker = trainer.asker()
-    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
-    assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=0)).status_code == 200
-    request = crowd(manifest=later.digest)
-    assert (await asker.open(request, app=1)).status_code == 201
-    path, asked = f"{CROWDS}/{request.digest}/draws", b'{"nonce":"' + nonce(1).encode() + b'"}'
-    drawn = decode((await asker.ask("POST", path, asked, app=2)).content, Draw)
-    content = answer_to(drawn, 4, manifest=later.digest)
-    path = f"{CROWDS}/{request.digest}/submissions"
-    assert (await asker.ask("POST", path, content, app=2)).status_code == 201
 
 
 class Lives:
@@ -230,65 +169,8 @@ async def lives(database_url: str, tmp_path: Path, clock: HandMovedClock) -> Asy
     await made.close()
 
 
-async def test_a_trainer_that_starts_again_goes_on_with_seed_counts_and_chains(
-    lives: Lives, clock: HandMovedClock
-) -> None:
-    asker = lives.asker
-    for number in range(4):
-        lives.begin()
-        drawn = await asker.draw(JOB, number)
-        lives.begin()
-        assert (await asker.submit(JOB, answer_to(drawn, 3))).status_code == 201
-    clock.now = REQUEST.closes_at
-    service = lives.begin()
-    await service.step()
-    lives.begin()
-    assert (await asker.check_all(REQUEST)).contributions == 4
-
-
-async def test_what_was_stored_when_the_process_died_is_acknowledged_to_who_asks_again(
-    lives: Lives, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contents = [answer_to(await lives.asker.draw(JOB, number), 3) for number in range(3)]
-    for content in contents:
-        with monkeypatch.context() as fault:
-            fault.setattr(SubmissionReceipt, "__init__", _dies)
-            assert (await lives.asker.submit(JOB, content)).status_code == 500
-        lives.begin()
-        assert (await lives.asker.submit(JOB, content)).status_code == 200
-    clock.now = REQUEST.closes_at
-    await lives.begin().step()
-    assert (await lives.asker.check_all(REQUEST)).contributions == 3
-
-
-def _dies(*_: object, **__: object) -> None:
-    raise RuntimeError("killed after the commit, before the receipt")
-
-
 STATEMENTS = ("INSERT INTO crowd_log", "UPDATE crowd_instances", "INSERT INTO crowd_contrib")
 STATEMENTS += ("UPDATE crowd_jobs",)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("statement", STATEMENTS)
-async def test_a_submission_that_is_cut_off_halfway_has_not_happened(
-    lives: Lives, statement: str
-) -> None:
-    content = answer_to(await lives.asker.draw(JOB, "a"), 3)
-    before = await lives.asker.instances(JOB)
-    engine = lives.begin().crowds.resources.storage._engine
-
-    def cut(*arguments: object) -> None:
-        if str(arguments[2]).startswith(statement):
-            raise OperationalError("", {}, Exception("the server went away"))
-
-    event.listen(engine, "before_cursor_execute", cut)
-    answer = await lives.asker.submit(JOB, content)
-    assert problem_code(answer) == "storage-unavailable"
-    event.remove(engine, "before_cursor_execute", cut)
-    assert await lives.asker.instances(JOB) == before
-    assert (await lives.asker.state(JOB))["contributors"] == 0
-    assert (await lives.asker.submit(JOB, content)).status_code == 201
 
 
 async def test_a_log_entry_can_neither_be_changed_nor_removed(lives: Lives) -> None:

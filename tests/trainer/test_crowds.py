@@ -1,6 +1,5 @@
 """A crowd job from its opening to its closing, over HTTP."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -23,9 +22,8 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import UnknownManifest
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service, assemble
+from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import conducting
 from tests.world import examples
 from tests.world.around_trainer import successor
@@ -44,7 +42,7 @@ from tests.world.around_trainer_crowds import (
     verified,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, party, problem_code
+from tests.world.parties import problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -126,27 +124,6 @@ async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_no
     ]
 
 
-async def test_a_trainer_does_not_start_without_the_manifest_of_an_open_job(
-    opened: Asker, tmp_path: Path, clock: HandMovedClock
-) -> None:
-    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
-    with pytest.raises(UnknownManifest):
-        assemble(
-            party=party("trainer", later),
-            book=book(tmp_path / "pinned later", later),
-            data_directory=tmp_path,
-            database_url=None,
-            clock=clock,
-        )
-
-
-async def test_many_nonces_are_answered_in_their_order(opened: Asker) -> None:
-    nonces = [nonce(number) for number in range(12)]
-    asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
-    answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
-    assert [each["body"]["nonce"] for each in answer.json()["documents"]] == nonces
-
-
 async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened: Asker) -> None:
     drawn = await opened.draw(JOB, "a")
     answer = await opened.submit(JOB, answer_to(drawn, 3, move=77))
@@ -158,14 +135,6 @@ async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened:
     assert [each["revision"] for each in shown] == [
         int(instance == entry.instance) for instance in range(TASK.instances)
     ]
-
-
-async def test_what_others_replaced_meanwhile_does_not_matter_to_an_answer(opened: Asker) -> None:
-    drawn = [await opened.draw(JOB, number) for number in range(10)]
-    for each in drawn:
-        assert (await opened.submit(JOB, answer_to(each, 2, move=5))).status_code == 201
-    weights = {tuple(each["weights"]) for each in (await opened.instances(JOB))["instances"]}
-    assert weights <= {(0, 0), (5, 0)}  # never 10: what comes back takes the place, is not added
 
 
 async def test_the_same_submission_again_gets_the_same_receipt(
@@ -217,53 +186,6 @@ async def test_a_client_contributes_as_often_as_the_job_allows_and_not_more(aske
     assert (await asker.contribute(request.digest, "other", client=4)).status_code == 201
 
 
-async def test_a_closed_job_gives_no_draws_and_takes_no_submissions(
-    opened: Asker, trainer: Service, clock: HandMovedClock
-) -> None:
-    clock.now = REQUEST.closes_at - timedelta(seconds=1)
-    drawn = await opened.draw(JOB, "a")
-    clock.move(1)
-    for _ in range(2):  # before it was closed, by the clock; after it, by its phase
-        asked = b'{"nonce":"' + nonce("b").encode() + b'"}'
-        answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
-        assert problem_code(answer) == "crowd-closed"
-        assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
-        await trainer.step()
-        clock.move(-1)
-
-
-async def test_an_analyst_closes_her_job_early_and_the_closing_says_so(
-    opened: Asker, trainer: Service, clock: HandMovedClock
-) -> None:
-    for number in range(5):
-        await opened.contribute(JOB, number)
-    drawn = await opened.draw(JOB, "late")
-    waiting = asyncio.create_task(opened.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30"))
-    await asyncio.sleep(0)
-    clock.move(60)
-    answer = await opened.close(REQUEST)
-    assert answer.status_code == 201 and trainer.wake.is_set()
-    await trainer.step()
-    assert (await waiting).content == answer.content
-    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
-    asked = b'{"nonce":"' + nonce("b").encode() + b'"}'
-    refused = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
-    assert problem_code(refused) == "crowd-closed"
-    closing = await opened.check_all(REQUEST)
-    assert closing.closed_at < REQUEST.closes_at and closing.contributions == 5
-    assert closing.closing_request == signed(closing_request(REQUEST), "analyst")
-    again = await opened.close(REQUEST)
-    assert (again.status_code, again.content) == (200, answer.content)
-
-
-async def test_a_job_that_is_due_is_closed_in_due_course_though_its_analyst_asks(
-    opened: Asker, clock: HandMovedClock
-) -> None:
-    clock.now = REQUEST.closes_at
-    assert (await opened.close(REQUEST)).status_code == 201
-    assert (await opened.check_all(REQUEST)).closing_request is None
-
-
 FOREIGN = {
     "of another job": (closing_request(REQUEST, job="ab" * 32), "analyst", "malformed-document"),
     "by the trainer": (closing_request(REQUEST), "trainer", "wrong-signer"),
@@ -279,24 +201,6 @@ async def test_nobody_but_its_analyst_closes_a_job_early(opened: Asker, which: s
     assert problem_code(answer) == code
     assert (await opened.ask("GET", path)).status_code == 202
     assert (await opened.contribute(JOB, "a")).status_code == 201
-
-
-async def test_of_many_submissions_in_one_body_each_stands_by_itself(opened: Asker) -> None:
-    drawn = [await opened.draw(JOB, number) for number in range(4)]
-    contents = [
-        answer_to(drawn[0], 1),
-        answer_to(drawn[1], 2, move=MOST + 1),
-        answer_to(drawn[2], 3),
-        answer_to(drawn[0], 1),
-        answer_to(drawn[0], 2),
-        answer_to(drawn[3], examples.REVOKED),
-        b'{"body":1}',
-    ]
-    answer = await opened.submit(JOB, bulk(contents))
-    outcomes = answer.json()["outcomes"]
-    assert [each["status"] for each in outcomes] == [201, 422, 201, 200, 409, 403, 422]
-    assert outcomes[0]["receipt"] == outcomes[3]["receipt"]
-    assert (await opened.state(JOB))["contributions"] == 2
 
 
 async def test_a_submission_that_somebody_else_signed_is_refused(opened: Asker) -> None:

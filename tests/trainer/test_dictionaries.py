@@ -1,21 +1,14 @@
 """A trainer that has the consortium's dictionary refuses jobs that read anything else."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from nacl.signing import SigningKey
 
-from shoal_hosting.startup import StartupRefused
 from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
-from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.kaplan_meier import KaplanMeierTask
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Number
 from shoal_protocol.wire.documents import sign
-from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
-from shoal_trainer.dictionaries import Dictionaries
-from tests.trainer.test_jobs import JOB, get, post
+from tests.trainer.test_jobs import JOB, post
 from tests.world.around_trainer import CONSORTIUM, signed_job
 from tests.world.examples import AUTHORITY, named
 from tests.world.parties import client_of, problem_code
@@ -63,44 +56,3 @@ async def test_a_column_that_is_not_in_the_dictionary_is_refused(trainer: Servic
     assert answer["refusal"] == {"code": "refused-job", "detail": detail}
     forged = sign(checked, "analyst", SigningKey(b"m" * 32)).encode()
     assert await post(trainer, "/v1/jobs/check", forged) == "bad-signature"
-
-
-def publish(directory: Path, *versions: bytes) -> None:
-    (directory / "history").mkdir(parents=True, exist_ok=True)
-    for sequence, each in enumerate(versions, start=1):
-        (directory / "history" / f"{sequence:06d}-dictionary.json").write_bytes(each)
-
-
-async def test_a_trainer_takes_at_its_start_what_the_consortiums_directory_has(
-    trainer: Service, tmp_path: Path
-) -> None:
-    first = version(*COLUMNS)
-    second = version(*COLUMNS, Number(name="new", meaning="new", lower=0, upper=1), before=first)
-    signed = [sign(each, "authority", AUTHORITY).encode() for each in (first, second)]
-    dictionaries = Dictionaries(trainer.resources)
-    publish(tmp_path / "published", *signed)
-    dictionaries.follow(tmp_path / "published")
-    dictionaries.follow(tmp_path / "published")
-    assert await get(trainer, PATH) == (200, signed[1])
-    forged = sign(version(COLUMNS[0], before=second), "authority", SigningKey(b"m" * 32)).encode()
-    publish(tmp_path / "published", *signed, forged)
-    with pytest.raises(StartupRefused, match="000003"):
-        dictionaries.follow(tmp_path / "published")
-
-
-async def test_an_event_that_is_coded_otherwise_is_refused_where_no_value_is_named(
-    trainer: Service,
-) -> None:
-    status = Category(name="status", meaning="at the end", levels=("dead", "alive"))
-    await put(trainer, version(*COLUMNS, status))
-    dictionaries, columns = (
-        Dictionaries(trainer.resources),
-        [ColumnBounds(name="status", lower=0, upper=1)],
-    )
-    with pytest.raises(RefusedJob, match="name the value that is the event"):
-        await dictionaries.check(columns, as_levels=True, event="status")
-    await dictionaries.check(columns, as_levels=True)
-    task = KaplanMeierTask(time=JOB.terms.bounds[0], event="status")
-    terms = task.terms(least=JOB.minimum_population, most=JOB.maximum_population)
-    asked = JOB.model_copy(update={"task": task, "terms": terms})
-    assert "name the value that is the event" in await refusal(trainer, asked)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import drawing
-from shoal_trainer.crowds.drawing import DrawLimit, TooManyDraws
+from shoal_trainer.crowds.drawing import DrawLimit
 from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, nonce, trainer_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import problem_code
@@ -39,10 +39,6 @@ def limit_of(trainer: Service) -> DrawLimit:
     return trainer.crowds.draws.limit
 
 
-def bulk_of(draws: int, label: str) -> bytes:
-    return canonical_json({"nonces": [nonce(f"{label} {number}") for number in range(draws)]})
-
-
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for a place."""
     monkeypatch.setattr(drawing, "LONGEST_WAIT_SECONDS", 0.0)
@@ -62,24 +58,6 @@ async def test_a_draw_that_waited_too_long_is_refused_says_when_to_come_back_and
     metrics = (await asker.ask("GET", "/metrics")).text
     assert "shoal_trainer_crowd_draw_requests_refused_total 1.0" in metrics
     assert f"shoal_trainer_crowd_draws_total {PLACES + 1}.0" in metrics
-
-
-async def test_who_asks_for_many_draws_gives_others_their_turn_in_between(
-    asker: Asker, trainer: Service
-) -> None:
-    ended: list[str] = []
-
-    async def ask(name: str, content: bytes) -> None:
-        assert (await asker.ask("POST", DRAWS, content)).status_code == 200
-        ended.append(name)
-
-    limit = limit_of(trainer)
-    async with limit.places(PLACES, until=limit.latest()):
-        many = asyncio.create_task(ask("many", bulk_of(100, "many")))
-        await asyncio.sleep(0.01)  # it is in the line first; if not, it ends last anyhow
-        few = asyncio.create_task(ask("few", bulk_of(1, "few")))
-    await asyncio.gather(many, few)
-    assert ended == ["few", "many"]
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7])
@@ -110,16 +88,3 @@ async def test_places_are_given_in_turn_never_more_than_there_are_and_all_come_b
     assert len(order) >= 50 - len(gone)
     async with limit.places(at_once, until=limit.latest()):
         pass
-
-
-async def test_who_is_refused_while_others_hold_a_part_gives_back_what_it_had(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    impatient(monkeypatch)
-    limit = DrawLimit(2, CollectorRegistry())
-    async with limit.places(1, until=limit.latest()):
-        with pytest.raises(TooManyDraws):
-            async with limit.places(2, until=limit.latest()):
-                pass
-        async with limit.places(1, until=limit.latest()):
-            pass

@@ -9,7 +9,6 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_hosting.storage import ledger as storage_ledger
 from shoal_learning.contract import NoReliablePosterior, RequestedRound
 from shoal_learning.families.normals import NoConvergence
 from shoal_learning.learners import learner_for
@@ -32,7 +31,6 @@ from tests.world.parties import client_of, problem_code
 
 JOB = job()
 NOT_VALID = "the aggregator's word on round 0 is not valid: "
-NOT_ACCEPTED = "round 0 was not accepted in time by compute-1 (down); nobody was charged"
 
 
 async def post(service: Service, path: str, body: bytes) -> Any:
@@ -115,46 +113,6 @@ async def ledger(service: Service, query: str = "") -> Any:
         return (await http.get(f"/v1/ledger{query}")).json()
 
 
-async def test_the_ledger_is_shown_in_pages_that_cost_no_more_than_they_show(
-    trainer: Service,
-    clock: HandMovedClock,
-    federation: Federation,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    federation.decided = False
-    await running(trainer, clock)
-    federation.decided = True
-    await trainer.step()
-    computed: list[float] = []
-    original = storage_ledger.epsilon_at
-
-    def counted(delta: float, cost: Cost) -> float:
-        computed.append(cost.mu)
-        return original(delta, cost)
-
-    monkeypatch.setattr(storage_ledger, "epsilon_at", counted)
-    storage_ledger._epsilon.cache_clear()
-    first = await ledger(trainer, "?count=1")
-    assert [each["number"] for each in first["entries"]] == [first["next"]] == [1]
-    assert len(computed) == 1
-    second = await ledger(trainer, f"?count=1&after={first['next']}")
-    assert [each["number"] for each in second["entries"]] == [2]
-    assert await ledger(trainer, "?after=2") == {"entries": [], "next": None, "withdrawn": []}
-    whole = await ledger(trainer)
-    assert whole["entries"] == first["entries"] + second["entries"] and whole["next"] is None
-    assert len(computed) == 2, "what was shown before is computed again"
-
-
-@pytest.mark.parametrize("query", ["after=-1", "after=9007199254740992", "count=0", "count=1001"])
-async def test_a_page_of_the_ledger_that_cannot_be_is_a_problem(
-    trainer: Service, query: str
-) -> None:
-    async with client_of(trainer.app) as http:
-        answer = await http.get(f"/v1/ledger?{query}")
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
-
-
 async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
@@ -169,25 +127,6 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     CONSORTIUM.verify(signed)
     assert status == 200
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
-
-
-async def test_a_refusal_fails_the_job_and_is_passed_on(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.refusals = {"compute-1": (403, "budget-exceeded")}
-    await running(trainer, clock)
-    shown = await state(trainer)
-    assert shown["phase"] == "failed"
-    assert shown["reason"] == "compute-1 refused the round: budget-exceeded (for a reason)"
-    # clients were never told of the round, so it can cost none of them anything
-    assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
-    cap, client = CONSORTIUM.manifest.policy.cap, BitMap([3])
-    assert trainer.resources.committed.affording(client, cap.whole, cap) == client
-    assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
-    code, body = await get(trainer, f"/v1/jobs/{JOB.digest}/result")
-    assert code == "job-failed"
-    assert b"budget-exceeded" in body
-    assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-failed"
 
 
 class Failing:
@@ -224,9 +163,7 @@ async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_giv
     error: Exception,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(
-        "shoal_trainer.progress.learner_for", lambda task, **_: Failing(task, error)
-    )
+    monkeypatch.setattr("shoal_trainer.running.learner_for", lambda task, **_: Failing(task, error))
     with capture_logs() as lines:
         await running(trainer, clock)
     shown = await state(trainer)
@@ -239,42 +176,6 @@ async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_giv
     committed = trainer.resources.committed
     assert committed.affording(client, Cost.gaussian(0.999 * rest), cap) == client
     assert committed.affording(client, Cost.gaussian(1.001 * rest), cap) == BitMap()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_service_that_asks_for_patience_gets_it(
-    trainer: Service, clock: HandMovedClock, federation: Federation, status: int
-) -> None:
-    federation.refusals = {"compute-1": (status, "not-ready")}
-    await running(trainer, clock)
-    assert (await state(trainer))["phase"] == "running"
-    federation.refusals = {}
-    await trainer.step()
-    assert (await state(trainer))["phase"] == "finished"
-
-
-async def test_a_node_that_stays_away_fails_the_job_while_clients_could_not_upload_any_more(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.down = {"compute-1"}
-    await running(trainer, clock)
-    clock.move(JOB.round_seconds * 0.75 - 0.001)
-    await trainer.step()
-    assert (await state(trainer))["phase"] == "running"
-    clock.move(0.001)
-    federation.down = set()
-    await trainer.step()
-    assert (await state(trainer))["reason"] == NOT_ACCEPTED
-    assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
-
-
-async def test_a_node_that_lacks_the_manifest_is_handed_it(
-    trainer: Service, clock: HandMovedClock, federation: Federation
-) -> None:
-    federation.behind = {"aggregator", "compute-1"}
-    await running(trainer, clock)
-    assert (await state(trainer))["phase"] == "finished"
 
 
 @pytest.mark.parametrize("signer", ["compute-0", "trainer"])

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_hosting.server.replies import MOST_DOCUMENTS
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
@@ -114,15 +113,6 @@ async def test_bytes_that_are_no_signed_request_are_refused_and_not_repeated(
     assert not body or body not in response.content
 
 
-async def test_a_single_join_is_acknowledged_once_it_is_on_disk(assembled: Assemble) -> None:
-    service = assembled()
-    await post(service, "/v1/jobs", signed_job(JOB))
-    assert await post(service, JOINS, join(JOB.digest, 3)) == 201
-    service = assembled()
-    assert await post(service, JOINS, join(JOB.digest, 3)) == 200
-    assert (await state(service))["joined"] == 1
-
-
 async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
     forged = join(JOB.digest, 5).replace(b'"holder":5', b'"holder":6')
@@ -154,22 +144,6 @@ async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> Non
         201,
     ]
     assert (await state(trainer))["joined"] == 2
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b'{"documents":7}',
-        b'{"documents": []}',
-        # each would have an answer many times its size
-        bulk(*[b"0"] * (MOST_DOCUMENTS + 1)),
-    ],
-    ids=["cut", "no list", "not canonical", "too many"],
-)
-async def test_a_body_that_cannot_be_read_stores_nothing(trainer: Service, body: bytes) -> None:
-    await post(trainer, "/v1/jobs", signed_job(JOB))
-    assert await post(trainer, JOINS, body) == "malformed-document"
 
 
 async def test_nobody_joins_after_the_deadline_but_those_who_did_are_told_so(
@@ -243,20 +217,6 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
     assert len(entries) == 2 * finished
     assert max(entry["cumulative_epsilon"] for entry in entries) <= 4.0 + 1e-6
     assert [e["cumulative_mu"] for e in entries] == sorted(e["cumulative_mu"] for e in entries)
-
-
-@pytest.mark.slow
-async def test_a_job_that_fails_before_its_first_round_gives_the_budget_back(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    for number in range(8):
-        request = cheap(number, clock)
-        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
-        assert await join_all(trainer, join(request.digest, 3), request=request) == [201]
-        clock.now = request.join_deadline
-        await trainer.step()
-        clock.now = clock.now.replace(hour=12)
-        assert (await state(trainer, request))["phase"] == "failed"
 
 
 async def test_a_failed_round_stays_charged(

@@ -1,7 +1,6 @@
 """Every commitment at the trainer has an end: in time, by its analyst's withdrawal, by leaving."""
 
 import asyncio
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -11,17 +10,13 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import sign
-from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
-from shoal_trainer.jobs import check_request
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, state
 from tests.world import examples
-from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
+from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
-from tests.world.parties import reachable
 
-POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
 EVERYONE = range(20)
 
@@ -47,18 +42,6 @@ def committed(service: Service) -> dict[int, float]:
 async def fail_reason(service: Service) -> tuple[str, str]:
     shown = await state(service)
     return shown["phase"], shown["reason"]
-
-
-async def test_the_time_of_a_whole_job_is_bounded(
-    clock: HandMovedClock,
-) -> None:
-    needed = int((JOB.ends_by - clock.now).total_seconds())
-    for seconds, answer in ((needed - 301, "refused-job"), (needed - 300, 201)):
-        policy = POLICY.model_copy(update={"maximum_job_seconds": seconds})
-        consortium = reachable(policy=policy)
-        request = job(manifest=consortium.digest)
-        with pytest.raises(RefusedJob) if answer != 201 else nullcontext():
-            check_request(request, consortium, now=clock.now)
 
 
 @pytest.mark.parametrize(
@@ -99,42 +82,6 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
 
 
-@pytest.mark.slow
-async def test_withdrawals_that_meet_the_end_of_joining_end_their_jobs_and_nothing_else(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    jobs = [job(nonce=f"{number:032x}") for number in range(5)]
-    for number, request in enumerate(jobs):
-        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
-        joins = f"/v1/jobs/{request.digest}/joins"
-        assert await post(trainer, joins, join(request.digest, number)) == 201
-    clock.now = JOB.join_deadline
-    admission = trainer.joining._admission
-    async with admission:  # the step has seen all of them joining, and waits to end the first
-        stepping = asyncio.create_task(trainer.step())
-        await waiting(admission, 1)
-        withdrawing = [
-            asyncio.create_task(
-                post(trainer, f"/v1/jobs/{each.digest}/withdrawal", withdrawal(each))
-            )
-            for each in jobs
-        ]
-        await waiting(admission, 1 + len(jobs))
-    await stepping
-    answers = await asyncio.gather(*withdrawing)
-    assert sorted(map(str, answers)) == [*["201"] * 4, "wrong-phase"]
-    ends = [(await state(trainer, each))["phase"] for each in jobs]
-    assert ends == ["withdrawn" if answer == 201 else "failed" for answer in answers]
-    assert committed(trainer) == {}
-    await trainer.step()
-
-
-async def waiting(lock: asyncio.Lock, count: int) -> None:
-    """Wait until so many wait for a lock."""
-    while len(lock._waiters or ()) < count:  # noqa: ASYNC110 -- a lock tells nobody
-        await asyncio.sleep(0.01)
-
-
 async def test_neither_a_race_nor_a_replay_brings_a_client_back(
     trainer: Service, assembled: Assemble
 ) -> None:
@@ -158,26 +105,6 @@ async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -
     assert await post(trainer, LEAVES, leave(3, other)) == "wrong-job"
     assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
     assert len(committed(trainer)) == 14
-
-
-async def test_a_job_whose_services_never_answer_fails_after_its_time(
-    trainer: Service, clock: HandMovedClock, federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await joined(trainer)
-    clock.now = JOB.join_deadline
-
-    async def wait(*_: object) -> None:
-        raise RuntimeError("whatever keeps a job from going on")
-
-    monkeypatch.setattr(trainer.runner, "_advance", wait)
-    await trainer.step()
-    clock.now = JOB.ends_by + timedelta(seconds=POLICY.maximum_round_seconds)
-    await trainer.step()
-    assert (await state(trainer))["phase"] == "running"
-    clock.now += timedelta(seconds=1)
-    await trainer.step()
-    assert await fail_reason(trainer) == ("failed", "the job was not done by the end of its time")
-    assert committed(trainer) == {}
 
 
 async def test_no_round_begins_that_would_outlast_its_job(

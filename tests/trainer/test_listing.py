@@ -6,11 +6,10 @@ from typing import Any
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import format_time
 from shoal_trainer.assembly import Service
-from tests.trainer.test_jobs import JOB, joined, post
+from tests.trainer.test_jobs import JOB, joined
 from tests.world import examples
-from tests.world.around_trainer import CONSORTIUM, job, signed_job
+from tests.world.around_trainer import CONSORTIUM
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code
 
@@ -26,39 +25,6 @@ def query(clock: HandMovedClock, **changes: Any) -> Signed[JobsQuery]:
 async def ask(trainer: Service, signed: Signed[Any], path: str = LIST) -> Any:
     async with client_of(trainer.app) as http:
         return await http.post(path, content=signed.encode())
-
-
-async def test_an_analyst_sees_who_asked_what_when_at_which_price_and_how_it_stands(
-    trainer: Service, clock: HandMovedClock
-) -> None:
-    first = clock.now
-    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
-    clock.now += timedelta(seconds=1)
-    other = job(nonce="0b" * 16)
-    assert await post(trainer, "/v1/jobs", signed_job(other)) == 201
-    found = (await ask(trainer, query(clock))).json()
-    assert [each["job"] for each in found["jobs"]] == [other.digest, JOB.digest]
-    assert found["next"] is None
-    assert found["jobs"][1] == {
-        "job": JOB.digest,
-        "phase": "joining",
-        "submitted_at": format_time(first),
-        "ends_by": format_time(JOB.ends_by),
-        "analyst": "analyst",
-        "task": JOB.task.name,
-        "columns": list(JOB.task.column_names),
-        "purpose": JOB.purpose,
-        "epsilon": JOB.privacy.epsilon,
-        "delta": JOB.privacy.delta,
-        "approvals": {
-            "waits": 0,
-            "refused": 0,
-            "holders": len(CONSORTIUM.roster.enrolled_set),  # each of whom has one slot
-        },
-        "reason": None,
-    }
-    page = (await ask(trainer, query(clock, after=1, count=1))).json()
-    assert [each["job"] for each in page["jobs"]] == [JOB.digest] and page["next"] == 2
 
 
 async def test_a_query_is_refused_unless_an_analyst_signed_it_just_now(

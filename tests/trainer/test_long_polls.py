@@ -75,18 +75,3 @@ async def test_the_trainer_is_woken_when_the_aggregator_has_decided(
             await polling.step()
     assert (await state(polling))["phase"] == "finished"
     assert patient.long_polls == patient.results == 2  # what a long poll brings is not asked again
-
-
-async def test_a_lost_question_is_asked_again_by_the_next_step(
-    polling: Service, clock: HandMovedClock, patient: PatientFederation
-) -> None:
-    await running(polling, clock)
-    await settle()
-    patient.down = {"aggregator"}
-    patient.decision.set()
-    await settle()
-    polling.wake.clear()
-    patient.down, patient.decision = set(), asyncio.Event()
-    await polling.step()
-    await settle()
-    assert patient.long_polls == 2

@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from shoal_hosting.storage import retention
-from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import releases, schema, store
 from shoal_trainer.assembly import KEEPINGS, Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, post, running, state
+from tests.trainer.test_jobs import JOB, get, post, running, state
 from tests.world.around_trainer import job, signed_job
 from tests.world.clock import HandMovedClock
 
@@ -80,32 +79,3 @@ async def test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on
         assert await post(service, "/v1/jobs", signed_job(JOB)) == 200
         assert not service.resources.storage.run_here(store.open_jobs)
     assert before == NEWEST
-
-
-async def test_the_log_is_cut_off_later_if_it_is_in_use_and_after_every_start(
-    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await joined(trainer, clients=1)  # too few: the job fails once its time to join is over
-    own = retention.Retention(trainer.resources, KEEPINGS)
-    monkeypatch.setattr(own, "_before", lambda now: now)
-    monkeypatch.setattr(retention, "STEADY", timedelta())
-    tries: list[datetime] = []
-
-    def truncate() -> None:
-        tries.append(clock.now)
-        if len(tries) == 1:
-            raise StorageUnavailable
-
-    monkeypatch.setattr(trainer.resources.storage, "truncate_log", truncate)
-    for _ in range(3):  # nothing was deleted in this life of the service; in the last one it may be
-        await own.step()
-        clock.now += timedelta(seconds=1)
-    assert len(tries) == 2
-    clock.now += retention.BETWEEN_LOOKS
-    await own.step()
-    assert len(tries) == 2
-    clock.now = LATER
-    await trainer.step()
-    for _ in range(3):
-        await own.step()
-    assert len(tries) == 3 and not left(trainer)

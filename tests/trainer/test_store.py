@@ -10,8 +10,7 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.phases import JobEvent, Phase
 from shoal_trainer import schema, store
-from shoal_trainer.ledger import Ledger
-from shoal_trainer.store import commitments
+from shoal_trainer.store import Ledger, commitments
 from tests.world import examples
 
 JOB = examples.JOB.digest

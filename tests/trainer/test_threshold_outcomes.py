@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from shoal_aggregator.aggregation import Summed, add_up
+from shoal_aggregator.aggregator import Summed, add_up
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import verified_partial_sums, verified_result
 from shoal_protocol.sharing.shamir import MODULUS

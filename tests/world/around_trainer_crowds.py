@@ -29,8 +29,7 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
-from shoal_trainer.assembly import Service, assemble
-from shoal_trainer.crowds.assembly import Replica, assemble_replica
+from shoal_trainer.assembly import Replica, Service, assemble, assemble_replica
 from tests.world import examples
 from tests.world.clock import HandMovedClock
 from tests.world.parties import book, client_of, party, reachable

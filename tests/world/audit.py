@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_aggregator import log_store
+from shoal_aggregator import log
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
 from shoal_protocol.log.notes import ADD_CHECKPOINT, read_submission
@@ -145,7 +145,7 @@ def _check_log(federation: Federation) -> None:
     ]
     storage = federation.party("aggregator").resources.storage
     for head in set(heads):
-        assert storage.run_here(log_store.root, head.size) == head.root, "a log was rolled back"
+        assert storage.run_here(log.root, head.size) == head.root, "a log was rolled back"
 
 
 async def _check_round(

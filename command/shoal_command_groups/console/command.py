@@ -18,11 +18,11 @@ def console(party: PartyDirectory, consortium: ConsortiumDirectory, port: Port =
     They sign with your key, which stays on this machine, and no other machine reaches them. Who
     signs in shows the token that is printed at the start, another one each time.
     """
-    analyst = Analyst.open(party, consortium, notice=warn)
 
     def made_for(token: str) -> "FastAPI":
         from shoal_command_groups.console.pages import console_of
 
+        analyst = Analyst.open(party, consortium, notice=warn)
         return console_of(analyst, token=token, clock=system_clock)
 
     serve_console(made_for, port=port, extra="shoal[console]")

@@ -1,46 +1,318 @@
 """Takes partial sums and abandonments from Compute nodes and decides each round once.
 
-The decision is a result or an abandonment, and is final. All state is in the store.
+The decision is a result or an abandonment, and is final. All state is in the store. Transactions
+that store a document and decide its round lock the round's row first, so that of two decisions
+only one is made.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import Counter
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
-from shoal_aggregator import offers, store
-from shoal_aggregator.aggregation import (
-    Summed,
-    Unusable,
-    add_up,
-    blamed,
-    check_partial_sum,
-    contradicts,
-    of_largest_cohort,
-)
-from shoal_aggregator.offers import Outcome
+from shoal_aggregator import schema, store
 from shoal_aggregator.schema import rounds
-from shoal_aggregator.store import OPEN, RoundRecord, Standing, Stored, milliseconds
+from shoal_aggregator.store import (
+    OPEN,
+    RoundRecord,
+    Standing,
+    Stored,
+    count,
+    find_abandonment,
+    insert_abandonment,
+    insert_new,
+    insert_partial_sum,
+    lock,
+    milliseconds,
+    move,
+    named,
+)
 from shoal_hosting.job_standing import ask_standing
 from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
+from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
     AbandonmentReason,
     PartialSum,
+    PartialSumReference,
+    Result,
     RoundDocument,
+    check_nodes,
 )
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.sharing import summation
+from shoal_protocol.sharing.shamir import Combined
+from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
-from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailable, WrongRound
+from shoal_protocol.wire.phases import AggregationEvent, Phase
+from shoal_protocol.wire.service_errors import (
+    ConflictingDocument,
+    RoundAbandoned,
+    StorageUnavailable,
+    WrongCohort,
+    WrongLength,
+    WrongRound,
+)
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+
+log = structlog.get_logger()
+
+_SUMS: Final = schema.partial_sums.c
+_OFFERED: Final = select(
+    _SUMS.node, _SUMS.digest, _SUMS.cohort, _SUMS.cohort_size, _SUMS.nodes
+).where(_SUMS.round == bindparam("round_id"))
+
+
+class Outcome(StrEnum):
+    """The outcome of an offered document."""
+
+    STORED = "stored"
+    ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
+    COMPLETE = "complete"  # stored, and no further partial sum over its cohort can come
+    ENDED = "ended"  # stored, and the round ended with it
+    KNOWN = "known"  # the same document is on file
+    CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
+    OTHER_COHORT = "other_cohort"  # than the round's; the first such is evidence
+    LATE = "late"  # not stored: the round is published; to be compared with its sums first
+    ABANDONED = "abandoned"
+
+
+def refuse(outcome: Outcome) -> None:
+    """Raise the refusal of a document that was not taken.
+
+    Raises:
+        ConflictingDocument, WrongCohort, RoundAbandoned
+    """
+    match outcome:
+        case Outcome.CONFLICTING:
+            raise ConflictingDocument
+        case Outcome.OTHER_COHORT:
+            raise WrongCohort("another node's partial sum on file is over another cohort")
+        case Outcome.ABANDONED:
+            raise RoundAbandoned
+
+
+def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
+    """Store a partial sum that was checked, unless something on file contradicts it.
+
+    Sums over several cohorts may be on file as long as each cohort could still have a threshold
+    of them: a node that lies first must not keep the others out.
+
+    Raises:
+        UnknownRound
+    """
+    body = signed.body
+    phase, nodes, needed = lock(db, body.round)
+    rows = db.execute(_OFFERED, {"round_id": body.round}).all()
+    own = {row.node: row.digest for row in rows}.get(body.node)
+    if own is not None and own != signed.digest:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    if phase is Phase.ABANDONED:  # also if the sum is on file: its node must learn of the end
+        return Outcome.ABANDONED
+    if own is not None:
+        return Outcome.KNOWN
+    if find_abandonment(db, body.round, body.node) is not None:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
+    here = cohorts.count((body.cohort, body.cohort_size, named(body)))
+    if len(cohorts) - here > nodes - needed:
+        return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
+    if phase is Phase.PUBLISHED:
+        return Outcome.LATE
+    move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
+    insert_partial_sum(db, signed, Standing.OPEN, needed=needed)
+    if here + 1 >= (nodes if body.nodes is None else len(body.nodes)):
+        return Outcome.COMPLETE
+    return Outcome.ENOUGH if body.nodes is None and here + 1 >= needed else Outcome.STORED
+
+
+def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
+    """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
+    body, table = signed.body, schema.partial_sums
+    needed = lock(db, body.round).needed
+    mine = (table.c.round == body.round) & (table.c.node == body.node)
+    own = db.execute(select(table.c.digest).where(mine)).scalar_one_or_none()
+    if own is None:
+        insert_partial_sum(db, signed, standing, needed=needed)
+        return Outcome.LATE
+    if own != signed.digest:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    return Outcome.KNOWN
+
+
+def offer_abandonment(
+    db: Connection, signed: Signed[Abandonment], decision: Signed[Abandonment]
+) -> Outcome:
+    """Store a Compute node's abandonment and, if too few nodes are left, with it our `decision`.
+
+    A node whose partial sum is on file can abandon no more: that conflicts.
+
+    Raises:
+        UnknownRound
+    """
+    body, sums = signed.body, schema.partial_sums
+    phase, nodes, needed = lock(db, body.round)
+    stored = find_abandonment(db, body.round, body.party)
+    if stored is not None and stored.digest == signed.digest:
+        return Outcome.KNOWN
+    summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
+    if stored is not None or db.execute(summed).first() is not None:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    insert_abandonment(db, signed)
+    lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
+    if phase not in OPEN or lost <= nodes - needed:
+        return Outcome.STORED
+    move(db, body.round, phase, AggregationEvent.GIVEN_UP)
+    insert_abandonment(db, decision)
+    return Outcome.ENDED
+
+
+def _keep_as_evidence(
+    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
+) -> Outcome:
+    insert_new(
+        db,
+        schema.evidence,
+        round=signed.body.round,
+        party=signed.signer,
+        kind=signed.body.kind,
+        digest=signed.digest,
+        document=signed.encode(),
+    )
+    return outcome
+
+
+_RESIDUE_BYTES: Final = 8
+CONTRADICTORY: Final = (
+    "the Compute nodes' partial sums contradict each other, and it cannot be told which one is "
+    "wrong. Let the nodes' operators compare software and storage; then submit the job again"
+)
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A round's result, and the nodes whose partial sums contradict it and were left out.
+
+    `ledgers` has the digest of the ledger entry in each partial sum that it rests on, by node.
+    """
+
+    result: Result
+    wrong: tuple[str, ...]
+    ledgers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """There is no total that may be released, and why."""
+
+    reason: str
+
+
+def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
+    """Refuse a partial sum of this round that cannot be part of its result.
+
+    Raises:
+        WrongCharge, WrongCohort, WrongLength, WrongResidue
+        MalformedDocument: the values are not whole residues.
+    """
+    check_charge(body.charge, spec, node=body.node)
+    if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
+        raise WrongCohort(
+            "the cohort is smaller than minimum_cohort, or larger than the population"
+        )
+    check_nodes(spec, body.node, body.nodes)
+    residues = decode_uint64(body.values)
+    if residues.nbytes != spec.dimension * _RESIDUE_BYTES:
+        raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
+    summation.check_residues(spec.sharing, residues)
+
+
+def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:
+    """Return the partial sums over the cohort that has the most of them.
+
+    Only one cohort can have a threshold of them, for that is more than half of the nodes.
+    """
+    cohorts = [each.over for each in sums]
+    largest = max(cohorts, key=cohorts.count)
+    return [each for each in sums if each.over == largest]
+
+
+def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
+    """Return the round's result: the total that the partial sums give, without blinding.
+
+    Unusable if they contradict each other, or no clients' answers add up to that.
+
+    Raises:
+        ValueError: `sums` are not of enough Compute nodes, one of each, over one cohort.
+    """
+    by_node = {each.node: each for each in sums}
+    cohorts = {each.over for each in sums}
+    if len(sums) != len(by_node) or not by_node.keys() <= set(spec.compute_nodes):
+        raise ValueError("at most one partial sum of each Compute node is needed")
+    if len(cohorts) != 1:
+        raise ValueError("the partial sums are not over one cohort")
+    ((cohort, cohort_size, _),) = cohorts
+    combined = _combined(spec, sums)
+    if combined is None:
+        return Unusable(CONTRADICTORY)
+    total = summation.decode(spec.sharing, combined.total)
+    if not is_possible(spec, total, cohort_size=cohort_size):
+        return Unusable(IMPOSSIBLE)
+    wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
+    result = Result(
+        manifest=spec.manifest,
+        round=spec.digest,
+        cohort=cohort,
+        cohort_size=cohort_size,
+        values=encode_uint64(to_ring(total)),
+        partial_sums=tuple(
+            PartialSumReference(node=node, digest=by_node[node].digest)
+            for node in spec.compute_nodes
+            if node in by_node and node not in wrong
+        ),
+    )
+    ledgers = {each.node: by_node[each.node].charge.digest for each in result.partial_sums}
+    return Summed(result, wrong, ledgers)
+
+
+def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
+    """Tell whether a partial sum contradicts a published result's sums over the same cohort."""
+    combined = _combined(spec, [*used, late])
+    return combined is None or bool(combined.wrong)
+
+
+def blamed(
+    spec: RoundSpec, used: Sequence[PartialSum], others: Sequence[PartialSum], late: PartialSum
+) -> tuple[str, ...]:
+    """Return whose partial sum is wrong, if one contradicts a result; none if it cannot be told.
+
+    It may be one that the result is made of, if that rests on too few to be checked.
+    """
+    same = [each for each in others if each.over == late.over]
+    for sums in ([*used, late], [*used, *same, late]):
+        combined = _combined(spec, sums)
+        if combined is not None and combined.wrong:
+            return tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
+    return ()
+
+
+def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
+    values = {each.node: decode_uint64(each.values) for each in sums}
+    nodes = spec.compute_nodes
+    by_index = {index: values[node] for index, node in enumerate(nodes) if node in values}
+    return summation.combine(spec.sharing, by_index, nodes=len(nodes))
 
 
 class AwaitedOutcomes:
@@ -90,8 +362,6 @@ def _decided(db: Connection, *, since: datetime) -> Sequence[str]:
     )
     return db.execute(query).scalars().all()
 
-
-log = structlog.get_logger()
 
 _READING_THREADS: Final = 2
 _SPECS_IN_MEMORY: Final = 8  # each may be megabytes
@@ -168,7 +438,7 @@ class Aggregator:
         """
         spec = await self._spec(round_id)
         signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._own.storage.run(offers.offer_partial_sum, signed)
+        outcome = await self._own.storage.run(offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._validate(outcome, signed)
@@ -180,7 +450,7 @@ class Aggregator:
         used = [decode(each.document, PartialSum).body for each in stored]
         is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
         standing = Standing.WRONG if is_wrong else Standing.LATE
-        outcome = await self._own.storage.run(offers.add_late_sum, signed, standing)
+        outcome = await self._own.storage.run(add_late_sum, signed, standing)
         if outcome is Outcome.LATE and is_wrong:
             stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
             others = [decode(each.document, PartialSum).body for each in stored]
@@ -207,7 +477,7 @@ class Aggregator:
         why = signed.body.reason
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._own.storage.run(offers.offer_abandonment, signed, decision)
+        outcome = await self._own.storage.run(offer_abandonment, signed, decision)
         if outcome is Outcome.ENDED:
             self._log_abandonment(decision)
         self._validate(outcome, signed)
@@ -405,7 +675,7 @@ class Aggregator:
                 kind=signed.body.kind,
                 outcome=outcome.value,
             )
-        offers.refuse(outcome)
+        refuse(outcome)
         if outcome is Outcome.ENOUGH:
             self._wake()
         elif outcome is Outcome.COMPLETE:

@@ -12,19 +12,27 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client import Gauge
+from sqlalchemy import ColumnElement, Connection, func, select
 
-from shoal_aggregator import log_store
-from shoal_aggregator.log_store import COSIGNED, NEWEST, Head
+from shoal_aggregator import schema, store
 from shoal_hosting.operators.view import in_words
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
+from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Pace, Work
-from shoal_protocol.log.entries import Entry, LogRequest, decode_entry
+from shoal_protocol.log.entries import (
+    EndEntry,
+    Entry,
+    LogRequest,
+    ManifestEntry,
+    RoundEntry,
+    decode_entry,
+)
 from shoal_protocol.log.notes import (
     ADD_CHECKPOINT,
     LARGEST_NOTE_BYTES,
@@ -33,23 +41,185 @@ from shoal_protocol.log.notes import (
     Submission,
     cosigners,
     decimal,
-    origin_of,
     read_note,
     sign_note,
     signed_checkpoint,
 )
-from shoal_protocol.log.tiles import tile_at
+from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of, tile_at
+from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
-from shoal_protocol.trust.succession import check_successor, log_entry
+from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
+
+log = structlog.get_logger()
+
+NEWEST, COSIGNED = "newest", "cosigned"
+MOST_AT_ONCE = 1000  # entries in one transaction
+
+
+class Head(NamedTuple):
+    """A signed checkpoint of `size` entries, as it is written, and when it was signed."""
+
+    size: int
+    signed_at: int  # milliseconds since 1970
+    note: str
+
+
+def size_of(db: Connection) -> int:
+    """Return how many entries there are."""
+    newest = db.execute(select(func.max(schema.log_entries.c.number))).scalar()
+    return 0 if newest is None else int(newest) + 1
+
+
+def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
+    """Append what is not in the log yet; return where each entry is."""
+    size, places = size_of(db), []
+    for entry in entries:
+        place = find(db, entry)
+        if place is None:
+            place, encoded = size, entry.encode()
+            row = {"number": size, "kind": entry.kind, "digest": entry.digest, "entry": encoded}
+            db.execute(schema.log_entries.insert().values(**row, hash=leaf_hash(encoded)))
+            size += 1
+            _close_tiles(db, size)
+        places.append(place)
+    return places
+
+
+def find(db: Connection, entry: Entry) -> int | None:
+    """Return where the entry of this kind and digest is."""
+    columns = schema.log_entries.c
+    here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
+    return db.execute(select(columns.number).where(here)).scalar()
+
+
+def version(db: Connection, sequence: int) -> str | None:
+    """Return the digest of the manifest version of this number, if the log has one."""
+    columns = schema.log_entries.c
+    entries = db.execute(select(columns.entry).where(columns.kind == "manifest")).scalars()
+    found = [decode_entry(each) for each in entries]
+    of_number = [e.digest for e in found if isinstance(e, ManifestEntry) and e.sequence == sequence]
+    return of_number[0] if of_number else None
+
+
+def _close_tiles(db: Connection, size: int) -> None:
+    """Keep the roots of the tiles that became full with entry `size`."""
+    level = 0
+    while size % WIDTH == 0:
+        size //= WIDTH
+        tile = _hashes(db, level, size - 1, WIDTH)
+        level += 1
+        row = {"level": level, "number": size - 1, "hash": root_of(tile)}
+        db.execute(schema.log_nodes.insert().values(**row))
+
+
+def _hashes(db: Connection, level: int, index: int, width: int) -> list[bytes]:
+    table = schema.log_nodes if level else schema.log_entries
+    number = table.c.number
+    query = select(table.c.hash).where(number.between(index * WIDTH, index * WIDTH + width - 1))
+    if level:
+        query = query.where(schema.log_nodes.c.level == level)
+    return list(db.execute(query.order_by(number)).scalars())
+
+
+def tile(db: Connection, level: int, index: int, width: int) -> bytes | None:
+    """Return a tile; None if the log is too small for it."""
+    hashes = _hashes(db, level, index, width)
+    return b"".join(hashes) if len(hashes) == width else None
+
+
+def bundle(db: Connection, index: int, width: int) -> bytes | None:
+    """Return a bundle of entries; None if the log is too small for it."""
+    columns = schema.log_entries.c
+    here = columns.number.between(index * WIDTH, index * WIDTH + width - 1)
+    query = select(columns.entry).where(here).order_by(columns.number)
+    entries = db.execute(query).scalars().all()
+    return encode_bundle(entries) if len(entries) == width else None
+
+
+def tree(db: Connection) -> Tree:
+    """Return the tree, to be read within this transaction."""
+    return Tree(size_of(db), lambda *where: tile(db, *where) or b"")
+
+
+def root(db: Connection, size: int) -> bytes:
+    """Return the root of the first `size` entries."""
+    return tree(db).root(size)
+
+
+def consistency(db: Connection, old: int, new: int) -> list[bytes]:
+    """Return the proof that the first `old` entries begin the first `new`."""
+    return tree(db).consistency(old, new)
+
+
+def head(db: Connection, kind: str) -> Head | None:
+    """Return the head of this kind, if there is one."""
+    columns = schema.log_heads.c
+    query = select(columns.size, columns.signed_at, columns.note).where(columns.kind == kind)
+    row = db.execute(query).first()
+    return None if row is None else Head(*row)
+
+
+def keep(db: Connection, kind: str, new: Head) -> None:
+    """Replace the head of this kind; one of fewer entries changes nothing."""
+    table = schema.log_heads
+    insert = insert_ignoring(db)(table).values(kind=kind, **new._asdict())
+    replaced = insert.on_conflict_do_update(
+        index_elements=["kind"], set_=new._asdict(), where=table.c.size <= new.size
+    )
+    db.execute(replaced)
+
+
+def proof(db: Connection, index: int) -> LogProof | None:
+    """Return that the newest cosigned checkpoint has an entry; None if it does not reach so far."""
+    found = head(db, COSIGNED)
+    if found is None or not 0 <= index < found.size:
+        return None
+    return LogProof(index, tree(db).inclusion(index, found.size), read_note(found.note))
+
+
+def unlogged(db: Connection, aggregator: str) -> list[Entry]:
+    """Return the entries of all rounds and their ends that are not in the log, in order."""
+    own, logged = schema.rounds.c, schema.log_entries.c
+
+    def missing(kind: str, digest: ColumnElement[str]) -> ColumnElement[bool]:
+        return ~select(logged.number).where(logged.kind == kind, logged.digest == digest).exists()
+
+    query = select(own.id, own.job, own.number).where(missing("round", own.id))
+    entries: list[Entry] = [
+        RoundEntry(digest=row.id, job=row.job, number=row.number)
+        for row in db.execute(query.order_by(own.job, own.number))
+    ]
+    results, ends = schema.results.c, schema.abandonments.c
+    published = select(results.round, results.digest).where(missing("result", results.digest))
+    entries += [
+        EndEntry(kind="result", digest=row.digest, round=row.round, ledgers=_ledgers(db, row.round))
+        for row in db.execute(published.order_by(results.round)).all()
+    ]
+    abandoned = select(ends.round, ends.digest).where(
+        missing("abandonment", ends.digest), ends.party == aggregator
+    )
+    entries += [
+        EndEntry(kind="abandonment", digest=row.digest, round=row.round, ledgers={})
+        for row in db.execute(abandoned.order_by(ends.round))
+    ]
+    return entries
+
+
+def _ledgers(db: Connection, round_id: str) -> dict[str, str]:
+    found = [
+        decode(each.document, PartialSum).body
+        for each in store.find_partial_sums(db, round_id, store.Standing.USED)
+    ]
+    return {body.node: body.charge.digest for body in found}
+
 
 BATCH: Final = timedelta(seconds=5)  # longest that an entry waits for others
 PATIENCE: Final = timedelta(seconds=10)  # with the quorum, before a newer checkpoint is signed
 LOG: Final = "log"  # what changes when there is a newer cosigned checkpoint
 _LONGEST_PAUSE: Final = timedelta(minutes=1)
-
-log = structlog.get_logger()
 
 
 class Log:
@@ -125,7 +295,7 @@ class Log:
         return place
 
     async def _append_pending(self) -> None:
-        most = log_store.MOST_AT_ONCE
+        most = MOST_AT_ONCE
         batch, self._pending = self._pending[:most], self._pending[most:]
         try:
             if batch:
@@ -159,14 +329,14 @@ class Log:
         if signed.digest not in {each.digest for each in self._own.book.versions}:
             check_successor(self._own.book.current, signed)
         entry = decode_entry(log_entry(signed.body))
-        logged = await self._own.storage.run(log_store.version, signed.body.sequence)
+        logged = await self._own.storage.run(version, signed.body.sequence)
         if logged not in (None, entry.digest):
             raise ConflictingDocument("the log has another version of the manifest of this number")
         return await self.add(entry)
 
     async def _append(self, entries: Sequence[Entry]) -> list[int]:
         async with self._appending:
-            places = await self._own.storage.run(log_store.append, entries)
+            places = await self._own.storage.run(append, entries)
             self._size = max(self._size, *(place + 1 for place in places))
         return places
 
@@ -189,10 +359,10 @@ class Log:
                 self._work.begin(f"cosignature of {node.name}", self._collect, node)
 
     async def _begin(self) -> None:
-        self._size = await self._own.storage.run(log_store.size_of)
-        self._newest = await self._own.storage.run(log_store.head, NEWEST)
-        self._cosigned = await self._own.storage.run(log_store.head, COSIGNED)
-        missed = await self._own.storage.run(log_store.unlogged, self._own.name)
+        self._size = await self._own.storage.run(size_of)
+        self._newest = await self._own.storage.run(head, NEWEST)
+        self._cosigned = await self._own.storage.run(head, COSIGNED)
+        missed = await self._own.storage.run(unlogged, self._own.name)
         came, self._pending = self._pending, []
         self._note_manifests()
         self._pending += [*missed, *came]
@@ -221,12 +391,12 @@ class Log:
             if now < newest.signed_at + PATIENCE / timedelta(milliseconds=1):
                 return
         size = self._size
-        root = await self._own.storage.run(log_store.root, size)
-        text = Checkpoint(origin_of(self._own.book.current.manifest), size, root).text
+        root_hash = await self._own.storage.run(root, size)
+        text = Checkpoint(origin_of(self._own.book.current.manifest), size, root_hash).text
         origin = text.partition("\n")[0]
         note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
         head = Head(size, now, note)
-        await self._own.storage.run(log_store.keep, NEWEST, head)
+        await self._own.storage.run(keep, NEWEST, head)
         self._newest, self._signed = head, set()
 
     async def _ask(self, node: ComputeParty) -> None:
@@ -250,7 +420,7 @@ class Log:
             return
         if seen.size > self._size:
             self._stop(node.name, "the log here is shorter than one that was signed")
-        elif await self._own.storage.run(log_store.root, seen.size) != seen.root:
+        elif await self._own.storage.run(root, seen.size) != seen.root:
             self._stop(node.name, "the log here has another history than one that was signed")
         self._sizes[node.name] = seen.size
         self._own.wake.set()
@@ -282,7 +452,7 @@ class Log:
         if head is None or self._broken is not None:
             return
         old = min(self._sizes[node.name], head.size)
-        proof = await self._own.storage.run(log_store.consistency, old, head.size)
+        proof = await self._own.storage.run(consistency, old, head.size)
         body = str(Submission(old, proof, read_note(head.note))).encode()
         reply = await self._own.peers.to(node).ask(
             "POST", ADD_CHECKPOINT, body, media_type="text/plain", limit_bytes=LARGEST_NOTE_BYTES
@@ -311,14 +481,14 @@ class Log:
         head = head._replace(note=str(note))
         self._newest, self._signed = head, set(signed)
         if len(signed) >= manifest.quorum:
-            await self._own.storage.run(log_store.keep, COSIGNED, head)
+            await self._own.storage.run(keep, COSIGNED, head)
             self._cosigned = head
             self._own.changes.tell(LOG)
         self._own.wake.set()
 
     async def checkpoint(self) -> str | None:
         """Return the newest checkpoint with a quorum; None if there was none yet."""
-        found = await self._own.storage.run(log_store.head, COSIGNED)
+        found = await self._own.storage.run(head, COSIGNED)
         return found.note if found else None
 
     async def tile(self, path: str) -> bytes | None:
@@ -329,12 +499,12 @@ class Log:
         """
         level, index, width = tile_at(path)
         if isinstance(level, int):
-            return await self._own.storage.run(log_store.tile, level, index, width)
-        return await self._own.storage.run(log_store.bundle, index, width)
+            return await self._own.storage.run(tile, level, index, width)
+        return await self._own.storage.run(bundle, index, width)
 
     async def proof(self, place: int) -> LogProof | None:
         """Return that the cosigned log has the entry at a place; None if it does not yet."""
-        return await self._own.storage.run(log_store.proof, place)
+        return await self._own.storage.run(proof, place)
 
     async def close(self) -> None:
         """End what is under way."""

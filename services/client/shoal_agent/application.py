@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
 from pyroaring import BitMap
 
@@ -34,6 +34,7 @@ from shoal_hosting.server.openapi import (
     answers,
     having,
     only_with,
+    refusals,
     signed,
 )
 from shoal_hosting.server.problems import show_protocol_error
@@ -86,7 +87,6 @@ def create_agent_application(
         if await holder.refusal() is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
-    for_the_owner = [only_with(token)]
     app = create_application(
         "Shoal agent",
         ready=ready,
@@ -112,19 +112,20 @@ def create_agent_application(
                 partial(epsilon_left_to_least, kind),
             )
 
-    @app.get("/v1/status", dependencies=for_the_owner)
+    owned = APIRouter(dependencies=[only_with(token)], responses=refusals(401))
+
+    @owned.get("/v1/status")
     async def show_status() -> HolderStatus:
         """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
         return await holder.status()
 
-    @app.get("/v1/policy", dependencies=for_the_owner)
+    @owned.get("/v1/policy")
     async def show_policy() -> Policy:
         """What this data holder allows."""
         return await holder.policy()
 
-    @app.get(
+    @owned.get(
         "/v1/ledger",
-        dependencies=for_the_owner,
         **answers(having("spent", "crowds", "reserved", "entries", "next")),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
@@ -158,7 +159,7 @@ def create_agent_application(
         }
         return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/ledger/jobs", dependencies=for_the_owner)
+    @owned.get("/v1/ledger/jobs")
     async def show_charges(before: After = 0, count: Askings = 100) -> ChargedJobs:
         """What each job in rounds charged so far, the one charged last first.
 
@@ -179,7 +180,7 @@ def create_agent_application(
         ]
         return ChargedJobs(jobs=jobs, next=found[-1].last if len(found) == count else None)
 
-    @app.get("/v1/ledger/chain", dependencies=for_the_owner, **answers(having("entries", "next")))
+    @owned.get("/v1/ledger/chain", **answers(having("entries", "next")))
     async def show_chain(after: After = 0, count: Count = 1000) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""
         entries = await holder.chain(after=after, count=count)
@@ -189,20 +190,19 @@ def create_agent_application(
         }
         return Response(canonical_json(body), media_type=JSON)
 
-    @app.get("/v1/retention", dependencies=for_the_owner)
+    @owned.get("/v1/retention")
     async def show_kept() -> Keeping:
         """What the state keeps, how much of it, why, and until when."""
         return await holder.keeping()
 
-    @app.post("/v1/backup", dependencies=for_the_owner, **answers(having("sealed"), ProtocolError))
+    @owned.post("/v1/backup", **answers(having("sealed"), ProtocolError))
     async def back_up() -> Response:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
         body = {"sealed": b64encode(await holder.backup()).decode()}
         return Response(canonical_json(body), media_type=JSON)
 
-    @app.get(
+    @owned.get(
         "/v1/approvals",
-        dependencies=for_the_owner,
         **answers(
             having("approval", "needed", "owners", "missing", "left", "jobs", "next"), UnknownJob
         ),
@@ -229,9 +229,8 @@ def create_agent_application(
         }
         return Response(canonical_json(body), media_type=JSON)
 
-    @app.post(
+    @owned.post(
         "/v1/approvals",
-        dependencies=for_the_owner,
         **answers(ANY, UnknownJob, WrongPhase, *SIGNED, takes=signed(Approval)),
     )
     async def decide(request: Request) -> Response:
@@ -239,18 +238,16 @@ def create_agent_application(
         await holder.decide(await request.body())
         return Response(canonical_json({}), media_type=JSON)
 
-    @app.get(
+    @owned.get(
         "/v1/jobs/{job}",
-        dependencies=for_the_owner,
         **answers(having("job", "request", "parties"), UnknownJob),
     )
     async def show_job(job: JobId) -> Response:
         """A job that was joined or is open, as its analyst signed it, and its parties."""
         return Response((await holder.job(job)).model_dump_json(), media_type=JSON)
 
-    @app.post(
+    @owned.post(
         "/v1/jobs/{job}/leave",
-        dependencies=for_the_owner,
         **answers(having("job", "slots", "answered_rounds"), UnknownJob, WrongPhase),
     )
     async def leave(job: JobId) -> Response:
@@ -259,6 +256,7 @@ def create_agent_application(
         body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
         return Response(canonical_json(body), media_type=JSON)
 
+    app.include_router(owned)
     return app
 
 

@@ -1,32 +1,141 @@
 """Puts a Compute node together from a party's keys, a directory and a clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Unpack
 
+from sqlalchemy import Connection, select
+
 from shoal_compute import schema
-from shoal_compute.announcing import Announcements
+from shoal_compute.announcing import Announcements, Ledger
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
-from shoal_compute.executors import Summing, open_summing
-from shoal_compute.gossiping import Gossip
-from shoal_compute.jobs import Jobs
-from shoal_compute.leading import Leadership
-from shoal_compute.ledger import Ledger
+from shoal_compute.gossip import Gossip
+from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.metrics import Metrics
-from shoal_compute.node import Node
-from shoal_compute.operator_view import OperatorView
-from shoal_compute.retention import KEEPINGS
+from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
-from shoal_compute.summing import Adders
-from shoal_compute.tally import Tallies
-from shoal_compute.totals import Totals
+from shoal_compute.summing import Adders, Summing, Tallies, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
+from shoal_hosting.manifests.manifest_book import newest_with
+from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
+from shoal_hosting.service import Resources
 from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Retention
+from shoal_hosting.storage.retention import Jobs as ChosenJobs
+from shoal_hosting.storage.retention import Keeping, Keepings, Retention
+
+
+def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
+    query = select(schema.jobs.c.job).where(schema.jobs.c.ends_by < before.timestamp())
+    return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
+
+
+def _nothing_to_note(db: Connection, chosen: ChosenJobs) -> None:
+    """A deleted job request needs no note."""
+
+
+KEEPINGS: Final = Keepings(
+    (
+        Keeping(
+            "job requests",
+            "rounds are held to them",
+            schema.jobs,
+            lambda chosen: schema.jobs.c.job.in_(chosen),
+        ),
+        Keeping(
+            "shares",
+            "who answered, for holders that lose their ledger; contents go with the round",
+            schema.shares,
+        ),
+        Keeping("shares in bulk", "the same", schema.bulks),
+        Keeping(
+            "documents of rounds", "they prove the own sums, and convict who lies", schema.documents
+        ),
+        Keeping("rounds", "the ledger is checked by them", schema.rounds),
+        Keeping("totals", "a job that is over stays so", schema.totals),
+        Keeping("machines of data holders", "a superseded one stays so", schema.machines),
+        Keeping("ledger entries", "caps rest on them", schema.ledger.entries),
+    ),
+    due=_due,
+    begin=_nothing_to_note,
+    note=_nothing_to_note,
+)
+
+
+_MOST_ROUNDS: Final = 50
+_DIGITS: Final = 12  # enough to tell rounds apart
+_GOSSIP: Final = {
+    "exchanged": "messages answered",
+    "unreachable": "messages without an answer",
+    "document_new": "documents that were new here",
+    "document_refused": "documents refused",
+    "document_evidence": "documents that contradict others of their signer",
+}
+
+
+class OperatorView:
+    """What a Compute node's console shows beside what every service shows."""
+
+    def __init__(
+        self, resources: Resources, rounds: RoundBook, metrics: Metrics, witness: LogWitness
+    ) -> None:
+        self._own, self._rounds, self._metrics = resources, rounds, metrics
+        self._witness = witness
+
+    async def look(self) -> View:
+        """Return how the node stands.
+
+        Raises:
+            StorageUnavailable, LedgerBroken
+        """
+        phases = labelled(self._own.registry, "shoal_compute_rounds", "phase")
+        gossip = labelled(self._own.registry, "shoal_compute_gossip_total", "outcome")
+        live = list(self._rounds.live.values())[-_MOST_ROUNDS:]
+        manifest = newest_with(self._own.book, self._own.name).manifest
+        return View(
+            facts=await self._own.storage.run(ledger_in_words, schema.ledger)
+            | await self._witness.facts(),
+            parties=(*manifest.compute_nodes, manifest.aggregator),
+            rates={"Shares stored": self._metrics.shares_a_second},
+            tables=(
+                Table(
+                    "Rounds by phase",
+                    ("Phase", "Rounds"),
+                    [(phase, int(count)) for phase, count in phases.items()],
+                    "No round was announced yet.",
+                ),
+                Table(
+                    "Rounds with work left",
+                    ("Round", "Phase", "Opened", "Asked here", "Held"),
+                    [
+                        (
+                            each.id[:_DIGITS],
+                            each.phase.value,
+                            in_words(each.spec.body.opened_at),
+                            len(each.intake.asked_here),
+                            self._rounds.held(each),
+                        )
+                        for each in reversed(live)
+                    ],
+                    "None.",
+                ),
+                Table(
+                    "Gossip with the other nodes",
+                    ("What", "Times"),
+                    [
+                        (what, int(gossip[outcome]))
+                        for outcome, what in _GOSSIP.items()
+                        if outcome in gossip
+                    ],
+                    "None since it started: nodes speak once a round is frozen.",
+                ),
+            ),
+        )
+
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
 
@@ -57,7 +166,7 @@ def assemble(
     box_key_days: int = BOX_KEY_LIFETIME.days,
     **given: Unpack[service.Given],
 ) -> Service:
-    """Return the node that is `given`, over what is on file; it goes on where it was.
+    """Return the node of a party, which continues from what its database holds.
 
     `summing` is where large sums are added up: `processes`, `threads` or the address of a Dask
     scheduler. The operator is asked for a new box key every `box_key_days`.

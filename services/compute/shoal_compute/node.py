@@ -4,37 +4,267 @@ The steps of a round are taken here, in order; each is durable before anybody ca
 """
 
 import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from nacl.signing import SigningKey
 from pyroaring import BitMap
+from sqlalchemy import ColumnElement, Connection, Double, cast, func, literal, select, update
 
 from shoal_compute import attesting, shares, store
+from shoal_compute.attesting import check_attestation
 from shoal_compute.bulks import Packed, Place
-from shoal_compute.committees import partial_sum
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
-from shoal_compute.gossiping import Gossip
-from shoal_compute.leading import Leadership
+from shoal_compute.gossip import Gossip
 from shoal_compute.metrics import Metrics
-from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.schema import lease
 from shoal_compute.store import Kept, LostRace, SignedAttestation
-from shoal_compute.summing import SharesMissing
-from shoal_compute.tally import Tallies
+from shoal_compute.summing import SharesMissing, Tallies
 from shoal_compute.witnesses import Witnesses
+from shoal_hosting.manifests.manifest_book import at_present
+from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import StorageThread
-from shoal_hosting.work import Work
+from shoal_hosting.storage.database import StorageThread, insert_ignoring
+from shoal_hosting.work import Pace, Work
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
+from shoal_protocol.rounds.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    PartialSum,
+    StoredAnswers,
+    Vote,
+)
+from shoal_protocol.sharing import committee_sums, summation
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
+
+
+TERM_SECONDS: Final = 3.0  # of the lease
+
+
+class Leadership:
+    """Elects the replica that takes the steps of the node's rounds, by a lease in the database.
+
+    The lease only saves work. Every step is a compare-and-swap in the database, so two leaders at
+    once, or none for a while, do no harm. Leases run by the database's clock.
+    """
+
+    def __init__(self, storage: StorageThread) -> None:
+        """Begin without the lease."""
+        self.leads = False
+        self._storage = storage
+        self._name = secrets.token_hex(16)  # of this process and no other
+
+    async def renew(self) -> None:
+        """Renew the lease, or take it if it is free.
+
+        Raises:
+            StorageUnavailable: this replica does not lead.
+        """
+        self.leads, leads = False, self.leads
+        self.leads = await self._storage.run(take_lease, self._name, TERM_SECONDS)
+        if self.leads and not leads:
+            log.info("this replica leads")
+
+    async def release(self) -> None:
+        """Let another replica lead at once.
+
+        Raises:
+            StorageUnavailable: it will, when the lease has run out.
+        """
+        if self.leads:
+            self.leads = False
+            await self._storage.run(release_lease, self._name)
+
+
+def take_lease(db: Connection, name: str, term_seconds: float) -> bool:
+    """Take the lease if it is free, or renew it in good time; tell whether `name` holds it.
+
+    Nothing is written while somebody else holds it, or while most of the term is left.
+    """
+    now = _now(db)
+    until = now + literal(term_seconds, Double)
+    own = (lease.c.holder == name) & (lease.c.until < now + literal(term_seconds * 2 / 3, Double))
+    free = lease.c.until <= now
+    db.execute(update(lease).where(own | free).values(holder=name, until=until))
+    holder = select(lease.c.holder)
+    if (held_by := db.execute(holder).scalar()) is None:
+        first = insert_ignoring(db)(lease).values(one=1, holder=name, until=until)
+        db.execute(first.on_conflict_do_nothing())
+        held_by = db.execute(holder).scalar_one()
+    return bool(held_by == name)
+
+
+def release_lease(db: Connection, name: str) -> None:
+    """End the lease if it is held by `name`."""
+    db.execute(update(lease).where(lease.c.holder == name).values(until=0.0))
+
+
+def _now(db: Connection) -> ColumnElement[Any]:
+    """Return the database's clock in seconds since 1970."""
+    if db.dialect.name == "postgresql":
+        return cast(func.extract("epoch", func.clock_timestamp()), Double)
+    return (func.julianday("now") - literal(2440587.5, Double)) * literal(86_400.0, Double)
+
+
+class Reports:
+    """Reports each round's partial sum or abandonment to its aggregator until it acknowledges.
+
+    Reporting also ends once nobody waits for the round: an aggregator may be lost for good.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        rounds: RoundBook,
+        *,
+        acknowledged: Callable[[Round], Awaitable[None]],
+        called_off: Callable[[SignedAttestation], Awaitable[None]],
+    ) -> None:
+        self._own, self._rounds = resources, rounds
+        self._acknowledged, self._called_off = acknowledged, called_off
+        self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
+
+    def due(self) -> dict[str, list[Round]]:
+        """Return the rounds whose report is due now, by their aggregator."""
+        now, due = self._own.clock(), defaultdict[str, list[Round]](list)
+        for known in self._rounds.live.values():
+            is_last_word = known.phase in (Phase.AGREED, Phase.ABANDONED)
+            if is_last_word and not known.reported and self._paces[known.id].is_due(now):
+                due[known.consortium.manifest.aggregator.name].append(known)
+        return due
+
+    async def send(self, rounds: Iterable[Round]) -> None:
+        """Report on rounds of one aggregator, one after another.
+
+        Raises:
+            StorageUnavailable
+        """
+        for known in rounds:
+            pace = self._paces[known.id]
+            try:
+                settled = await self._report(known)
+            except Unavailable as error:
+                log.info("the aggregator is not reached", error=type(error).__name__)
+                settled = False
+            if not settled and self._nobody_waits(known):
+                log.warning("the aggregator took no report in time", round=known.id)
+                await self._acknowledged(known)
+                settled = True
+            if settled:
+                del self._paces[known.id]
+            else:
+                pace.failed(self._own.clock())
+
+    def _nobody_waits(self, known: Round) -> bool:
+        """Tell whether the trainer has given the round up, as it does without an outcome."""
+        return self._own.clock() > known.spec.body.give_up_at + self._own.patience
+
+    async def _report(self, known: Round) -> bool:
+        if known.phase is Phase.AGREED:
+            return await self._report_sum(known)
+        own = known.own_document(Abandonment)
+        if own is None:
+            raise ValueError("a round that this node gave up has its own abandonment")
+        reply = await self._post(known, "abandonments", own)
+        # 404 for good: after the deadline the round can no longer be announced there
+        never = reply.status == 404 and self._own.clock() >= known.spec.body.deadline
+        if reply.status in (200, 201, 409, 410) or never:
+            await self._acknowledged(known)
+            return True
+        return False
+
+    async def _report_sum(self, known: Round) -> bool:
+        own = known.own_document(PartialSum)
+        if own is None:
+            raise ValueError("an agreed round has this node's partial sum")
+        reply = await self._post(known, "partial-sums", own)
+        if reply.status in (200, 201):
+            await self._acknowledged(known)
+            return True
+        if reply.status == 410:
+            return await self._fetch_abandonment(known)
+        if reply.status < 500 and reply.status != 404:
+            log.error("the aggregator refuses the partial sum", round=known.id, status=reply.status)
+        return False
+
+    async def _fetch_abandonment(self, known: Round) -> bool:
+        aggregator = self._aggregator(known)
+        reply = await self._own.peers.to(aggregator).ask(
+            "GET", f"/v1/rounds/{known.id}/abandonment"
+        )
+        if reply.status != 200:
+            return False
+        try:
+            signed = decode(reply.body, Abandonment)
+            check_attestation(known, signed)
+        except ProtocolError as error:
+            log.error("the aggregator's abandonment does not verify", problem=error.code)
+            return False
+        if signed.signer != aggregator.name:
+            return False
+        await self._called_off(signed)
+        return True
+
+    async def _post(self, known: Round, what: str, signed: SignedAttestation) -> Reply:
+        path = f"/v1/rounds/{known.id}/{what}"
+        return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
+
+    def _aggregator(self, known: Round) -> ServiceParty:
+        return at_present(self._own.book, known.consortium.manifest.aggregator)
+
+
+TotalOf = Callable[[BitMap], Awaitable[Uint64Vector]]
+"""Returns the sum, shape (d,), of the shares of exactly these data holders."""
+
+
+async def partial_sum(known: Round, cohort: BitMap, total_of: TotalOf) -> Uint64Vector:
+    """Return this node's partial sum, shape (d,), over the cohort that it voted for.
+
+    Raises:
+        SharesMissing, StorageUnavailable: as `total_of`.
+    """
+    if known.spec.body.sharing.committee is None:
+        return await total_of(cohort)
+    parts = known.by_committee(cohort)
+    sums = {start: await total_of(holders) for start, holders in parts.items()}
+    return await asyncio.to_thread(_blinded, known, known.votes[known.own], sums)
+
+
+def _blinded(known: Round, vote: Vote, sums: dict[int, Uint64Vector]) -> Uint64Vector:
+    """Weigh and mask: only all nodes of the vote together tell a total."""
+    spec, intake = known.spec.body, known.intake
+    among = [spec.compute_nodes.index(name) for name in vote.nodes]
+    if spec.sharing.scheme == "threshold":
+        total = committee_sums.weighted(
+            spec.sharing, sums, node=intake.node, among=among, nodes=intake.nodes
+        )
+    else:
+        total = sums[0]
+    parties = known.consortium.manifest.compute_nodes
+    mask = committee_sums.mask(
+        spec.sharing,
+        {each: bytes.fromhex(parties[each].box_key) for each in among if each != intake.node},
+        node=intake.node,
+        box_private_key=intake.box_private_key,
+        cohort=vote.cohort,
+        dimension=spec.dimension,
+    )
+    return summation.plus(spec.sharing, total, mask)
+
 
 # How long a step waits for work that makes no progress, such as a peer that does not answer.
 PATIENCE_SECONDS: Final = 0.25
@@ -71,7 +301,7 @@ class Node:
         leadership: Leadership | None,
         witnesses: Witnesses,
     ) -> None:
-        """Begin without work; `leadership` is None if the node is one process."""
+        """Start idle. `leadership` is None in single-process deployments."""
         self._own = resources
         self._rounds, self._gossip, self._tallies, self._metrics = rounds, gossip, tallies, metrics
         self._leadership, self._witnesses = leadership, witnesses

@@ -1,21 +1,24 @@
 """Keeps rounds in memory, loaded from the store."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import structlog
 from pyroaring import BitMap
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from shoal_compute import store
-from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.shares import held_holders
+from shoal_compute.schema import rounds
+from shoal_compute.shares import count_held, held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
+from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
@@ -23,6 +26,65 @@ from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
 from shoal_protocol.wire.phases import FINISHED, Phase
 
 log = structlog.get_logger()
+
+
+# The pause between two counts is this many times the duration of the last one.
+_REST: Final = 20.0
+
+
+@dataclass(frozen=True)
+class _Counted:
+    held: int
+    next_at: float  # by the event loop's clock
+
+
+class Counts:
+    """Counts the shares of each open round that all replicas have stored, at intervals.
+
+    The counts only hint at when to freeze: the freeze itself reads what is stored.
+    """
+
+    def __init__(self, storage: StorageThread) -> None:
+        """Begin without counts."""
+        self._storage = storage
+        self._counted: dict[str, _Counted] = {}
+
+    async def look(self, known: Round) -> None:
+        """Count if that is due, and note whose shares are held once a freeze may depend on that.
+
+        A freeze depends on it when everybody's share is here, or all other nodes have frozen.
+
+        Raises:
+            StorageUnavailable
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        before = self._counted.get(known.id)
+        if before is not None and begun < before.next_at:
+            return
+        peers_froze = all(name in known.holdings for name in known.peers)
+        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
+        count, held = await self._storage.run(_count, known.id, enough)
+        if held is not None:
+            known.held |= held
+        now = loop.time()
+        self._counted[known.id] = _Counted(count, now + _REST * (now - begun))
+
+    def held(self, known: Round) -> int:
+        """Return how many holders' shares were stored by all replicas, when last counted."""
+        counted = self._counted.get(known.id)
+        return len(known.held) if counted is None else max(counted.held, len(known.held))
+
+    def forget(self, round_id: str) -> None:
+        """Forget a round that takes no more shares."""
+        self._counted.pop(round_id, None)
+
+
+def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    count = count_held(db, number)
+    return count, held_holders(db, number) if count >= enough else None
+
 
 TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 _FINISHED_IN_MEMORY: Final = 32

@@ -8,12 +8,11 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.intake import Upload, validate_all
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
-from shoal_compute.rounds import Round
+from shoal_compute.rounds import Round, Upload, validate_all
 from shoal_compute.shares import Outcome, add_shares, stored_digests
-from shoal_compute.tally import Tallies
+from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.sharing.received import parse, unframe

@@ -31,7 +31,7 @@ from shoal_hosting.operators.view import Look, Operator, nothing_more
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import JsonSchema, only_with
+from shoal_hosting.server.openapi import only_with
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
@@ -288,7 +288,6 @@ class Resources:
         busy: Callable[[], Awaitable[bool]],
         look: Look = nothing_more,
         ready: Callable[[], Awaitable[None]] | None = None,
-        plain: Mapping[str, JsonSchema] | None = None,
     ) -> FastAPI:
         """Return an application with what all services answer, and the manifest's routes.
 
@@ -313,7 +312,6 @@ class Resources:
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
             },
             streamed=(MANIFEST_PATH,),
-            plain=plain,
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.log is not None:

@@ -57,7 +57,7 @@ from shoal_protocol.wire.service_errors import (
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
-from shoal_trainer.job_views import JobViews
+from shoal_trainer.job_views import JobViews, Listing, check_query
 from shoal_trainer.jobs import (
     CertificateIncomplete,
     DocumentsDeleted,
@@ -66,7 +66,6 @@ from shoal_trainer.jobs import (
     WrongJob,
 )
 from shoal_trainer.joining import Joining
-from shoal_trainer.listing import Listing, check_query
 from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import Resources
 
@@ -317,7 +316,7 @@ def create_app(
     @app.get(
         "/v1/ledger",
         dependencies=crowds.resources.for_the_operator,
-        **answers(having("entries", "next", "withdrawn")),
+        **answers(having("entries", "next", "withdrawn"), 401),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""

@@ -1,20 +1,23 @@
-"""Puts a trainer together out of a party, its manifests, a data directory, a clock and a wire.
+"""Assembles a trainer, or a process that serves only its crowd jobs.
 
-What of a job goes some time after its end is told here, too.
+Their settings, and what is deleted some time after a job ended, are declared here, too.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import nacl.utils
 import structlog
 from prometheus_client import Counter
+from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
 from shoal_hosting import service
 from shoal_hosting.party import check_role
+from shoal_hosting.service_settings import ServiceSettings
+from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_protocol.sharing.shares import RandomBytes
@@ -23,14 +26,16 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier
-from shoal_trainer.crowds.assembly import MARK, Replica, assemble_crowds, assemble_replica
-from shoal_trainer.crowds.routes import Crowds
+from shoal_trainer.crowds import store
+from shoal_trainer.crowds.conducting import Conductor
+from shoal_trainer.crowds.drawing import DrawLimit, Draws
+from shoal_trainer.crowds.routes import LIMITS, CrowdJobViews, Crowds, crowd_routes
+from shoal_trainer.crowds.store import CrowdBook
+from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.job_views import JobViews
+from shoal_trainer.job_views import JobViews, Listing
 from shoal_trainer.joining import Joining
-from shoal_trainer.ledger import last_certified
-from shoal_trainer.listing import Listing
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
@@ -47,7 +52,111 @@ from shoal_trainer.schema import (
     totals,
     withdrawals,
 )
-from shoal_trainer.settings import DRAWS_AT_ONCE, Serves
+from shoal_trainer.store import last_certified
+
+log = structlog.get_logger()
+
+DRAWS_AT_ONCE: Final = 16
+Serves = Literal["everything", "crowds"]
+
+
+class TrainerSettings(ServiceSettings):
+    """Settings of every service, and this process's duties for the trainer."""
+
+    serves: Serves = Field(
+        default="everything",
+        description=(
+            "everything, or crowds: crowd jobs only, for any number of processes beside the one "
+            "that conducts rounds, over the same PostgreSQL database; a balancer sends them the "
+            "paths below /v1/crowds"
+        ),
+    )
+    draws_at_once: int = Field(
+        default=DRAWS_AT_ONCE,
+        ge=1,
+        le=1000,
+        description=(
+            "how many draws of crowd jobs are in work at a time: anybody may ask for them, and "
+            "those beyond wait, so that submissions find room; refused after eight seconds"
+        ),
+    )
+
+
+MARK: Final = "memory-crowds"  # rounds have one of their own, for they do not wait for these
+
+
+def assemble_crowds(
+    resources: Resources, random_bytes: RandomBytes, *, draws_at_once: int
+) -> Crowds:
+    """Return what serves the crowd jobs in the storage of `resources`.
+
+    Up to `draws_at_once` draws are in work at a time; seeds are made by `random_bytes`.
+
+    Raises:
+        UnknownManifest: an open one is bound to a manifest that is not on file.
+    """
+    with resources.starting():
+        resources.adopt_manifests()
+        for crowd in resources.storage.run_here(store.open_records):
+            resources.book.get(crowd.request.body.manifest)
+    book = CrowdBook(resources)
+    return Crowds(
+        resources=resources,
+        conductor=Conductor(resources, book, random_bytes),
+        draws=Draws(resources, book, DrawLimit(draws_at_once, resources.registry)),
+        submissions=Submissions(resources, book),
+        views=CrowdJobViews(resources, book),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Replica(service.Service):
+    """A process that serves the trainer's crowd jobs beside the one that conducts rounds."""
+
+    crowds: Crowds
+
+    async def step(self) -> None:
+        """Do all the work that is due now, once."""
+        try:
+            await self.resources.share_manifests()
+            await self.crowds.conductor.step()
+        except StorageUnavailable:
+            log.warning("storage unavailable: crowd jobs go on once it answers again")
+
+
+def assemble_replica(
+    *,
+    random_bytes: RandomBytes = nacl.utils.random,
+    draws_at_once: int = DRAWS_AT_ONCE,
+    **given: Unpack[service.Given],
+) -> Replica:
+    """Return a process that serves only the crowd jobs of the trainer that is `given`.
+
+    A balancer sends it the paths below /v1/crowds. In its data directory it keeps the mark of its
+    commits, and the manifests that it accepts.
+
+    Raises:
+        StartupRefused: as `Resources.open`, or the database is no PostgreSQL: others could not
+            share it.
+        StorageUnavailable: the database does not answer.
+        UnknownManifest: as `assemble_crowds`.
+    """
+    check_role(given["party"], given["book"], "trainer")
+    if given["database_url"] is None:
+        raise StartupRefused(
+            "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
+            "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
+        )
+    resources = Resources.open(schema, alone=False, mark=MARK, manifests=schema.manifests, **given)
+    crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
+    app = resources.application(
+        "Shoal trainer, crowd jobs",
+        busy=crowds.is_open,
+        body_limit_bytes_by_ending=LIMITS,
+    )
+    app.include_router(crowd_routes(crowds))
+    return Replica(app, resources, crowds)
+
 
 _OPEN: Final = (JobPhase.JOINING.value, JobPhase.RUNNING.value)
 
@@ -120,9 +229,6 @@ KEEPINGS: Final = Keepings(
     begin=_begin,
     note=_note,
 )
-
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from shoal_hosting import service
 from shoal_protocol.privacy.accounting import Balances
-from shoal_trainer.ledger import Ledger
+from shoal_trainer.store import Ledger
 
 
 @dataclass(frozen=True, eq=False)

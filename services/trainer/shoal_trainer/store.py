@@ -3,18 +3,27 @@
 A phase is compared and swapped: of two transactions from the same phase, the second fails.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, ScalarSelect, Table, func, select
 
 from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.ledger import (
+    FiledRound,
+    LedgerFollower,
+    Line,
+    check_rounds,
+    see_one_state,
+)
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
@@ -22,7 +31,86 @@ from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
-from shoal_trainer.ledger import Ledger
+from shoal_trainer.schema import certificates, ledger, rounds
+
+
+class Ledger:
+    """Charges rounds to their clients in one unbroken chain, and sums up each client's charges."""
+
+    def __init__(self, name: str) -> None:
+        """Follow the ledger of the trainer `name` from its first entry."""
+        self._name = name
+        self._follower = LedgerFollower(ledger, name)
+        self._lines: list[Line] = []
+
+    def verify(self, db: Connection) -> None:
+        """Read the whole ledger, and compare it with the stored rounds and certificates.
+
+        `db` has not begun to read.
+
+        Raises:
+            LedgerBroken: it is incomplete, or does not match these rounds.
+        """
+        see_one_state(db)
+        self._follower, self._lines = LedgerFollower(ledger, self._name), []
+        self.follow(db, lock=False)
+        entries = [line.entry for line in self._lines]
+        check_rounds(entries, _filed(db), _anchors(db), ledger=self._name)
+
+    def follow(self, db: Connection, *, lock: bool = True) -> None:
+        """Verify the entries that are new here; `lock` is as in `LedgerFollower.follow`.
+
+        Raises:
+            LedgerBroken: they do not follow from those before, or some are gone.
+        """
+        for entry, population in self._follower.follow(db, lock=lock):
+            self._lines.append(Line(entry, self._follower.balances.largest(population)))
+
+    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
+        """Return up to `count` entries that follow entry `after`, once all are verified.
+
+        Raises:
+            LedgerBroken
+        """
+        self.follow(db)
+        return self._lines[after : after + count]  # they are numbered from 1, without gaps
+
+    def charge(self, db: Connection, spec: RoundSpec, *, at: datetime) -> None:
+        """Charge a round to its population.
+
+        Raises:
+            LedgerBroken
+        """
+        self.follow(db)
+        self._follower.charge(db, spec, at=at)
+
+
+def _filed(db: Connection) -> Iterator[FiledRound]:
+    for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
+        encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
+        spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
+        yield FiledRound(spec, phase == Phase.ABANDONED)
+
+
+def last_certified() -> ScalarSelect[str]:
+    """Return SQL for the job, of those that have a certificate, that was charged last.
+
+    The ledger is checked by that certificate at each start.
+    """
+    columns = ledger.entries.c
+    certified = columns.job.in_(select(certificates.c.job))
+    newest = select(columns.job).where(certified).order_by(columns.number.desc())
+    return newest.limit(1).scalar_subquery()
+
+
+def _anchors(db: Connection) -> list[LedgerEntry]:
+    """Return the entries in the certificate that the ledger is checked by, if there is one."""
+    query = select(certificates.c.document).where(certificates.c.job == last_certified())
+    return [
+        round_.charge
+        for document in db.execute(query).scalars()
+        for round_ in read_certificate(document).body.rounds
+    ]
 
 
 @dataclass(frozen=True)
@@ -49,7 +137,7 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class FiledRound:
+class StoredRound:
     """A round's documents: its signed spec and, once it ended, the aggregator's word."""
 
     spec: bytes
@@ -240,12 +328,12 @@ def newest_rounds(
     return counts, newest[::-1]
 
 
-def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
+def filed_rounds(db: Connection, job: str) -> Sequence[StoredRound]:
     """Return a job's rounds with their documents, in order; they may be many and large."""
     columns = schema.rounds.c
     query = select(columns.spec, columns.phase, columns.outcome).where(columns.job == job)
     return [
-        FiledRound(row.spec, Phase(row.phase), row.outcome)
+        StoredRound(row.spec, Phase(row.phase), row.outcome)
         for row in db.execute(query.order_by(columns.number))
     ]
 

@@ -45,26 +45,6 @@ def test_coefficients_in_the_datas_units_predict_what_the_weights_do(family: str
     assert np.allclose(model.predict(rows), expected)
 
 
-def test_averaged_weights_and_spread_are_those_of_the_instances():
-    task = crowd_task(features=1, instances=2)
-    model = CrowdModel.of(task, np.array([[1 << 20, 0], [3 << 20, 1 << 19]]), 7)
-    assert model.averaged.tolist() == [2.0, 0.25]
-    assert model.spread.tolist() == [2.0, 0.125]
-
-
-def test_a_single_instance_has_no_spread():
-    assert np.isnan(some_model(crowd_task(instances=1)).spread).all()
-
-
-def test_a_warm_start_begins_where_the_model_ended():
-    model = some_model(in_units("linear"))
-    task = model.task.model_copy(update={"start": model.as_start()})
-    begun = CrowdModel.of(
-        task, np.tile(np.rint(model.averaged * task.grid).astype(np.int64), (3, 1)), 0
-    )
-    assert np.allclose(begun.coefficients, model.coefficients, rtol=1e-4)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_warm_start_keeps_its_meaning_under_other_bounds(family: str):
     model = some_model(in_units(family))

@@ -54,39 +54,6 @@ def test_the_same_seed_and_calls_give_the_same_models_and_each_call_new_noise():
     assert first != one.learn(task())
 
 
-def test_a_warm_start_saves_contributions():
-    # 500 contributions leave most of the start's error; in 20 seeds warm was at most .44 of cold.
-    crowd = SimulatedCrowd(patients(), seed=3)
-    model = crowd.learn(task())
-    few = SimulatedCrowd({name: each[:500] for name, each in patients(2).items()}, seed=3)
-    cold, warm = few.learn(task()), few.learn(task(start=model.as_start()))
-    truth = np.array([0.5, -4.0])
-    scale = np.array([60.0, 5.0])  # what a whole range of the feature makes
-    cold_error, warm_error = (
-        np.abs((each.coefficients[1:] - truth) * scale).max() for each in (cold, warm)
-    )
-    assert warm_error < 0.5 * cold_error
-
-
-def test_answers_that_overwrite_each_other_teach_little():
-    # 2,000 answers of which 64 always come from one draw's time: 31 that count. In 20 seeds the
-    # error without load was at most .13 of that with it.
-    few = {name: each[:2000] for name, each in patients().items()}
-    crowd, single = SimulatedCrowd(few, seed=7), task(instances=1, clip=0.01, learning_rate=0.02)
-    errors = []
-    for open_sessions in (0, 63):
-        model = crowd.learn(single, open_sessions=open_sessions)
-        errors.append(abs(model.coefficients[1] - 0.5) * 60.0)
-        errors.append(abs(model.coefficients[2] + 4.0) * 5.0)
-    assert max(errors[:2]) < 0.3 * max(errors[2:])
-
-
-def test_clients_may_contribute_several_times():
-    few = {name: values[:50] for name, values in patients().items()}
-    model = SimulatedCrowd(few, seed=4).learn(task(), contributions_per_client=3)
-    assert model.contributions == 150
-
-
 def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]):
     page = (Path(__file__).parents[3] / "docs/draw-and-discard.md").read_text()
     [block] = re.findall(r"```python\n(from shoal_learning.*?)```", page, flags=re.DOTALL)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_hosting.server.answers import AnswerLimits, HeadAnswers
 from shoal_hosting.server.logs import describe_exception
-from shoal_hosting.server.openapi import JsonSchema, answers, only_with, publish
+from shoal_hosting.server.openapi import TEXT, Application, answers, only_with, refusals
 from shoal_hosting.server.problems import (
     PROBLEM_IN_SCOPE,
     http_problem,
@@ -296,7 +296,6 @@ def create_application(
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
     unsent_bytes: int = UNSENT_BYTES,
-    plain: Mapping[str, JsonSchema] | None = None,
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
@@ -307,10 +306,9 @@ def create_application(
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
-    `unsent_bytes` bounds all large answers that peers have not read yet. `plain` describes routes
-    that FastAPI does not know.
+    `unsent_bytes` bounds all large answers that peers have not read yet.
     """
-    app = FastAPI(
+    app = Application(
         title=name,
         description="Every path that answers GET answers HEAD, alike but for the body.",
         openapi_url="/openapi.json",
@@ -319,9 +317,9 @@ def create_application(
         redirect_slashes=False,  # a redirect would repeat the path that was sent
         lifespan=lifespan,
         telemetry=NO_TELEMETRY,
+        responses=refusals(),
     )
     install_problem_handlers(app)
-    publish(app, plain or {})
     ProcessCollector(registry=registry)
 
     @app.get("/healthz")
@@ -337,7 +335,7 @@ def create_application(
     @app.get(
         "/metrics",
         dependencies=[] if metrics_token is None else [only_with(metrics_token)],
-        **answers({"type": "string"}, as_type="text/plain"),
+        **answers(TEXT, 401, as_type="text/plain"),
     )
     async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""

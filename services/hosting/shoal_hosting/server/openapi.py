@@ -1,11 +1,11 @@
-"""Makes the OpenAPI document whole: it has every answer of every route.
+"""Declares for FastAPI what routes take and answer, problem documents included.
 
-A route says by `answers` what it takes, gives and refuses. What any route can answer, and the
-schemas that are named, `publish` adds.
+A route passes `answers` to FastAPI, which makes the OpenAPI document. FastAPI knows nothing of
+bodies that a route reads itself, so `Application` adds the schemas that those refer to.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -53,10 +53,7 @@ _BEARER: Final = HTTPBearer(
     auto_error=False,
 )
 _REFERENCE: Final = "#/components/schemas/"
-_PROBLEMS: Final = "x-problems"  # of an operation, until it is complete
-_ALWAYS: Final = (413, 415)
-_WITH_BODY: Final = (408,)
-_SAID: Final = {
+_DESCRIPTIONS: Final = {
     200: "Here it is, or it was on file already.",
     201: "It is new, and stored durably.",
     202: "There is none yet; this is how it stands.",
@@ -79,6 +76,9 @@ _PROBLEM: Final = {
         "errors": {"type": "array", "items": {"type": "object"}},
     },
 }
+
+_DOCUMENTS: Final[dict[str, type[Document]]] = {}
+"""The kinds of documents, by name, that routes in this process take or give."""
 
 JsonSchema = Mapping[str, Any]
 ID_PATTERN: Final = "[0-9a-f]{64}"
@@ -116,6 +116,7 @@ def with_optional(schema: JsonSchema, **properties: JsonSchema) -> JsonSchema:
 
 def signed(kind: type[Document]) -> JsonSchema:
     """Return the schema of a signed document of a kind."""
+    _DOCUMENTS[kind.__name__] = kind
     return object_of(
         body={"$ref": f"{_REFERENCE}{kind.__name__}"},
         signature={"type": "string", "pattern": "^[0-9a-f]{128}$"},
@@ -138,9 +139,41 @@ def having(*fields: str) -> JsonSchema:
     return {"type": "object", "required": list(fields)}
 
 
+def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` of a route: the problems that it and every route may answer.
+
+    A number stands for the problem that an HTTP status has by itself.
+    """
+    titles: dict[int, dict[str, str]] = {
+        413: dict([HTTP_PROBLEMS[413][:2]]),
+        415: dict([HTTP_PROBLEMS[415][:2]]),
+        422: dict([INVALID_REQUEST]),
+        500: {"internal-error": "The service failed"},
+    }
+    for refusal in (*refuses, NotReady, StorageUnavailable, LedgerBroken):
+        if isinstance(refusal, int):
+            titles.setdefault(refusal, {}).update([HTTP_PROBLEMS[refusal][:2]])
+        else:
+            titles.setdefault(refusal.status, {})[refusal.code] = refusal.title
+    return {status: _problems(status, by_code) for status, by_code in sorted(titles.items())}
+
+
+def _problems(status: int, titles: Mapping[str, str]) -> dict[str, Any]:
+    """Return the declaration of a status whose problems have these titles, by their codes."""
+    types = [f"urn:shoal:problem:{code}" for code in titles]
+    schema = {"$ref": f"{_REFERENCE}Problem", "properties": {"type": {"enum": types}}}
+    content = {ProblemResponse.media_type: {"schema": schema}}
+    declared: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
+    if status in (429, 503):
+        declared["headers"] = _RETRY_AFTER
+    if status == 503:  # before there is a request: too many connections are open
+        content["text/plain"] = {"schema": {"type": "string"}}
+    return declared
+
+
 def answers(
     gives: JsonSchema,
-    *refuses: type[ProtocolError],
+    *refuses: type[ProtocolError] | int,
     statuses: tuple[int, ...] = (200,),
     as_type: str = JSON,
     takes: JsonSchema | None = None,
@@ -154,23 +187,31 @@ def answers(
     It gives `gives` with each of `statuses`, in `as_type`; with `pending` it may give that and 202.
     A body that it takes has the schema `takes` in `as_body`: JSON is to be in canonical form.
     `is_tagged` answers have an ETag, and 304 is one of them. `others` are statuses of text that is
-    no problem document, by its type.
+    no problem document, by its type. `refuses` is as for `refusals`.
     """
-    said: dict[str, Any] = {
-        str(status): {"description": _SAID[status], "content": {as_type: {"schema": gives}}}
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"description": _DESCRIPTIONS[status], "content": {as_type: {"schema": gives}}}
         for status in statuses
     }
     if pending is not None:
-        said["202"] = {"description": _SAID[202], "content": {JSON: {"schema": pending}}}
+        responses[202] = {"description": _DESCRIPTIONS[202], "content": {JSON: {"schema": pending}}}
     if is_tagged:
-        said["200"]["headers"] = _ETAG
-        said["304"] = {"description": _SAID[304], "headers": _ETAG}
-    for status, kind in (others or {}).items():
-        said[str(status)] = {"description": "Text.", "content": {kind: {"schema": TEXT}}}
-    extra: dict[str, Any] = {"responses": said, _PROBLEMS: _by_status(refuses)}
+        responses[200]["headers"] = _ETAG
+        responses[304] = {"description": _DESCRIPTIONS[304], "headers": _ETAG}
+    extra: dict[str, Any] = {}
     if takes is not None:
+        refuses += (408,)
         extra["requestBody"] = {"required": True, "content": {as_body: {"schema": takes}}}
-    return {"status_code": statuses[0], "response_class": Response, "openapi_extra": extra}
+    responses |= refusals(*refuses)
+    for status, kind in (others or {}).items():
+        declared = responses.setdefault(status, {"description": "Text.", "content": {}})
+        declared["content"][kind] = {"schema": TEXT}
+    return {
+        "status_code": statuses[0],
+        "response_class": Response,
+        "responses": responses,
+        "openapi_extra": extra,
+    }
 
 
 stores = partial(answers, statuses=(201, 200))
@@ -187,93 +228,19 @@ def only_with(token: str) -> Any:
     return Depends(check)
 
 
-def publish(app: FastAPI, plain: Mapping[str, JsonSchema]) -> None:
-    """Have `app` publish the whole document; `plain` are operations that FastAPI does not know.
+class Application(FastAPI):
+    """Adds to FastAPI's document the schemas of problems and of signed documents."""
 
-    Those are POST, by their paths.
-    """
-    generate: Callable[[], dict[str, Any]] = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        if "Problem" not in schemas:
-            document["paths"] |= {path: {"post": dict(each)} for path, each in plain.items()}
-            for operations in document["paths"].values():
-                for operation in operations.values():
-                    _complete(operation)
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            wanted = _references(document["paths"]) - set(schemas)
-            schemas |= _documents(wanted) | {"Problem": _PROBLEM}
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _complete(operation: dict[str, Any]) -> None:
-    """Add the problems of every route, and describe all of them."""
-    problems: dict[str, dict[str, str]] = {
-        status: dict(titles) for status, titles in operation.pop(_PROBLEMS, {}).items()
-    }
-    always = (*_ALWAYS, *(_WITH_BODY if "requestBody" in operation else ()))
-    if operation["responses"].pop("422", None):  # FastAPI's own, for parameters
-        problems.setdefault("422", {}).update([INVALID_REQUEST])
-    if operation.get("security"):
-        always += (401,)
-    for status in always:
-        problems.setdefault(str(status), {}).update([HTTP_PROBLEMS[status][:2]])
-    problems.setdefault("500", {})["internal-error"] = "The service failed"
-    for error in (NotReady, StorageUnavailable, LedgerBroken):
-        problems.setdefault(str(error.status), {})[error.code] = error.title
-    for status, titles in sorted(problems.items()):
-        content: dict[str, Any] = {
-            ProblemResponse.media_type: {
-                "schema": {
-                    "$ref": f"{_REFERENCE}Problem",
-                    "properties": {
-                        "type": {"enum": [f"urn:shoal:problem:{code}" for code in titles]}
-                    },
-                }
-            }
-        }
-        described: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
-        if status in ("429", "503"):
-            described["headers"] = _RETRY_AFTER
-        if status == "503":  # before there is a request: too many connections are open
-            content["text/plain"] = {"schema": {"type": "string"}}
-        operation["responses"][status] = described
-
-
-def _by_status(errors: Iterable[type[ProtocolError]]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for error in errors:
-        found.setdefault(str(error.status), {})[error.code] = error.title
-    return found
-
-
-def _documents(names: set[str]) -> dict[str, Any]:
-    """Return the schemas of documents by the names of their classes, and those that they name."""
-    kinds = [each for each in _all_kinds(Document) if each.__name__ in names]
-    _, found = models_json_schema(
-        [(kind, "validation") for kind in kinds], ref_template=f"{_REFERENCE}{{model}}"
-    )
-    definitions: dict[str, Any] = found.get("$defs", {})
-    return definitions
-
-
-def _all_kinds(kind: type[Document]) -> Iterable[type[Document]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _all_kinds(each)
-
-
-def _references(schema: Any) -> set[str]:
-    """Return the names of schemas that a part of the document refers to, at any depth."""
-    if isinstance(schema, dict):
-        named = schema.get("$ref", "").removeprefix(_REFERENCE)
-        return {named}.union(*map(_references, schema.values()))
-    return set().union(*map(_references, schema)) if isinstance(schema, list | tuple) else set()
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            schemas = super().openapi().setdefault("components", {}).setdefault("schemas", {})
+            _, shared = models_json_schema(
+                [(kind, "validation") for _, kind in sorted(_DOCUMENTS.items())],
+                ref_template=f"{_REFERENCE}{{model}}",
+            )
+            schemas |= {**shared.get("$defs", {}), "Problem": _PROBLEM}
+        return super().openapi()
 
 
 _MOST: Final = 2**53 - 1  # exact in everybody's JSON, and small enough for any database to add to

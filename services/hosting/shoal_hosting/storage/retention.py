@@ -13,7 +13,7 @@ import structlog
 from fastapi import APIRouter, Response
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, tuple_
 
-from shoal_hosting.server.openapi import JSON, answers, having
+from shoal_hosting.server.openapi import JSON, answers, having, refusals
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import StorageUnavailable, UnsteadyClock
 
@@ -92,7 +92,7 @@ class Retention:
         self._seen_at: datetime | None = None
         self._steady_since: datetime | None = None
         self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
-        self.routes = APIRouter(dependencies=resources.for_the_operator)
+        self.routes = APIRouter(dependencies=resources.for_the_operator, responses=refusals(401))
         shape = having("retention_days", "is_due", "kinds")
         self.routes.add_api_route(PATH, self._show, methods=["GET"], **answers(shape))
         deleted = answers(shape, UnsteadyClock)

@@ -65,7 +65,7 @@ from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
 from shoal_trainer.crowds.store import CrowdBook, CrowdState, Instance, open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
-from shoal_trainer.listing import check_query
+from shoal_trainer.job_views import check_query
 from shoal_trainer.resources import Resources
 
 
