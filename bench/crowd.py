@@ -35,7 +35,7 @@ from shoal_consortium.processes import Federation, Process
 from shoal_hosting.clock import system_clock
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.peer import Peer
-from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdClosing, CrowdJobRequest
 from shoal_protocol.wire.documents import Signed, sign
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from shoal_learning import thresholds
+from shoal_learning import linear_regression
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
@@ -42,8 +42,8 @@ def batched(
     task: LinearRegressionTask, records: int, noise_ratio: float = NOISE_RATIO
 ) -> Thresholds:
     """Return what the learner chooses."""
-    thresholds.choose_thresholds.cache_clear()
-    return thresholds.choose_thresholds(
+    linear_regression.choose_thresholds.cache_clear()
+    return linear_regression.choose_thresholds(
         task, records=records, mechanism="discrete_gaussian", noise_ratio=noise_ratio
     )
 
@@ -53,19 +53,19 @@ def one_by_one(
 ) -> Thresholds:
     """Return the same choice, each candidate cut, summed and fitted by itself."""
     features, constant = len(task.features), task.intercept
-    sample = min(records, thresholds._LARGEST_SAMPLE)
+    sample = min(records, linear_regression._LARGEST_SAMPLE)
     candidates = list(thresholds_for(task))
-    generator = Generator(PCG64(thresholds._SEED))
+    generator = Generator(PCG64(linear_regression._SEED))
     noise_sds = [
-        thresholds._noise_sds(
+        linear_regression._noise_sds(
             task, each.radius, "discrete_gaussian", noise_ratio * sample / records
         )
         for each in candidates
     ]
     errors = np.zeros(len(candidates))
-    for _ in range(thresholds.data_sets(features)):
-        x, y, b = thresholds._records(generator, sample, features)
-        noise = thresholds._noise(generator, features + 2)
+    for _ in range(linear_regression.data_sets(features)):
+        x, y, b = linear_regression._records(generator, sample, features)
+        noise = linear_regression._noise(generator, features + 2)
         for index, each in enumerate(candidates):
             diagonal, off_diagonal = noise_sds[index]
             rows = np.column_stack(

@@ -17,8 +17,7 @@ from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings,
 from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
 from shoal.planning import Study, compare, trust
-from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulation import in_turn, simulate
+from shoal_learning.crowds.simulation import CrowdModel, in_turn, simulate
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation

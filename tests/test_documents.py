@@ -17,7 +17,7 @@ import shoal
 import shoal.estimators
 import shoal_agent
 from shoal.estimators import LinearRegression
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from tests.command.running import parser
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ ONLY_WHERE_THE_POLICY_ALLOWS = (
     *("shoal_protocol.crowds", "shoal_holder.crowds."),
     "shoal_protocol.sharing.shamir",
     "shoal_hosting.installed_models",
-    *("shoal_protocol.queries.models.numpyro_models", "shoal_protocol.queries.models.latents"),
+    "shoal_protocol.queries.models.numpyro_models",
 )
 NEVER = (
     *("shoal.", "shoal_command", "shoal_consortium", "shoal_learning"),

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from shoal.jobs.job_settings import CrowdSettings as CrowdSettings
     from shoal.jobs.job_settings import JobSettings as JobSettings
     from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
-    from shoal_learning.crowds.model import CrowdModel as CrowdModel
-    from shoal_learning.simulated_federation import SimulatedFederation as SimulatedFederation
+    from shoal_learning.crowds.simulation import CrowdModel as CrowdModel
+    from shoal_learning.simulation import SimulatedFederation as SimulatedFederation
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
     from shoal_protocol.queries.columns import ColumnBounds as ColumnBounds
     from shoal_protocol.sharing.schemes import ThresholdSharing as ThresholdSharing
@@ -31,7 +31,7 @@ _WHERE = {
     "ColumnBounds": "shoal_protocol.queries.columns",
     "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",
-    "CrowdModel": "shoal_learning.crowds.model",
+    "CrowdModel": "shoal_learning.crowds.simulation",
     "CrowdSettings": "shoal.jobs.job_settings",
     "CrowdTask": "shoal_protocol.crowds.tasks",
     "Federation": "shoal.jobs.federation",
@@ -43,7 +43,7 @@ _WHERE = {
     "JobSettings": "shoal.jobs.job_settings",
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
     "OutOfBudget": "shoal.jobs.job_failures",
-    "SimulatedFederation": "shoal_learning.simulated_federation",
+    "SimulatedFederation": "shoal_learning.simulation",
     "ThresholdSharing": "shoal_protocol.sharing.schemes",
 }
 __all__ = sorted(_WHERE)

@@ -47,7 +47,7 @@ from shoal_protocol.privacy.accounting import Cap, price
 from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.queries.models.regressions import Family, probability
+from shoal_protocol.queries.models import Family, probability
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size

@@ -30,9 +30,9 @@ from shoal_command.terminal import (
     warn,
 )
 from shoal_command_groups.job_views import Described, listed_crowds, until
-from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdJobRequest
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."

@@ -25,7 +25,7 @@ from figures.running import run_all
 from shoal_learning.crowds.simulation import Contributors, simulate
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 
 Floats = NDArray[np.float64]
 

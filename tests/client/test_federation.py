@@ -22,7 +22,7 @@ from shoal.jobs.federation import Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.posterior_report import (
     Participations,
     PosteriorReport,

@@ -19,7 +19,7 @@ from shoal.estimators import (
     NotFittedError,
     PoissonRegression,
 )
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.posteriors.base import RegressionPosterior
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Verdict
 

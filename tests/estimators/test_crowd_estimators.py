@@ -30,8 +30,7 @@ from shoal.jobs.federation import CrowdFederation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
-from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulation import SimulatedCrowd
+from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.around_holder_crowds import TASK, CrowdWorld

@@ -36,7 +36,7 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.studies import STUDIES
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}

@@ -14,7 +14,7 @@ from shoal.estimators import (
 )
 from shoal.formulas import Design, Known, design, parse
 from shoal.jobs.job_failures import JobRefused
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.queries.columns import (
     ColumnBounds,
     Level,

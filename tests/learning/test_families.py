@@ -8,11 +8,16 @@ import pytest
 from scipy import stats
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.families.counts import NoisyCounts, draw_counts
-from shoal_learning.families.hamiltonian import NoConvergence, Schedule, sample
-from shoal_learning.families.noise import SummedNoise
-from shoal_learning.families.normals import noisy_scatter, normalised_prior
-from shoal_learning.families.scatter import draw_normals
+from shoal_learning.families.counted import NoisyCounts, draw_counts
+from shoal_learning.families.normals import (
+    NoConvergence,
+    Schedule,
+    draw_normals,
+    noisy_scatter,
+    normalised_prior,
+    sample,
+)
+from shoal_learning.families.one_round import SummedNoise
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds

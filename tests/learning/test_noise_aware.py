@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from bench.variational_verdicts import judged, patients
-from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
-from shoal_learning.noise_aware import Path, inferred
+from shoal_learning.noise_aware import Path, drawn, fitted, inferred
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors.variational import FALSE_ALARMS, Convergence
 from shoal_protocol.queries.columns import ColumnBounds

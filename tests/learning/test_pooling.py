@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from shoal.estimators import LinearRegression, LogisticRegression, PoissonRegression
-from shoal_learning.regression.measured import Measured
-from shoal_learning.regression.pooling import Likelihood, pooled_estimate
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.regression.measured import Likelihood, Measured, pooled_estimate
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.studies.regression import RegressionTask
 
 SEED = 20_250_201

@@ -16,7 +16,7 @@ from shoal.estimators import (
     PoissonRegression,
     Validation,
 )
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.studies import Posterior
 
 SEED = 20_250_301

@@ -37,8 +37,7 @@ from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
 from shoal_protocol.privacy.accounting import Balances, Cost, compose
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName
-from shoal_protocol.queries.models import InstalledModel
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family, InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.manifest import Manifest

@@ -11,8 +11,7 @@ import pytest
 from scipy import stats
 
 from shoal_protocol.queries.models import LogisticRegressionModel
-from shoal_protocol.queries.models.latents import Latent
-from shoal_protocol.queries.models.numpyro_models import compile_model
+from shoal_protocol.queries.models.numpyro_models import Latent, compile_model
 from shoal_protocol.studies.variational import NumpyroPosterior, names_of
 
 ENDS = {"lower": np.array([-1.0, 0.0]), "upper": np.array([1.0, 5.0])}

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_learning.contract import NoReliablePosterior, RequestedRound
-from shoal_learning.families.hamiltonian import NoConvergence
+from shoal_learning.families.normals import NoConvergence
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest

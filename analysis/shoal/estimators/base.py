@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from shoal.estimators.parameters import Parameters, described, require_fits
 from shoal.jobs.federation import Federation, Learned, Learning, Waiting
 from shoal_learning.coding import Variable
-from shoal_learning.simulated_federation import SimulatedOutcome
 from shoal_learning.simulation import Federation as Setting
+from shoal_learning.simulation import SimulatedOutcome
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary

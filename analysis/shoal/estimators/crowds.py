@@ -13,11 +13,10 @@ from shoal.estimators.parameters import described, require_fits
 from shoal.estimators.predicting import BinaryClassifier, Predictor, d_squared, r_squared
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.coding import Variable
-from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulation import SimulatedCrowd
+from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

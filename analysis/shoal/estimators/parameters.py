@@ -14,7 +14,7 @@ from shoal.jobs.federation import CrowdFederation, Federation
 from shoal.jobs.job_failures import JobRefused
 from shoal_learning.coding import Variable, Variables, is_names
 from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number

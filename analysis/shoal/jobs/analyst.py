@@ -59,7 +59,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer
-from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import read_certificate, unpack

@@ -9,7 +9,7 @@ from pydantic import Field
 from shoal.jobs.job_settings import Bounds, CrowdSettings, columns_of
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Place
 

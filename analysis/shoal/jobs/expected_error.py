@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries.columns import Level
 from shoal_protocol.studies import Task

@@ -19,7 +19,7 @@ from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import CrowdState, JobState
 from shoal.jobs.trainer_line import Notice
-from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.tasks import CrowdTask

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.families.round import OneRound
+from shoal_learning.families.one_round import OneRound
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.forms import (
     Known,

@@ -2,23 +2,229 @@
 
 The posterior is a mixture over the true counts, weighed by their Beta-binomial or
 Dirichlet-multinomial probability times the density of the noise that they leave.
+
+Under a Dirichlet prior the counts N are Dirichlet-multinomial, P(N) proportional to
+prod_j Gamma(N_j + a_j) / N_j! on sum_j N_j = n, and each cell's noise is independent of the
+others'. So given the noisy counts, N is a vector of independent integers conditional on their sum:
+partial sums have laws that are convolutions, and N is drawn exactly, last cell first. There is no
+Markov chain. Proof: docs/mathematics.md.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from shoal_learning.families.counts import NoisyCounts, draw_counts
-from shoal_learning.families.densities import Summary, bulk, summarise
-from shoal_learning.families.round import OneRound, generator_for, noise_of, record_counts
-from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
+from shoal_learning.families.one_round import (
+    Floats,
+    OneRound,
+    Summary,
+    SummedNoise,
+    bulk,
+    generator_for,
+    log_gamma,
+    log_sum_exp,
+    noise_of,
+    record_counts,
+    summarise,
+)
 from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import CellCounts
 from shoal_protocol.queries.sums import counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.single_numbers import BernoulliPosterior, BernoulliTask
+
+_BLOCKS_IN_SD: Final = 24.0  # blocks of counts in one standard deviation of the noise
+_SAMPLED: Final = 16  # counts of a block that stand for all, if it has more
+_NEGLIGIBLE_MASS: Final = 1e-13
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts:
+    """Counts, shape (k,), with noise of one law, and `total`, their sum n, with `total_noise`.
+
+    n is at most `most`, and nothing else is known of it.
+    """
+
+    values: Floats
+    noise: SummedNoise
+    total: float
+    total_noise: SummedNoise
+    most: int
+
+
+@dataclass(frozen=True)
+class _Law:
+    """Masses of a count on blocks: block i is [low + i step, low + (i + 1) step)."""
+
+    low: int
+    masses: Floats
+
+    @property
+    def mean(self) -> float:
+        """Mean of the block's index."""
+        return float(np.arange(len(self.masses)) @ self.masses)
+
+
+def draw_counts(
+    noisy: NoisyCounts,
+    concentrations: Floats,
+    draws: int,
+    generator: np.random.Generator,
+) -> Floats:
+    """Return true counts, shape (draws, k), given noisy ones and a Dirichlet prior.
+
+    Each count is marginally stratified over the draws, so means over them vary less than those of
+    independent draws. Where the noise is wider than 24 counts, counts come in blocks of a 24th of
+    it, and are centred in their block.
+    """
+    step = max(1, int(noisy.noise.sd / _BLOCKS_IN_SD))
+    laws = [
+        _cell_law(noisy, cell, float(concentration), step)
+        for cell, concentration in enumerate(concentrations)
+    ]
+    lows = np.array([law.low for law in laws], dtype=np.float64)
+    offset = float(lows.sum()) + len(laws) * (step - 1) / 2.0
+    laws, tilt = _tilted(laws, (noisy.most - offset) / step)
+    prefixes = _prefixes(laws)
+    totals = _total_law(prefixes[-1], tilt, concentrations, noisy, offset, step)
+    left = _draw(np.broadcast_to(totals.masses, (draws, len(totals.masses))), generator)
+    left += totals.low
+    counts = np.empty((draws, len(laws)))
+    for cell in range(len(laws) - 1, 0, -1):
+        chosen = _conditional(laws[cell], prefixes[cell - 1], left, generator)
+        counts[:, cell] = chosen
+        left = left - chosen
+    counts[:, 0] = left
+    counts = counts * step + lows + (step - 1) / 2.0
+    return np.asarray(np.maximum(counts, 0.0))
+
+
+def _cell_law(noisy: NoisyCounts, cell: int, concentration: float, step: int) -> _Law:
+    """Return the law of one count given its noisy value alone, up to the constraint on the sum."""
+    centre = min(max(float(noisy.values[cell]), 0.0), float(noisy.most))
+    low = max(0, int(centre - noisy.noise.reach))
+    high = min(noisy.most, int(centre + noisy.noise.reach) + 1)
+    low -= low % step
+    blocks = (high - low) // step + 1
+    within = np.unique(np.linspace(0, step - 1, min(step, _SAMPLED)).round())
+    counts = low + step * np.arange(blocks, dtype=np.float64)[:, None] + within
+    logs = log_gamma(counts + concentration) - log_gamma(counts + 1.0)
+    logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
+    logs[counts > noisy.most] = -np.inf
+    masses = np.exp(logs - logs.max()).sum(axis=1)
+    return _Law(low, masses / masses.sum())
+
+
+def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
+    """Weigh all laws by exp(tilt i), so that their sum's mean is where the sum may lie.
+
+    The law of the counts given their sum is the same for every tilt; without it the masses around
+    the sum's true value may be too small for a float.
+    """
+
+    def weighed(tilt: float) -> list[_Law]:
+        return [_Law(law.low, _normalised(_logs(law) + tilt * _indices(law))) for law in laws]
+
+    free = sum(law.mean for law in laws)
+    aim = min(free, most)
+    reachable = sum(len(law.masses) - 1 for law in laws)
+    aim = min(max(aim, 1e-6 * reachable), (1.0 - 1e-6) * reachable)
+    lower, upper = -50.0, 50.0
+    for _ in range(60):
+        tilt = (lower + upper) / 2.0
+        if sum(law.mean for law in weighed(tilt)) < aim:
+            lower = tilt
+        else:
+            upper = tilt
+    tilt = (lower + upper) / 2.0
+    return weighed(tilt), tilt
+
+
+def _prefixes(laws: Sequence[_Law]) -> list[_Law]:
+    """Return the laws of the sums of the first cells' indices, tails cut where they are nothing."""
+    sums = [_trimmed(_Law(0, laws[0].masses))]
+    for law in laws[1:]:
+        before = sums[-1]
+        length = len(before.masses) + len(law.masses) - 1
+        size = 1 << (length - 1).bit_length()
+        product = np.fft.rfft(before.masses, size) * np.fft.rfft(law.masses, size)
+        masses = np.maximum(np.fft.irfft(product, size)[:length], 0.0)
+        sums.append(_trimmed(_Law(before.low, masses / masses.sum())))
+    return sums
+
+
+def _trimmed(law: _Law) -> _Law:
+    kept = np.flatnonzero(law.masses > _NEGLIGIBLE_MASS * law.masses.max())
+    masses = law.masses[kept[0] : kept[-1] + 1]
+    return _Law(law.low + int(kept[0]), masses / masses.sum())
+
+
+def _total_law(
+    last: _Law,
+    tilt: float,
+    concentrations: Floats,
+    noisy: NoisyCounts,
+    offset: float,
+    step: int,
+) -> _Law:
+    """Return the law of the sum's index, by all that is known of n.
+
+    Given n the Dirichlet-multinomial has the factor n! / Gamma(n + sum a), which does not cancel
+    where n is uncertain; every n up to the most is as likely as another beforehand.
+    """
+    indices = last.low + np.arange(len(last.masses))
+    records = offset + step * indices.astype(np.float64)
+    weights = _logs(last) - tilt * indices
+    weights += log_gamma(np.maximum(records, 0.0) + 1.0)
+    weights -= log_gamma(np.maximum(records, 0.0) + concentrations.sum())
+    weights += noisy.total_noise.log_density(noisy.total - records)
+    weights[records > noisy.most + (step - 1) / 2.0] = -np.inf
+    if not np.any(np.isfinite(weights)):
+        weights[int(np.argmin(np.abs(records - noisy.most)))] = 0.0
+    return _Law(last.low, _normalised(weights))
+
+
+def _conditional(law: _Law, rest: _Law, left: Floats, generator: np.random.Generator) -> Floats:
+    """Return indices, shape (draws,), of a cell given what is left for it and those before it."""
+    indices = np.arange(len(law.masses))
+    places = left[:, None].astype(np.int64) - rest.low - indices
+    inside = (places >= 0) & (places < len(rest.masses))
+    before = np.where(inside, rest.masses[np.clip(places, 0, len(rest.masses) - 1)], 0.0)
+    masses = law.masses * before
+    # Cut tails can leave a far draw without any mass: then it takes the nearest that there is.
+    lost = masses.sum(axis=1) <= 0.0
+    if np.any(lost):
+        gap = np.maximum(-places[lost], places[lost] - len(rest.masses) + 1)
+        masses[lost] = np.where(gap == gap.min(axis=1, keepdims=True), 1.0, 0.0)
+    return _draw(masses, generator)
+
+
+def _draw(masses: Floats, generator: np.random.Generator) -> Floats:
+    """Return one index for each row of `masses`, with stratified uniform numbers."""
+    draws = len(masses)
+    uniforms = (generator.permutation(draws) + generator.random(draws)) / draws
+    cumulative = np.cumsum(masses, axis=1)
+    reached = uniforms * cumulative[:, -1]
+    return np.asarray(np.sum(cumulative < reached[:, None], axis=1), dtype=np.float64)
+
+
+def _indices(law: _Law) -> Floats:
+    return np.arange(len(law.masses), dtype=np.float64)
+
+
+def _logs(law: _Law) -> Floats:
+    with np.errstate(divide="ignore"):
+        return np.log(law.masses)
+
+
+def _normalised(logs: Floats) -> Floats:
+    masses = np.exp(logs - logs.max())
+    return np.asarray(masses / masses.sum())
+
 
 _MOST_COMPONENTS: Final = 512
 _NODES: Final = 61  # numbers of records, and

@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.families.noise import SummedNoise
-from shoal_learning.families.round import OneRound, generator_for
+from shoal_learning.families.one_round import OneRound, SummedNoise, generator_for
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.forms import Known, reach_of, tails_of
 from shoal_protocol.queries import Tables

@@ -10,15 +10,20 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from shoal_learning.families.densities import LogDensity, Summary, bulk, summarise
-from shoal_learning.families.noise import SummedNoise
-from shoal_learning.families.round import OneRound, noise_of, record_counts
-from shoal_learning.families.special import (
+from shoal_learning.families.one_round import (
     Floats,
+    LogDensity,
+    OneRound,
+    Summary,
+    SummedNoise,
+    bulk,
     log_gamma,
     log_sum_exp,
+    noise_of,
     normal_cdf,
     normal_density,
+    record_counts,
+    summarise,
 )
 from shoal_protocol.posteriors.forms import encoded
 from shoal_protocol.queries import FirstMoments

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.regression import robust_errors
+from shoal_learning.regression import design_sample
 from shoal_learning.regression.design_sample import (
     DesignSample,
     levels_of,
@@ -23,13 +23,14 @@ from shoal_learning.regression.design_sample import (
 )
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import (
+    Likelihood,
     Measured,
     has_two_values,
     measured,
+    pooled_estimate,
     records_of,
     weighing,
 )
-from shoal_learning.regression.pooling import Likelihood, pooled_estimate
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
@@ -312,7 +313,7 @@ class _Known:
         relative = self.relative_spread**2 if self.family == "gamma" else 1.0
         expected *= relative
         squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
-        seen, own = robust_errors.scatter_seen(expected, squares, squares_sd)
+        seen, own = design_sample.scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
@@ -321,7 +322,7 @@ class _Known:
         scattered = expected * np.outer(roots, roots)
         if self.family == "gamma":  # none but positive numbers have such tails
             spread = (self.spread / self.level) ** 2 - 2.0 * query.residual_cut * lost
-            scattered *= robust_errors.beyond_cut(model.sample, mean, spread, seen * relative)
+            scattered *= design_sample.beyond_cut(model.sample, mean, spread, seen * relative)
         covariance = estimated.covariance + through @ scattered @ through.T
         transform = self.found.to_data_units()[: self.free, : self.free]
         shift = np.zeros(self.free)
@@ -345,13 +346,13 @@ class _Known:
             prior = pooled.prior_sd
         mean = mean - np.append(math.log1p(-lost), np.zeros(len(mean) - 1))
         if self.family == "logistic":
-            part = robust_errors.part_pulled(_PULL, float(model.sample.predictors(mean).std()))
+            part = design_sample.part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
             part = _PULLS[self.family][self.hidden]
         if self.task.weights is not None:
             part *= _PULLED_TWICE
         pull = np.append(
-            lost_sd / (1.0 - lost), robust_errors.pulled(model.sample, model.far, part, mean[1:])
+            lost_sd / (1.0 - lost), design_sample.pulled(model.sample, model.far, part, mean[1:])
         )
         covariance = covariance + np.diag(pull**2)
         whole = transform @ covariance @ transform.T
@@ -397,4 +398,4 @@ class _Known:
         weighted = means * weight_of(self.family, means, self.dispersion)
         whole = float(np.average(weighted, weights=model.sample.sizes))
         share, error = max(cut[0], 0.0) / self.records[0], cut[1] / self.records[0]
-        return robust_errors.lost_with_cut(share, error, limit / whole)
+        return design_sample.lost_with_cut(share, error, limit / whole)

@@ -16,9 +16,16 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.regression.judging import judged_linear
-from shoal_learning.regression.measured import Measured, measured, records_of, weighing
-from shoal_learning.regression.mixtures import averaged, weights_of
-from shoal_learning.regression.pooling import Likelihood, pooled_estimate
+from shoal_learning.regression.measured import (
+    Likelihood,
+    Measured,
+    averaged,
+    measured,
+    pooled_estimate,
+    records_of,
+    weighing,
+    weights_of,
+)
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum

@@ -1,11 +1,15 @@
-"""Centres and spreads of columns, from a round that measures them.
+"""Centres and spreads of columns, from a round that measures them, and averages over priors.
 
 Later rounds take rows in spreads from their centres. So bounds that are too wide or lopsided cost
 precision, and change nothing else.
+
+The effects of a factor's levels have one normal prior, whose spread is averaged over. The effects
+say which spread is likely: it has a half-normal prior (Gelman 2006, Bayesian Analysis 1:515) on a
+grid. One best value would claim more than a few levels tell.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -17,9 +21,53 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import column_moments_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
-from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD
+from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Parameters, shape (p,), and their covariance by noise and one prior, (p, p)."""
+
+    mean: Floats
+    covariance: Floats
+    log_evidence: float
+
+
+def weights_of(logs: Floats) -> Floats:
+    """Return the weights, any shape, of which these are the logarithms but for a constant."""
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def averaged(logs: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
+    """Return mean, shape (p,), and covariance of a mixture with log weights `logs`, any shape."""
+    weights, size = weights_of(logs).ravel(), means.shape[-1]
+    parts = means.reshape(-1, size)
+    mean: Floats = weights @ parts
+    away = parts - mean
+    covariance = np.tensordot(weights, covariances.reshape(-1, size, size), 1)
+    return mean, covariance + away.T @ (weights[:, None] * away)
+
+
+def averaged_over(
+    sds: Iterable[float], solve: Callable[[float, Floats], Solution], start: Floats
+) -> tuple[Floats, Floats]:
+    """Return mean and covariance, averaged over what standard deviation parameters share.
+
+    `solve` returns the posterior under one of `sds`, found from a point: `start`, shape (p,), or
+    the mean under the one before.
+    """
+    found: list[Solution] = []
+    for sd in sds:
+        found.append(solve(sd, found[-1].mean if found else start))
+    return averaged(
+        np.array([each.log_evidence for each in found]),
+        np.array([each.mean for each in found]),
+        np.array([each.covariance for each in found]),
+    )
+
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _OF_SQUARES: Final = 0.05  # what values between two classes take from a target's mean square
@@ -165,3 +213,120 @@ def _variance(seen: float, error: float) -> tuple[float, float]:
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     return float(weights @ variances), float(weights @ (1.0 / variances))
+
+
+_EFFECT_SPREADS: Final = np.geomspace(0.01, 4.0, 25)
+"""Standard deviations of effects: in those of a number, or on the scale of the logarithms."""
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What data tell of coefficients b: exp(-b' `information` b / 2 + `weighted`' b).
+
+    Shapes (p, p) and (p,).
+    """
+
+    information: Floats
+    weighted: Floats
+
+    @classmethod
+    def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, prior_sd: Floats) -> Self:
+        """Return that of a posterior under independent normal priors, shapes (p,) and (p, p)."""
+        whole, precision = np.linalg.inv(covariance), prior_sd**-2.0
+        values, vectors = np.linalg.eigh(whole - np.diag(precision))
+        information = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return cls(information, whole @ mean - precision * prior_mean)
+
+    def scattered(self, covariance: Floats) -> "Likelihood":
+        """Return that of coefficients of which the former were a sample's, with this error."""
+        shrunk = self.information @ np.linalg.inv(self.information + np.linalg.inv(covariance))
+        return Likelihood(
+            self.information - shrunk @ self.information, self.weighted - shrunk @ self.weighted
+        )
+
+
+@dataclass(frozen=True)
+class PooledEstimate:
+    """Coefficients with the covariance of their error, shapes (p,) and (p, p), and the factor.
+
+    `prior_sd`, shape (p,), is the prior's, with the mean spread.
+    """
+
+    mean: Floats
+    covariance: Floats
+    prior_sd: Floats
+    factor: PooledFactor
+
+
+def pooled_estimate(
+    task: RegressionTask,
+    found: Measured,
+    likelihood: Likelihood,
+    *,
+    prior_mean: Floats,
+    prior_sd: Floats,
+    shared_sds: Sequence[float],
+    unit: float,
+    data_unit: float,
+) -> PooledEstimate:
+    """Return coefficients in spreads whose pooled ones have one prior.
+
+    Others have a prior standard deviation that they share, one of `shared_sds`, or for the
+    covariance `prior_sd` for each, shape (p,), the constant first. An effect of 1 is `unit` in the
+    likelihood, and `data_unit` in the data.
+    """
+    columns = np.array(task.pooled_columns)
+    effects = unit * _effects(found, columns, len(prior_sd))
+    pooled = np.isin(np.arange(len(prior_sd)), columns + 1)
+    slopes = ~pooled & (np.arange(len(prior_sd)) > 0)
+    shared = [np.where(slopes, np.minimum(sd, prior_sd), prior_sd) for sd in shared_sds]
+    candidates = [np.where(pooled, 0.0, sds) for sds in (prior_sd, *shared)]
+    logs = np.empty((len(candidates), len(_EFFECT_SPREADS)))
+    means = np.empty((*logs.shape, len(prior_sd)))
+    covariances = np.empty((*means.shape, len(prior_sd)))
+    hyperprior = -0.5 * _EFFECT_SPREADS**2 + np.log(_EFFECT_SPREADS)  # of a logarithmic grid
+    for row, sds in enumerate(candidates):
+        for place, spread in enumerate(_EFFECT_SPREADS.tolist()):
+            prior = np.diag(sds**2) + spread**2 * effects @ effects.T
+            precision = np.linalg.inv(prior)
+            whole = precision + likelihood.information
+            covariance = np.linalg.inv(whole)
+            mean = covariance @ (likelihood.weighted + precision @ prior_mean)
+            logs[row, place] = 0.5 * (
+                float(mean @ whole @ mean - prior_mean @ precision @ prior_mean)
+                - np.linalg.slogdet(prior)[1]
+                - np.linalg.slogdet(whole)[1]
+            )
+            means[row, place], covariances[row, place] = mean, covariance
+    logs = logs + hyperprior
+    logs[0] += np.log(_EFFECT_SPREADS)  # errors are those of effects that spread rather more
+    wide_mean, wide = averaged(logs[:1], means[:1], covariances[:1])
+    best, _ = averaged(logs[1:], means[1:], covariances[1:])
+    away = best - wide_mean
+    shares = weights_of(logs[1:]).sum(axis=0)
+    spread = float(shares @ _EFFECT_SPREADS)
+    return PooledEstimate(
+        mean=best,
+        covariance=wide + np.outer(away, away),
+        prior_sd=np.sqrt(candidates[0] ** 2 + spread**2 * np.sum(effects**2, axis=1)),
+        factor=PooledFactor(
+            variable=task.pooled or "",
+            columns=tuple(task.features[each].name for each in columns.tolist()),
+            spreads=tuple((_EFFECT_SPREADS * data_unit).tolist()),
+            shares=tuple(shares.tolist()),
+        ),
+    )
+
+
+def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
+    """Return T: effects of all levels, the reference last, to coefficients in spreads, (p, l).
+
+    A level's column has the coefficient of its effect less the reference's; the constant is at the
+    columns' means.
+    """
+    shares = found.centres[columns]
+    effects = np.zeros((size, len(columns) + 1))
+    effects[0] = np.append(shares, 1.0 - shares.sum())
+    for place, column in enumerate(columns.tolist()):
+        effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]
+    return effects

@@ -12,11 +12,16 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound, require_due
-from shoal_learning.regression.design_sample import levels_of, sample_of_moments
+from shoal_learning.regression.design_sample import (
+    levels_of,
+    part_pulled,
+    pulled,
+    sample_of_moments,
+    scatter_seen,
+)
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import Measured, measured, records_of
-from shoal_learning.regression.robust_errors import part_pulled, pulled, scatter_seen
 from shoal_learning.regression.score_likelihood import (
     Floats,
     Measurement,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.regression.design_sample import DesignSample
-from shoal_learning.regression.mixtures import Solution, averaged_over
+from shoal_learning.regression.measured import Solution, averaged_over
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 # The families of generalised linear models: how means change, and how targets scatter.

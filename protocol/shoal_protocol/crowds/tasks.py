@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.privacy.accounting import PRICE_MARGIN
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import ColumnBounds, design_of, variables_of
-from shoal_protocol.queries.models.regressions import Family, probability
+from shoal_protocol.queries.models import Family, probability
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Int64Vector
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.models.regressions import rate
+from shoal_protocol.queries.models import rate
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Place, canonical_text
 

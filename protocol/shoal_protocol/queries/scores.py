@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
-from shoal_protocol.queries.models import GradientModel, InstalledModel
-from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Positive, Real

@@ -39,7 +39,7 @@ from shoal_protocol.queries import (
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
-from shoal_protocol.queries.models.regressions import probability, rate
+from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms

@@ -28,9 +28,13 @@ from shoal_protocol.posteriors.base import (
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column, GradientSum, Query, QueryName
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.queries.models import GradientModel, InstalledModel, LogisticRegressionModel
-from shoal_protocol.queries.models.latents import Latent
-from shoal_protocol.queries.models.regressions import probability
+from shoal_protocol.queries.models import (
+    GradientModel,
+    InstalledModel,
+    LogisticRegressionModel,
+    probability,
+)
+from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.study import Study
 from shoal_protocol.trust.dictionary import Coding, codings_of_target

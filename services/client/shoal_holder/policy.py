@@ -13,7 +13,7 @@ from shoal_holder.toml_files import read_toml
 from shoal_protocol.jobs.declarations import HolderRules
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
-from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.queries.models import Family
 from shoal_protocol.wire.encoding import Name, VerifyKeyHex
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from figures.draw_and_discard.theorems import contractions, expected_rmse
-from shoal_learning.crowds.model import CrowdModel
-from shoal_learning.crowds.simulation import simulate
+from shoal_learning.crowds.simulation import CrowdModel, simulate
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, means
 from shoal_protocol.queries.columns import ColumnBounds
 from tests.learning.draw_and_discard.crowds import crowd_task, linear_contributors
