@@ -306,7 +306,7 @@ class Rounds:
         known.prepared = True
         try:
             made = self._answer(round_id, known)
-        except Exception:
+        except BaseException:
             known.outcome = FAILED
             raise
         self.end_if_over(round_id)
