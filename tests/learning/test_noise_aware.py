@@ -215,9 +215,7 @@ def test_a_path_is_said_to_have_arrived_where_little_noise_and_no_clipping_can_b
         x = generator.uniform(-1.0, 1.0, 20_000)
         y = (generator.random(20_000) < 1.0 / (1.0 + np.exp(0.5 - 3.0 * x))) * 1.0
         bounds, settings = [(-1.0, 1.0)], {"rounds": 200, "batch": None, "seed": seed}
-        jobs.append(
-            judged("logistic", x[:, None], y, bounds, largest=1.0, epsilon=10.0, **settings)
-        )
+        jobs.append(judged(x[:, None], y, bounds, epsilon=10.0, **settings))
     arrived = [each for each in jobs if each.verdict == "arrived"]
     assert len(arrived) >= 3
     assert max(abs(float(each.away[0])) for each in arrived) < 0.5

@@ -39,7 +39,7 @@ class KnownHosts(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if f"{request.url.scheme}://{request.url.netloc.decode()}" not in self._hosts:
-            raise httpx.ConnectError("nobody listens")
+            raise httpx.ConnectError("nobody listens") from ConnectionRefusedError()
         return await self._wire.handle_async_request(request)
 
 

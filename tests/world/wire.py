@@ -233,7 +233,7 @@ class Wire:
     async def _deliver(self, message: Message) -> httpx.Response:
         life = self.lives.get(message.receiver)
         if life is None or life.ended:
-            raise httpx.ConnectError("nobody listens")
+            raise httpx.ConnectError("nobody listens") from ConnectionRefusedError()
         work = life.spawn(self._handle(self.apps[message.receiver], message))
         await asyncio.wait({work})  # goes on to its end, also when its sender is gone
         if work.cancelled():
