@@ -17,6 +17,7 @@ from nacl.signing import SigningKey
 from bench.load import rounds
 from bench.load.lines import Line
 from bench.load.metering import Meter
+from shoal.jobs import analyst as analyst_module
 from shoal.jobs import round_documents
 from shoal.jobs.analyst import Analyst
 from shoal_agent.crowds.trainer import CrowdTrainer
@@ -213,6 +214,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(waiting.__init__.__kwdefaults__, "answer_seconds", SHORT_SECONDS)
     monkeypatch.setattr(assembly, "PEER_SECONDS", SHORT_SECONDS)
     monkeypatch.setattr(service_calls, "ANSWER_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(analyst_module, "CERTIFICATE_SECONDS", 0)
 
 
 @pytest.mark.parametrize("lie", BOMBS, ids=lambda lie: lie.name)
