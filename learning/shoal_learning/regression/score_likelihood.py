@@ -22,15 +22,15 @@ from shoal_protocol.queries.scores import Family, mean_of, weight_of
 #
 # Means and weights are the query's: `shoal_protocol.queries.scores`.
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def slope_of(family: Family, means: FloatArray) -> FloatArray:
+def slope_of(family: Family, means: Floats) -> Floats:
     """Return the derivatives of means by their predictors."""
     return means * (1.0 - means) if family == "logistic" else means
 
 
-def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatArray:
+def variance_of(family: Family, means: Floats, dispersion: float) -> Floats:
     """Return the variances of targets with these means; of a scattered count m + a m^2.
 
     Of a positive number they are m^2: in units of its dispersion.
@@ -45,8 +45,6 @@ def variance_of(family: Family, means: FloatArray, dispersion: float) -> FloatAr
         case "gamma":
             return means**2
 
-
-Floats = NDArray[np.float64]
 
 MODEL_ERROR: Final = 0.5
 """Error with which the sample stands for the data, of what a score is expected to be."""

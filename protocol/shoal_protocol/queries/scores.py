@@ -28,7 +28,7 @@ LARGEST_COORDINATE: Final = 1e6
 _LARGEST_CLIP: Final = 1 << 30  # in lattice units: its square and sums of squares fit 64 bits
 _LARGEST_GRADIENT: Final = 2.0**400  # its square, and sums of many such, are still floats
 
-_Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
+Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
 
 Gradients = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 """A model's gradients, shape (r, d), at a point, shape (d,), of records, shape (r, m)."""
@@ -45,7 +45,7 @@ class GradientSum(Model):
     name: Literal["gradient_sum"] = "gradient_sum"
     model: GradientModel
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
-    point: Annotated[tuple[_Coordinate, ...], Field(min_length=1, max_length=10_000)]
+    point: Annotated[tuple[Coordinate, ...], Field(min_length=1, max_length=10_000)]
     clip: Positive
     grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
@@ -173,7 +173,6 @@ LARGEST_PREDICTOR: Final = 30.0
 """Beyond it predictors are cut: its mean is a float, and far from any data."""
 
 Floats = NDArray[np.float64]
-Coordinate = Annotated[float, Field(ge=-LARGEST_COORDINATE, le=LARGEST_COORDINATE)]
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 
@@ -387,7 +386,7 @@ def class_probabilities(predictors: Floats) -> Floats:
 
 
 _CUT: Final = 0.5  # what a score that was cut counts for
-_Point = Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=512)]
+_Point = Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=512)]
 
 
 class PredictionScores(Moments):
@@ -535,7 +534,7 @@ class HazardScoreSum(Moments):
 
     name: Literal["hazard_score_sum"] = "hazard_score_sum"
     edges: Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
-    point: Annotated[tuple[_Coordinate, ...], Field(min_length=2, max_length=544)]
+    point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=544)]
     hazard_cut: Annotated[float, Field(ge=1.0, le=100.0)]
 
     @model_validator(mode="after")
