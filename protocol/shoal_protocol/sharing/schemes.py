@@ -120,7 +120,7 @@ class ThresholdSharing(Committees):
 
         `minimum_threshold` is the policy's, None if it allows additive sharing only; so is
         `minimum_committee`, None if it allows none. More than half of an answer's nodes must be
-        needed, lest two disjoint sets of them release two cohorts.
+        needed: two disjoint sets of them could else release two cohorts.
         """
         if minimum_threshold is None:
             return "the policy allows additive sharing only"

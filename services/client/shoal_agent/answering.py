@@ -104,7 +104,7 @@ class Delivery:
 
 
 WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
-SPREAD: Final = 0.1  # and up to so much later, lest all data holders ask at once
+SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 _OCTETS: Final = "application/octet-stream"
 _JSON: Final = "application/json"
 

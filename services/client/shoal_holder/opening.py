@@ -130,7 +130,7 @@ def _place(site: Site, state: State) -> None:
     """
     if site.records.identity is None:
         check_by_position(state.file)
-        # the seed is made whether anybody has several rows or not, lest that show
+        # the seed is made even if nobody has several rows, which would show otherwise
         site.choose_rows(choice_seed(state.file, site.random_bytes))
     else:
         site.give_slots(
