@@ -32,8 +32,8 @@ from shoal_holder.messages import (
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import OK, Answer, NotThere, Peer
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import decode
@@ -321,7 +321,7 @@ class Joining:
         self._report(f"{what} settled", job=job, outcome=answer.outcome)
 
 
-def _listed_jobs(answer: Answer) -> list[str]:
+def _listed_jobs(answer: Reply) -> list[str]:
     body: Any = answer.json()
     try:
         jobs = [each["job"] for each in body["jobs"]]
