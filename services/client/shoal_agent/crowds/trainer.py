@@ -39,7 +39,7 @@ class CrowdRefused(Exception):
 class Asked(Protocol):
     """The part of `Peer` that is used here."""
 
-    async def get(self, path: str, **parameters: str | int) -> Reply:
+    async def get(self, path: str, **parameters: int) -> Reply:
         """Send a GET request, as `Peer.get`."""
 
     async def post(self, path: str, content: bytes, media_type: str) -> Reply:

@@ -28,7 +28,7 @@ from shoal_hosting.operators.view import (
 )
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Connections, Contact, Unavailable
-from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST
+from shoal_hosting.server.problems import HTTP_PROBLEMS
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
@@ -232,9 +232,7 @@ class _Chart:
 def _problems() -> dict[str, tuple[str, str]]:
     """Return title and remedy of every problem by its code."""
     found = {f"http-{each.value}": (each.phrase, "") for each in HTTPStatus}
-    for status, (_, title, _, remedy) in HTTP_PROBLEMS.items():
-        found[f"http-{status}"] = title, remedy
-    found[INVALID_REQUEST[0]] = (INVALID_REQUEST[1], "")
+    found |= {code: (title, remedy) for code, title, _, remedy in HTTP_PROBLEMS.values()}
     kinds: list[type[ProtocolError]] = [ProtocolError]
     while kinds:
         kind = kinds.pop()
