@@ -29,7 +29,8 @@ from shoal_hosting.marks import (
     pages_are_whole,
     what_is_lost,
 )
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory
+from shoal_hosting.private_files import PRIVATE_DIRECTORY
+from shoal_hosting.startup import PRIVATE_FILE, sync_directory
 from shoal_protocol.privacy.ledger import EMPTY, Head
 
 ROLES: Final = ("compute", "aggregator", "trainer")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from shoal_hosting.startup import sync_directory
 from shoal_protocol.privacy.ledger import EMPTY, Head, counted
 from shoal_protocol.wire.versions import RELEASE
 
@@ -118,11 +119,7 @@ class MarkFile:
         os.pwrite(self._descriptor, 2 * _write(mark), 0)
         os.fsync(self._descriptor)
         draft.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(self.path.parent)
         self.mark = mark
 
     def write(self, mark: Mark) -> None:
