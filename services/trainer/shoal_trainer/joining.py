@@ -208,7 +208,7 @@ class Joining:
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
         """
-        request = await self._resources.storage.run(notices.request_of, job)
+        request, _ = await self._resources.storage.run(notices.request_of, job)
         return await self._take(request, encoded, ApprovalNotice, partial(self._note, job))
 
     async def _request(self, job: str) -> StudyRequest:
@@ -319,7 +319,7 @@ class Joining:
     ) -> list[Outcome]:
         """Keep for each data holder the latest word on the owners' approval."""
         own = self._resources
-        is_open = await own.storage.run(notices.may_be_decided, job)
+        _, is_open = await own.storage.run(notices.request_of, job)
         known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 
@@ -420,8 +420,8 @@ class Joining:
         """
         own, job = self._resources, request.digest
         roster = own.book.current.roster
-        submitted_at = await own.storage.run(store.submitted_at, job)
-        since = max(submitted_at, self._began_at)
+        record = await own.storage.run(store.find_job, job)
+        since = max(record.submitted_at, self._began_at)
         reasons: dict[int, str] = {}
         for holder in AskedHolders.of(roster.enrolled_set, roster).holders - BitMap(joined):
             at = own.heard.get(holder)
