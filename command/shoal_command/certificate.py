@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,7 +23,7 @@ from shoal_protocol.certificates.release_certificate import (
     stated,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
+from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask
@@ -358,14 +357,17 @@ def _logged(of: dict[str, Any] | None) -> str:
 
 
 def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
-    """Return the chances of random nodes to open a committee, of the rounds with fewest nodes."""
+    """Return how likely random nodes open an answer, of the rounds with fewest nodes."""
     sharing = certificate.request.body.sharing
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
     opening = sharing.opening(nodes)
     found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
-    return [{**asdict(each), "says": str(each)} for each in found]
+    return [
+        {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
+        for size, chance in found.items()
+    ]
 
 
 def _trusted(manifest: dict[str, Any]) -> str:

@@ -169,24 +169,22 @@ class LinkedVersions:
                 f"{_WHERE}. If none of them has that digest, the certificate is of another "
                 "consortium, or forged"
             )
-        if sought.sequence <= trusted.sequence:
-            wrong = self._at_hand.get(self._oldest.previous or "", sought)
-            missing, lowest = self._oldest.sequence - 1, sought.sequence
-        else:
-            wrong, lowest = sought, trusted.sequence
-            while wrong.sequence > lowest + 1 and wrong.digest not in self._refused:
-                before = self._at_hand.get(wrong.previous or "")
-                if before is None:
-                    break
-                wrong = before
-            missing = wrong.sequence - 1
-        if wrong.digest not in self._refused and missing > lowest:
+        lowest, highest = sorted((sought.sequence, trusted.sequence))
+        between = [each for each in self._at_hand.values() if lowest <= each.sequence <= highest]
+        for each in between:
+            if each.digest in self._refused and each.digest not in self.by_digest:
+                why = self._refused[each.digest]
+                return RefusedCertificate(f"version {each.sequence} of the manifest: {why}")
+        missing = set(range(lowest + 1, highest)) - {each.sequence for each in between}
+        if missing:
             return UnknownManifest(
                 f"it is bound to version {sought.sequence} of the manifest, {digest}, and you "
-                f"trust {self._own}, but version {missing}, between them, is not at hand. {_WHERE}"
+                f"trust {self._own}, but version {max(missing)}, between them, is not at hand. "
+                f"{_WHERE}"
             )
-        why: Any = self._refused.get(wrong.digest, "it does not link to the one that you trust")
-        return RefusedCertificate(f"version {wrong.sequence} of the manifest: {why}")
+        return RefusedCertificate(
+            f"version {sought.sequence} of the manifest: it does not link to the one that you trust"
+        )
 
 
 @contextmanager

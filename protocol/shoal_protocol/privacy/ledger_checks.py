@@ -5,7 +5,7 @@ What charges a round is computed here for those who keep a ledger, too.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any
 
 from pyroaring import BitMap
 
@@ -15,27 +15,8 @@ from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
 
 
-class Charged(Protocol):
-    """The parts of a round's spec that a ledger charges by."""
-
-    @property
-    def digest(self) -> str: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def population(self) -> str: ...
-    @property
-    def population_size(self) -> int: ...
-    @property
-    def mu(self) -> float: ...
-    @property
-    def epsilon(self) -> float | None: ...
-
-
 def charge_of(
-    spec: Charged,
+    spec: Any,
     *,
     ledger: str,
     after: Head,
@@ -44,6 +25,8 @@ def charge_of(
     clients: BitMap | None = None,
 ) -> LedgerEntry:
     """Return the entry that charges a round to its population, or to `clients` of it.
+
+    `spec` has a round's digest, job, number, population, its size, mu and epsilon.
 
     It is the job's `job_rounds`-th that the ledger charges; None where it counts none.
     """
@@ -121,7 +104,7 @@ def contradictions(entries: Iterable[LedgerEntry]) -> Iterator[str]:
             yield f"{ledger}: entry {number} does not name the one before it"
 
 
-def check_charge(entry: LedgerEntry, spec: Charged, *, node: str) -> None:
+def check_charge(entry: LedgerEntry, spec: Any, *, node: str) -> None:
     """Check the entry by which `node` says that it charged a round before it released its sum.
 
     Raises:
