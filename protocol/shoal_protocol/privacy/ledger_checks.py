@@ -7,10 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from pyroaring import BitMap
-
 from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry, counted, population_digest
-from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
 
@@ -22,9 +19,8 @@ def charge_of(
     after: Head,
     at: datetime,
     job_rounds: int | None,
-    clients: BitMap | None = None,
 ) -> LedgerEntry:
-    """Return the entry that charges a round to its population, or to `clients` of it.
+    """Return the entry that charges a round to its population.
 
     `spec` has a round's digest, job, number, population, its size, mu and epsilon.
 
@@ -38,10 +34,8 @@ def charge_of(
         round=spec.digest,
         job=spec.job,
         job_rounds=job_rounds,
-        population=population_digest(
-            spec.population if clients is None else encode_clients(clients)
-        ),
-        clients=spec.population_size if clients is None else len(clients),
+        population=population_digest(spec.population),
+        clients=spec.population_size,
         mu=spec.mu,
         epsilon=spec.epsilon,
         at=at,
