@@ -128,7 +128,8 @@ class Participation:
         """Begin before the first round of a job that these clients joined."""
         self.population = population
         self._clients = np.asarray(population.to_array())  # ascending
-        self._rounds = np.zeros(len(self._clients), dtype=np.int64)
+        self.rounds = np.zeros(len(self._clients), dtype=np.int64)
+        """How many rounds asked each client, shape (population,), in ascending order."""
         self._paid = Balances()  # by place in the population
 
     def add(self, clients: BitMap, cost: Cost) -> None:
@@ -138,7 +139,7 @@ class Participation:
             ValueError: one of them is not of the population.
         """
         places = self.places(clients)
-        self._rounds[places] += 1
+        self.rounds[places] += 1
         self._paid.add(BitMap(places.astype(np.uint32)), cost)
 
     def places(self, clients: BitMap) -> NDArray[np.int64]:
@@ -150,11 +151,6 @@ class Participation:
         if not clients.issubset(self.population):
             raise ValueError("a round asks clients who are not of the job's population")
         return np.searchsorted(self._clients, np.asarray(clients.to_array())).astype(np.int64)
-
-    @property
-    def rounds(self) -> NDArray[np.int64]:
-        """Return how many rounds asked each client, shape (population,), in ascending order."""
-        return self._rounds
 
     def largest(self, clients: BitMap | None = None) -> Cost:
         """Return the most that any of `clients`, or of all, pays for the rounds so far.

@@ -217,7 +217,7 @@ def create_app(
     )
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.join(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), Join))
 
     @app.post(
         "/v1/jobs/{job}/leaves",
@@ -225,7 +225,7 @@ def create_app(
     )
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.leave(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), Leave))
 
     @app.post(
         "/v1/jobs/{job}/approvals",
@@ -236,7 +236,7 @@ def create_app(
 
         One signed notice, or {"documents": [...]}, in which each is judged by itself.
         """
-        return settled({"job": job}, await joining.notice(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), ApprovalNotice))
 
     @app.post(
         "/v1/jobs/{job}/withdrawal",

@@ -1,9 +1,8 @@
 """Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -29,7 +28,13 @@ from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedJob,
+    UnknownJob,
+    WrongPhase,
+)
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import notices, store
@@ -178,51 +183,28 @@ class Joining:
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 
-    async def join(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed join, or `{"documents": [...]}`, each of which is judged by itself.
+    async def take(
+        self, job: str, encoded: bytes, kind: type[DocumentT]
+    ) -> Outcome | list[Outcome]:
+        """Take a data holder's signed document, or `{"documents": [...]}`, each judged by itself.
+
+        A holder that left before the population is fixed is not in it, and cannot join again. Of
+        notices the job may be a crowd job.
 
         Raises:
             UnknownJob
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: nothing was stored.
         """
-        request = await self._request(job)
-        return await self._take(request, encoded, Join, partial(self._admit, request))
-
-    async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed leave, or `{"documents": [...]}`, each of which is judged by itself.
-
-        A holder that left before the population is fixed is not in it, and cannot join again.
-
-        Raises:
-            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
-        """
-        request = await self._request(job)
-        return await self._take(request, encoded, Leave, partial(self._let_go, request))
-
-    async def notice(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed notice, or `{"documents": [...]}`, each of which is judged by itself.
-
-        The job may be a crowd job.
-
-        Raises:
-            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
-        """
-        request, _ = await self._resources.storage.run(notices.request_of, job)
-        return await self._take(request, encoded, ApprovalNotice, partial(self._note, job))
-
-    async def _request(self, job: str) -> StudyRequest:
-        record = await self._resources.storage.run(store.find_job, job)
-        return (await asyncio.to_thread(decode, record.request, StudyRequest)).body
-
-    async def _take(
-        self,
-        request: BoundDocument,
-        encoded: bytes,
-        kind: type[DocumentT],
-        decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
-    ) -> Outcome | list[Outcome]:
-        own, job = self._resources, request.digest
+        own = self._resources
+        request, _ = await own.storage.run(notices.request_of, job)
+        deciding: dict[type, Any] = {
+            Join: self._admit,
+            Leave: self._let_go,
+            ApprovalNotice: self._note,
+        }
+        if kind is not ApprovalNotice and not isinstance(request, StudyRequest):
+            raise UnknownJob
         documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
         bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
@@ -232,7 +214,7 @@ class Joining:
             ]
         )
         async with self._admission:
-            outcomes = await decide(read)
+            outcomes: list[Outcome] = await deciding[kind](request, read)
         return outcomes[0] if documents is None else outcomes
 
     async def _admit(
@@ -315,10 +297,10 @@ class Joining:
         return outcomes
 
     async def _note(
-        self, job: str, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
+        self, request: BoundDocument, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
     ) -> list[Outcome]:
         """Keep for each data holder the latest word on the owners' approval."""
-        own = self._resources
+        own, job = self._resources, request.digest
         _, is_open = await own.storage.run(notices.request_of, job)
         known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
