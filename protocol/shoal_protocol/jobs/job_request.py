@@ -79,8 +79,7 @@ class RoundTerms(Model):
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
-        radius: float | None = getattr(self.query, "radius", None)
-        if (radius is None) != (self.radius is None) or not self._allows_radius(self.query):
+        if not self._allows_radius(self.query):
             raise ValueError("radius is not a range about the query's own")
         return self
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -55,6 +55,7 @@ UNEXPLAINED: Final = (
     "heard of the job and did not join it, for a reason that only the owner sees: `shoal agent "
     "status` there"
 )
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 WITHOUT_BUDGET: Final = "no budget left for the job"
 NO_ROOM: Final = (
     "no room, since a data holder joins with all its slots: raise maximum_population to {}"
@@ -404,17 +405,16 @@ class Joining:
         roster = own.book.current.roster
         record = await own.storage.run(store.find_job, job)
         since = max(record.submitted_at, self._began_at)
-        reasons: dict[int, str] = {}
-        for holder in AskedHolders.of(roster.enrolled_set, roster).holders - BitMap(joined):
-            at = own.heard.get(holder)
-            reasons[holder] = UNEXPLAINED
-            if at is None or at < since:
-                reasons[holder] = f"not heard of since {since:%Y-%m-%d %H:%M:%S} UTC: {AWAY}"
+        away = f"not heard of since {since:%Y-%m-%d %H:%M:%S} UTC: {AWAY}"
+        asked = AskedHolders.of(roster.enrolled_set, roster).holders
+        reasons = {
+            holder: UNEXPLAINED if own.heard.get(holder, _NEVER) >= since else away
+            for holder in asked - BitMap(joined)
+        }
         able = own.committed.affording(
             roster.enrolled_set, request.privacy.cost, own.book.current.manifest.policy.cap
         )
-        unable = AskedHolders.of(roster.enrolled_set, roster).holders
-        unable -= AskedHolders.of(able, roster).holders
+        unable = asked - AskedHolders.of(able, roster).holders
         members = len(_together(joined))
         crowded = {
             holder: slots
