@@ -195,9 +195,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "coalitions": _coalitions(certificate),
         "log": _in_log(verified),
         "privacy": report.privacy.model_dump(mode="json"),
-        "breakdown": [
-            {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
-        ],
         "not_shown": [
             *NOT_SHOWN,
             *([] if verified.all_rosters else [LEFT_OUT]),
@@ -307,7 +304,6 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
-            _breakdown(said["breakdown"]),
         ],
     )
     yield (
@@ -401,11 +397,6 @@ def _price(of: dict[str, Any]) -> str:
     promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
     price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
-
-
-def _breakdown(several: list[dict[str, Any]]) -> str:
-    parts = [f"{100.0 * each['share']:.3g} % for {each['measured']}" for each in several]
-    return f"Of the price: {'; '.join(parts)}."
 
 
 def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:
