@@ -103,20 +103,10 @@ class SummedNoise:
         """Return the logarithm of the density at `x`, elementwise."""
         if self.mechanism == "discrete_gaussian":
             return -0.5 * (x / self.sd) ** 2 - math.log(self.sd * math.sqrt(2.0 * math.pi))
-        knots, values, _ = _table(self.shape)
+        knots, values = _table(self.shape)
         y = np.abs(x) / self._scale
         inside = np.interp(y, knots, values)
         return np.asarray(inside - np.maximum(y - _FARTHEST, 0.0) - math.log(self._scale))
-
-    def slope(self, x: Floats) -> Floats:
-        """Return the derivative of `log_density` at `x`, elementwise."""
-        if self.mechanism == "discrete_gaussian":
-            return np.asarray(-x / self.sd**2)
-        knots, _, slopes = _table(self.shape)
-        y = np.abs(x) / self._scale
-        place = np.clip(np.searchsorted(knots, y, side="right") - 1, 0, len(slopes) - 1)
-        inside = np.where(y < _FARTHEST, slopes[place], -1.0)
-        return np.asarray(np.sign(x) * inside / self._scale)
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         """Return independent draws, for posterior sampling: no privacy depends on them."""
@@ -150,8 +140,8 @@ def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=64)
-def _table(shape: float) -> tuple[Floats, Floats, Floats]:
-    """Return knots in scales b, the log density there for b = 1, and the slopes in between."""
+def _table(shape: float) -> tuple[Floats, Floats]:
+    """Return knots in scales b, and the log density there for b = 1."""
     knots = _FARTHEST * np.linspace(0.0, 1.0, _KNOTS) ** 2
     if shape == 1.0:
         values = -knots - math.log(2.0)
@@ -167,7 +157,7 @@ def _table(shape: float) -> tuple[Floats, Floats, Floats]:
             - 0.5 * knots[:, None] ** 2 / variances
         )
         values = log_sum_exp(terms, 1)
-    return knots, values, np.diff(values) / np.diff(knots)
+    return knots, values
 
 
 LogDensity = Callable[[Floats], Floats]

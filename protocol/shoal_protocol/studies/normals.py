@@ -30,11 +30,9 @@ class NormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(cls, column: str, draws: FloatMatrix, *, divergences: int, records: int) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, 2), thinned as need be."""
-        return cls._thinned(
-            draws, names=("mean", "sd"), column=column, divergences=divergences, records=records
-        )
+    def of(cls, column: str, draws: FloatMatrix, *, records: int) -> Self:
+        """Return the posterior of `draws`, shape (draws, 2), thinned as need be."""
+        return cls._thinned(draws, names=("mean", "sd"), column=column, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -93,17 +91,10 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(
-        cls, variables: tuple[str, ...], draws: FloatMatrix, *, divergences: int, records: int
-    ) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
-        return cls._thinned(
-            draws,
-            names=_parameter_names(variables),
-            variables=variables,
-            divergences=divergences,
-            records=records,
-        )
+    def of(cls, variables: tuple[str, ...], draws: FloatMatrix, *, records: int) -> Self:
+        """Return the posterior of `draws`, shape (draws, k), thinned as need be."""
+        names = _parameter_names(variables)
+        return cls._thinned(draws, names=names, variables=variables, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,11 +104,11 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
     def covariances(self) -> FloatMatrix:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""
         size = len(self.variables)
-        correlations = np.zeros((len(self._flat), size, size))
+        correlations = np.zeros((len(self.draws), size, size))
         rows, columns = np.triu_indices(size, 1)
-        correlations[:, rows, columns] = self._flat[:, 2 * size :]
+        correlations[:, rows, columns] = self.draws[:, 2 * size :]
         correlations += np.swapaxes(correlations, 1, 2) + np.eye(size)
-        sds = self._flat[:, size : 2 * size]
+        sds = self.draws[:, size : 2 * size]
         return np.asarray(correlations * sds[:, :, None] * sds[:, None, :])
 
 
