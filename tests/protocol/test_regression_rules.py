@@ -26,7 +26,6 @@ from shoal_protocol.studies.linear_regression import (
     query_for,
     thresholds_for,
 )
-from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -83,10 +82,10 @@ def rounds_of(task: LinearRegressionTask) -> list[tuple[Query, list[ReleasedSum]
 def ask(
     query: Query, task: LinearRegressionTask, number: int, earlier: list[ReleasedSum] | None
 ) -> None:
-    """Check a round by the task, or, for who has not seen the sums before it, by the terms."""
-    if earlier is None:
-        return task.terms(least=CLIENTS, most=CLIENTS).check(query, number=number)
-    check_round_rules(query, task, number=number, population=CLIENTS, earlier=earlier)
+    """Check a round by the terms, and, for who has seen the sums before it, by these."""
+    task.terms(least=CLIENTS, most=CLIENTS).check(query, number=number)
+    if earlier is not None:
+        task.check_query(query, population=CLIENTS, earlier=earlier)
 
 
 def with_column(query: Moments, index: int, **fields: Any) -> Moments:

@@ -21,7 +21,7 @@ from shoal_protocol.studies.study import (
     DistributionStudy,
     Labels,
     Pseudocount,
-    Study,
+    WholeStudy,
     and_others,
     called,
     log_probabilities,
@@ -34,7 +34,7 @@ TABLE_BITS: Final = 22
 """Of the grid of tables."""
 
 
-class TabulatingStudy(Study):
+class TabulatingStudy(WholeStudy):
     """A study of tables, which count records with missing values, too.
 
     Numbers of records are not shown where fewer than `smallest_cell` may be behind them: where the

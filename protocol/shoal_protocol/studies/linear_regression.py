@@ -39,7 +39,7 @@ from shoal_protocol.studies.measurements import (
     measured_spreads,
     record_count,
 )
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -91,7 +91,7 @@ def query_for(
     number = len(earlier)
     if number >= task.rounds:
         raise ValueError("the task has no further round")
-    name = task.query_name(number)
+    name = task.query_names()[number]
     scales, radius = np.array(task.scales), None
     match name:
         case "second_moment_matrix" if task.projects:
@@ -105,45 +105,6 @@ def query_for(
         case _:
             radius = _radius(task, name, population, earlier)
     return _query(task, name, scales=scales.tolist(), radius=radius)
-
-
-def check_query(
-    query: Query,
-    task: "LinearRegressionTask",
-    *,
-    number: int,
-    population: int,
-    earlier: Sequence[ReleasedSum],
-) -> None:
-    """Refuse a query of the name due that the task's round `number` does not ask otherwise.
-
-    Columns, centres, intercept, grid and records are the task's, in its order. So are scales and
-    radius, or else they follow from the sums of `earlier` rounds, and, in a projection's last
-    round, from one of the public thresholds.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    if not isinstance(query, Moments):
-        raise RefusedSpec("a linear regression asks for moments and counts only")
-    due = [(bounds.name, bounds.term) for bounds in task.columns]
-    if [(column.name, column.term) for column in query.columns] != due:
-        raise RefusedSpec("the query's columns are not those of the job")
-    if (query.intercept, query.grid_bits) != (_intercept(task, query.name), task.grid_bits):
-        raise RefusedSpec("the query's intercept or grid is not the job's")
-    if [column.centre for column in query.columns] != [bounds.centre for bounds in task.columns]:
-        raise RefusedSpec("the query's columns are not centred as the job's bounds are")
-    last = number == task.rounds - 1
-    if last and task.projects:
-        _check_projection(query, task, earlier)
-        return
-    if tuple(column.scale for column in query.columns) != task.scales:
-        raise RefusedSpec("the query's scales are not half the ranges of the job's bounds")
-    radius = None
-    if query.name != "norm_counts":
-        radius = _radius(task, query.name, population, earlier)
-    if not _alike(query.radius, radius):
-        raise RefusedSpec("the query's radius is not the one of the job")
 
 
 def _check_projection(
@@ -177,7 +138,7 @@ def _radius(
     """Return the radius of a round's ball."""
     if name == "second_moment_matrix" and task.method == "norm_ball":
         return _around(task, measured_norm(earlier[-1], kept_whole(record_count(earlier[-1]))))
-    return _radius_of_task(task, name, population)
+    return _radius_of_task(task, population)
 
 
 def _around(task: "LinearRegressionTask", norm: float) -> float:
@@ -185,47 +146,28 @@ def _around(task: "LinearRegressionTask", norm: float) -> float:
     return _tidy(math.sqrt(task.intercept**2 + norm**2))
 
 
-def _radius_of_task(task: "LinearRegressionTask", name: QueryName, population: int) -> float:
+def _radius_of_task(task: "LinearRegressionTask", population: int) -> float:
     """Return the radius of a round's ball that follows from no earlier sum."""
-    if task.radius is not None:
-        return task.radius
-    return _radius_by_rule(task, population)
+    return _radius_by_rule(task, population) if task.radius is None else task.radius
 
 
-def kinds_of_rounds(
-    task: "LinearRegressionTask", *, least: int, most: int
-) -> tuple[RoundTerms, ...]:
-    """Return the terms of each round, whatever the sums of those before turn out to be.
+def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) -> RoundTerms:
+    """Return the terms of a round, whatever the sums of those before turn out to be.
 
     With `least` to `most` clients. A projection's spreads are from .05 to 1 of half a range.
     """
-    return tuple(_kind(task, number, least, most) for number in range(task.rounds))
-
-
-def _kind(task: "LinearRegressionTask", number: int, least: int, most: int) -> RoundTerms:
-    name, stretch = task.query_name(number), AS_STATED
+    stretch = AS_STATED
     radii: list[float] = []
     if name == "second_moment_matrix" and task.projects:
-        boxes = [SMALLEST_SPREAD * min(_BOXES), max(_BOXES)]
-        stretch = Range(least=boxes[0], most=boxes[1])
+        stretch = Range(least=SMALLEST_SPREAD * min(_BOXES), most=max(_BOXES))
         radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
     elif name == "second_moment_matrix" and task.method == "norm_ball":
         radii = [_around(task, norm) for norm in largest_norms(_counting(task)).tolist()]
     elif name != "norm_counts":
-        radii = [_radius_of_task(task, name, population) for population in (least, most)]
-    query = _query(
-        task,
-        name,
-        scales=task.scales,
-        radius=min(radii, default=None),
-    )
-    return RoundTerms(
-        rounds=1,
-        query=query,
-        recentred=False,
-        stretch=stretch,
-        radius=Range(least=min(radii), most=max(radii)) if radii else None,
-    )
+        radii = [_radius_of_task(task, population) for population in (least, most)]
+    query = _query(task, name, scales=task.scales, radius=min(radii, default=None))
+    radius = Range(least=min(radii), most=max(radii)) if radii else None
+    return round_terms(query, stretch=stretch, radius=radius)
 
 
 def _query(
@@ -390,7 +332,7 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
 }
 
 
-class LinearRegressionTask(Study):
+class LinearRegressionTask(WholeStudy):
     """Bayesian linear regression of `target` on `features` and a constant.
 
     Columns are normalised: centred at the middle of their bounds, and divided by half the range.
@@ -470,24 +412,17 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(self.query_names())
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return self.query_names()[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return _ROUNDS[self.method]
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self, least=least, most=most)
+        return tuple(_kind(self, name, least, most) for name in self.query_names())
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        check_query(query, self, number=number, population=population, earlier=earlier)
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        assert isinstance(query, Moments)  # noqa: S101 - as the terms say
+        if isinstance(query, SecondMomentMatrix) and self.projects:
+            _check_projection(query, self, earlier)
+        elif query.radius is not None and not math.isclose(
+            query.radius, _radius(self, query.name, population, earlier), rel_tol=TOLERANCE
+        ):
+            raise RefusedSpec("the query's radius is not the one of the job")

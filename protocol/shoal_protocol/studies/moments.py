@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
@@ -17,13 +17,11 @@ from shoal_protocol.queries import (
     Column,
     ColumnMoments,
     NormCounts,
-    Query,
     QueryName,
     SecondMomentMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import (
     CONSTANT,
     GRID_BITS,
@@ -31,7 +29,7 @@ from shoal_protocol.studies.regression import (
     SMALLEST_SPREAD,
     misplaced,
 )
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.encoding import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
@@ -359,36 +357,7 @@ def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
     return tuple((1.0 + norms**2).tolist())
 
 
-def kinds_of_rounds(task: "MomentsTask") -> tuple[RoundTerms, ...]:
-    """Return the terms of each round, whatever the sums of those before turn out to be."""
-    as_stated = tuple(bounds.column() for bounds in task.columns)
-    radii = squared_radii(task)
-    least, most = (
-        matrix_query(task, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
-    )
-    measured = Range(least=SMALLEST_SPREAD, most=REACH)
-    return (
-        RoundTerms(
-            rounds=1, query=first_query(task), recentred=False, stretch=AS_STATED, radius=None
-        ),
-        RoundTerms(
-            rounds=1,
-            query=norm_query(task, as_stated),
-            recentred=True,
-            stretch=measured,
-            radius=None,
-        ),
-        RoundTerms(
-            rounds=1,
-            query=matrix_query(task, as_stated, min(radii)),
-            recentred=True,
-            stretch=measured,
-            radius=Range(least=least, most=most),
-        ),
-    )
-
-
-class MomentsTask(Study):
+class MomentsTask(WholeStudy):
     """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
 
     Linear regressions of any column on any others, correlations, partial ones and principal
@@ -428,24 +397,21 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(ROUNDS)
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return ROUNDS[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return ROUNDS
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self)
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        self.terms(least=2, most=2).check(query, number=number)
+        as_stated = tuple(bounds.column() for bounds in self.columns)
+        radii = squared_radii(self)
+        least, most = (
+            matrix_query(self, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
+        )
+        measured = Range(least=SMALLEST_SPREAD, most=REACH)
+        matrix = matrix_query(self, as_stated, min(radii))
+        return (
+            round_terms(first_query(self)),
+            round_terms(norm_query(self, as_stated), recentred=True, stretch=measured),
+            round_terms(
+                matrix, recentred=True, stretch=measured, radius=Range(least=least, most=most)
+            ),
+        )

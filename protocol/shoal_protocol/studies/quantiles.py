@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import (
     REACHES,
@@ -26,6 +26,7 @@ from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.study import round_terms
 from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -238,17 +239,6 @@ income = [0, 1e9]
         """The variables, then the indicators of their missing values."""
         return (*self.variables, *map(indicator_of, self.indicators))
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients the round asks: None, for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return "tables"
-
     def query_names(self) -> tuple[QueryName, ...]:
         return ("tables",)
 
@@ -272,30 +262,18 @@ income = [0, 1e9]
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms: the first round as it is, and then with edges that are open."""
-        first = RoundTerms(
-            rounds=1, query=self.query(()), recentred=False, stretch=AS_STATED, radius=None
-        )
+        first = round_terms(self.query(()))
         later = first.model_copy(update={"rounds": self.rounds - 1, "recentred": True})
         return (first, later) if self.rounds > 1 else (first,)
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        due = self.query(earlier)
-        if not isinstance(query, Tables) or _without_edges(query) != _without_edges(due):
-            raise RefusedSpec("the query is not the one that the job's task asks")
-        for bounds, mine, its in zip(self.variables, due.cuts, query.cuts, strict=True):
-            assert isinstance(mine, EdgeCut) and isinstance(its, EdgeCut)  # noqa: S101
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        assert isinstance(query, Tables)  # noqa: S101 - as the terms say
+        for bounds, due, cut in zip(
+            self.variables, self.query(earlier).cuts, query.cuts, strict=True
+        ):
+            assert isinstance(due, EdgeCut) and isinstance(cut, EdgeCut)  # noqa: S101
             slack = 1e-12 * max(abs(bounds.lower), abs(bounds.upper))
-            if mine.cells != its.cells or not np.allclose(
-                mine.edges, its.edges, rtol=0.0, atol=slack
+            if due.cells != cut.cells or not np.allclose(
+                due.edges, cut.edges, rtol=0.0, atol=slack
             ):
                 raise RefusedSpec("the query's edges do not follow from the earlier rounds")
-
-
-def _without_edges(query: Tables) -> Tables:
-    cuts = tuple(
-        each.model_copy(update={"edges": ()}) if isinstance(each, EdgeCut) else each
-        for each in query.cuts
-    )
-    return query.model_copy(update={"cuts": cuts})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
@@ -43,8 +43,7 @@ from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
@@ -671,71 +670,10 @@ def squared_radius_of_predictions(task: "RegressionTask") -> float:
     return 1.0 + len(task.features)
 
 
-def kinds_of_rounds(task: "RegressionTask") -> tuple[RoundTerms, ...]:
-    """Return the terms of each kind of round, whatever the sums of those before turn out to be."""
-    if task.asked() == PREDICTING:
-        return _kinds_to_predict(task)
-    queries: list[tuple[Query, int]] = [(first_query(task), 1)]
-    as_stated = tuple(bounds.column() for bounds in task.regressed)
-    radii = [default_squared_radius(task)]
-    if task.family == "normal":
-        radii = list(squared_radii(task))
-        queries.append((norm_query(task, as_stated[:-1]), 1))
-    queries.append((moments_query(task, as_stated, min(radii)), 1))
-    if task.family != "normal":
-        zero = (0.0,) * len(as_stated)
-        scores = score_query(task, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
-        queries.append((scores, len(SCORES)))
-    return tuple(_kind(query, rounds, radii) for query, rounds in queries)
-
-
-def _kinds_to_predict(task: "RegressionTask") -> tuple[RoundTerms, ...]:
-    columns = tuple(bounds.column() for bounds in task.columns)
-    centres, lengths = centre_query(task), length_query(task, columns)
-    least, *_, most = largest_norms(lengths).tolist()
-    spreads = spread_query(task, columns, most)
-    around = Range(least=least, most=most)
-    last = moments_query(task, columns, squared_radius_of_predictions(task))
-    return (
-        _as_stated(centres, recentred=False, radius=_only(centres.radius)),
-        _as_stated(lengths, recentred=True, radius=None),
-        _as_stated(spreads, recentred=True, radius=around),
-        _kind(last, 1, [squared_radius_of_predictions(task)]),
-    )
-
-
-def _as_stated(query: Query, *, recentred: bool, radius: Range | None) -> RoundTerms:
-    return RoundTerms(rounds=1, query=query, recentred=recentred, stretch=AS_STATED, radius=radius)
-
-
-def _only(radius: float | None) -> Range | None:
-    return None if radius is None else Range(least=radius, most=radius)
-
-
-def _kind(query: Query, rounds: int, squared_radii: list[float]) -> RoundTerms:
-    stretch, radius = Range(least=SMALLEST_SPREAD, most=REACH), None
-    if isinstance(query, ColumnMoments):
-        stretch = AS_STATED
-    elif isinstance(query, WeightedRowMatrix):
-        radius = Range(least=_whole(min(squared_radii)), most=_whole(max(squared_radii)))
-    elif isinstance(query, ScoreSum) and query.radius is not None:
-        radius = Range(least=query.radius, most=query.radius)
-    return RoundTerms(
-        rounds=rounds,
-        query=query,
-        recentred=not isinstance(query, ColumnMoments),
-        stretch=stretch,
-        radius=radius,
-    )
-
-
-def check_query(query: Query, task: "RegressionTask", *, number: int) -> None:
-    """Refuse a query that the task's round `number` does not ask otherwise.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    task.terms(least=2, most=2).check(query, number=number)
+def _measured(query: Query, *, rounds: int = 1, radius: Range | None = None) -> RoundTerms:
+    """Return the terms of rounds whose columns are in units that the first round measures."""
+    stretch = Range(least=SMALLEST_SPREAD, most=REACH)
+    return round_terms(query, rounds=rounds, recentred=True, stretch=stretch, radius=radius)
 
 
 def _whole(squared_radius: float) -> float:
@@ -752,7 +690,7 @@ def _family(task: "RegressionTask") -> Family:
 Purpose = Literal["intervals", "prediction"]
 
 
-class RegressionTask(Study):
+class RegressionTask(WholeStudy):
     """Bayesian regression of `target` on `features` and a constant, by its `family`:
 
     - "normal": a number, linear in the features.
@@ -874,30 +812,41 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(self.asked())
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
     def asked(self) -> tuple[QueryName, ...]:
         """Return the query of each round."""
         if self.family != "normal":
             return GENERALISED
         return LINEAR if self.purpose == "intervals" else PREDICTING
 
-    def query_name(self, number: int) -> QueryName:
-        return self.asked()[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return tuple(dict.fromkeys(self.asked()))
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self)
+        return self._kinds_to_predict() if self.asked() == PREDICTING else self._kinds()
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        check_query(query, self, number=number)
+    def _kinds(self) -> tuple[RoundTerms, ...]:
+        as_stated = tuple(bounds.column() for bounds in self.regressed)
+        linear = self.family == "normal"
+        radii = squared_radii(self) if linear else (default_squared_radius(self),)
+        moments = moments_query(self, as_stated, min(radii))
+        around = Range(least=_whole(min(radii)), most=_whole(max(radii)))
+        kinds = [round_terms(first_query(self)), _measured(moments, radius=around)]
+        if linear:
+            kinds.insert(1, _measured(norm_query(self, as_stated[:-1])))
+        else:
+            zero = (0.0,) * len(as_stated)
+            scores = score_query(self, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
+            kinds.append(_measured(scores, rounds=len(SCORES)))
+        return tuple(kinds)
+
+    def _kinds_to_predict(self) -> tuple[RoundTerms, ...]:
+        columns = tuple(bounds.column() for bounds in self.columns)
+        lengths = length_query(self, columns)
+        least, *_, most = largest_norms(lengths).tolist()
+        around = Range(least=least, most=most)
+        return (
+            round_terms(centre_query(self)),
+            round_terms(lengths, recentred=True),
+            round_terms(spread_query(self, columns, most), recentred=True, radius=around),
+            _measured(moments_query(self, columns, squared_radius_of_predictions(self))),
+        )

@@ -21,7 +21,7 @@ from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_protocol.wire.errors import RefusedJob
 
 
 class Study(Model, ABC):
@@ -84,12 +84,8 @@ class Study(Model, ABC):
         """Return how many rounds one client of so many may be asked in, at most."""
 
     @abstractmethod
-    def query_name(self, number: int) -> QueryName:
-        """Return the name of the query that round `number` asks."""
-
-    @abstractmethod
     def query_names(self) -> tuple[QueryName, ...]:
-        """Return the names of the queries that the rounds ask, in order."""
+        """Return the names of the queries that the rounds ask, each once, in order."""
 
     @abstractmethod
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
@@ -99,11 +95,10 @@ class Study(Model, ABC):
             ValueError: no query asks this.
         """
 
-    @abstractmethod
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        """Refuse a query of the name due that round `number` does not ask otherwise.
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        """Refuse a query within the terms that does not follow from the sums of `earlier` rounds.
+
+        The round asks `population` clients. Most studies allow all that their terms do.
 
         Raises:
             RefusedSpec: the detail says why.
@@ -119,28 +114,6 @@ class Study(Model, ABC):
         return Terms(
             bounds=self.columns, batch=self.batch, smallest_cell=self.fewest_shown, kinds=kinds
         )
-
-
-def check_round_rules(
-    query: Query,
-    task: Study,
-    *,
-    number: int,
-    population: int,
-    earlier: Sequence[ReleasedSum],
-) -> None:
-    """Refuse a query that the task's round `number`, over `population` clients, does not ask.
-
-    `earlier` are the sums of the rounds before it, in order.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    if number >= task.rounds or query.name != task.query_name(number):
-        raise RefusedSpec("the job's task does not ask this query in this round")
-    if query.records_per_client != task.records_per_client:
-        raise RefusedSpec("records_per_client is not the job's")
-    task.check_query(query, number=number, population=population, earlier=earlier)
 
 
 def check_terms_of_task(terms: Terms, task: Study, *, least: int, most: int) -> None:
@@ -168,6 +141,23 @@ def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def round_terms(
+    query: Query,
+    *,
+    rounds: int = 1,
+    recentred: bool = False,
+    stretch: Range = AS_STATED,
+    radius: Range | None = None,
+) -> RoundTerms:
+    """Return the terms of rounds that ask `query` but for this; `radius` None is its own alone."""
+    own: float | None = getattr(query, "radius", None)
+    if radius is None and own is not None:
+        radius = Range(least=own, most=own)
+    return RoundTerms(
+        rounds=rounds, query=query, recentred=recentred, stretch=stretch, radius=radius
+    )
+
+
 COUNT_BITS: Final = 20
 """Of the grid of counts."""
 SUM_BITS: Final = 15
@@ -181,51 +171,36 @@ Labels = Annotated[
 """What levels are called, in their order; none where they are called by their numbers."""
 
 
-class OneRoundStudy(Study):
-    """A study of one round, which asks all clients that joined."""
+class WholeStudy(Study):
+    """A study of which every round asks all clients that joined."""
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks: None, for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+
+class OneRoundStudy(WholeStudy):
+    """A study of one round."""
 
     @property
     def rounds(self) -> int:
         """How many rounds the job has: one."""
         return 1
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients the round asks: None, for all that joined."""
-        return None
-
     @abstractmethod
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
-
-    def participations(self, population: int) -> int:
-        return 1
-
-    def query_name(self, number: int) -> QueryName:
-        return self.query().name
 
     def query_names(self) -> tuple[QueryName, ...]:
         return (self.query().name,)
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the only round: nothing is left open."""
-        query = self.query()
-        radius: float | None = getattr(query, "radius", None)
-        return (
-            RoundTerms(
-                rounds=1,
-                query=query,
-                recentred=False,
-                stretch=AS_STATED,
-                radius=None if radius is None else Range(least=radius, most=radius),
-            ),
-        )
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        if query != self.query():
-            raise RefusedSpec("the query is not the one that the job's task asks")
+        return (round_terms(self.query()),)
 
     def _query_columns(self) -> tuple[Column, ...]:
         return tuple(bounds.column() for bounds in self.columns)

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
     FloatMatrix,
@@ -26,7 +26,7 @@ from shoal_protocol.posteriors.base import (
     normal_quantiles,
 )
 from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries import Column, GradientSum, Query, QueryName
+from shoal_protocol.queries import Column, GradientSum, QueryName
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import (
     GradientModel,
@@ -35,12 +35,10 @@ from shoal_protocol.queries.models import (
     probability,
 )
 from shoal_protocol.queries.models.numpyro_models import Latent
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import Study, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import Digest
-from shoal_protocol.wire.errors import RefusedSpec
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Batch = Annotated[int, Field(ge=2, le=LARGEST_POPULATION, strict=True)]
@@ -96,9 +94,6 @@ class VariationalStudy(Study):
             records_per_client=self.records_per_client,
         )
 
-    def query_name(self, number: int) -> QueryName:
-        return "gradient_sum"
-
     def query_names(self) -> tuple[QueryName, ...]:
         """Return the name of the query that all rounds ask."""
         return ("gradient_sum",)
@@ -106,25 +101,7 @@ class VariationalStudy(Study):
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of all rounds, which differ in the point alone."""
         dimension = self.model.dimension(len(self.columns))
-        return (
-            RoundTerms(
-                rounds=self.rounds,
-                query=self.gradient_query([0.0] * dimension),
-                recentred=False,
-                stretch=AS_STATED,
-                radius=None,
-            ),
-        )
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        if not isinstance(query, GradientSum) or query.model != self.model:
-            raise RefusedSpec("the query's model is not that of the job")
-        if query.columns != tuple(bounds.column() for bounds in self.columns):
-            raise RefusedSpec("the query's columns are not those of the job, with its bounds")
-        if (query.clip, query.grid_bits) != (self.clip, self.grid_bits):
-            raise RefusedSpec("the query's clip or grid is not the job's")
+        return (round_terms(self.gradient_query([0.0] * dimension), rounds=self.rounds),)
 
 
 class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
