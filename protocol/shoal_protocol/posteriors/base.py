@@ -11,17 +11,17 @@ from datetime import date
 from itertools import pairwise
 from numbers import Integral
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models import rate
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Place, canonical_text
+from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -538,6 +538,58 @@ class BasePosterior(Model):
         """Return what else is known of the posterior, for ArviZ's attributes."""
         caution = {} if self.caution is None else {"caution": self.caution}
         return {"records": self.records, **caution}
+
+
+class NormalCoefficients(BasePosterior):
+    """Base of the normal posteriors of coefficients, in the data's own units.
+
+    The covariance accounts for the records' scatter and for the privacy noise alike. Each prior is
+    normal, with `prior_mean` and `prior_sd`.
+    """
+
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[Size, ...]
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        vectors = (self.coefficients, self.prior_mean, self.prior_sd, self.covariance)
+        if {len(each) for each in (*vectors, *self.covariance)} != {len(self.names)}:
+            raise ValueError("names, coefficients, covariance and prior must have the same size")
+        return self
+
+    @property
+    def mean(self) -> FloatVector:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> FloatVector:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return normal_quantiles(self.mean, self.sd, high)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.asarray(self.mean + generator.standard_normal((count, len(root))) @ root.T)
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
 
 class RegressionPosterior(BasePosterior):

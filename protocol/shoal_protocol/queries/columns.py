@@ -49,17 +49,32 @@ def refuse_unusable_range(lower: float, upper: float) -> None:
         raise ValueError("the bounds of a column are too close to be told apart")
 
 
-class _Bounded(Model):
-    """Base of the factors that cut their variable to public bounds."""
+class _Range(Model):
+    """A public range."""
 
-    variable: ColumnName
     lower: Real
     upper: Real
 
     @model_validator(mode="after")
-    def _has_a_range(self) -> Self:
+    def _is_usable(self) -> Self:
         refuse_unusable_range(self.lower, self.upper)
         return self
+
+    @property
+    def centre(self) -> float:
+        """The middle of the range."""
+        return self.lower / 2.0 + self.upper / 2.0
+
+    @property
+    def half_range(self) -> float:
+        """Half the width of the range."""
+        return self.upper / 2.0 - self.lower / 2.0
+
+
+class _Bounded(_Range):
+    """Base of the factors that cut their variable to public bounds."""
+
+    variable: ColumnName
 
     def of(self, values: FloatVector) -> FloatVector:
         """Return the factor of finite values of its variable, shape (r,), within `range`."""
@@ -103,11 +118,10 @@ class Centred(_Bounded):
 
     @property
     def range(self) -> Interval:
-        half = self.upper / 2.0 - self.lower / 2.0
-        return -half, half
+        return -self.half_range, self.half_range
 
     def _of(self, values: FloatVector) -> FloatVector:
-        return values - (self.lower / 2.0 + self.upper / 2.0)
+        return values - self.centre
 
 
 class Log(_Bounded):
@@ -311,7 +325,7 @@ def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
     return whole
 
 
-class ColumnBounds(Model):
+class ColumnBounds(_Range):
     """A column's name and the public range that its values are assumed to lie in.
 
     What a `term` makes of a record's variables is in the range that follows from theirs: see
@@ -319,14 +333,7 @@ class ColumnBounds(Model):
     """
 
     name: ColumnName
-    lower: Real
-    upper: Real
     term: Term | None = None
-
-    @model_validator(mode="after")
-    def _usable(self) -> "ColumnBounds":
-        refuse_unusable_range(self.lower, self.upper)
-        return self
 
     @classmethod
     def of_term(cls, name: str, term: Term) -> "ColumnBounds":
@@ -337,16 +344,6 @@ class ColumnBounds(Model):
         """
         lower, upper = term.range
         return cls(name=name, lower=lower, upper=upper, term=term)
-
-    @property
-    def centre(self) -> float:
-        """The middle of the range."""
-        return self.lower / 2.0 + self.upper / 2.0
-
-    @property
-    def half_range(self) -> float:
-        """Half the width of the range."""
-        return self.upper / 2.0 - self.lower / 2.0
 
     def column(self) -> Column:
         """Return the column of a query that takes the range to [-1, 1]."""

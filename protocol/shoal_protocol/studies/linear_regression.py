@@ -16,11 +16,10 @@ from shoal_protocol.posteriors.base import (
     BasePosterior,
     FloatMatrix,
     FloatVector,
-    Prior,
+    NormalCoefficients,
     RegressionPosterior,
     normal_intervals,
     normal_log_density,
-    normal_quantiles,
 )
 from shoal_protocol.queries import (
     Moments,
@@ -40,7 +39,7 @@ from shoal_protocol.studies.measurements import (
     record_count,
 )
 from shoal_protocol.studies.study import WholeStudy, round_terms
-from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import PositiveSize
 from shoal_protocol.wire.errors import RefusedSpec
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
@@ -232,28 +231,14 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-class LinearRegressionPosterior(RegressionPosterior):
+class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
-    `names` are "intercept", then the features. The covariance accounts for the records' scatter
-    and for the privacy noise alike. `records` is how many records went into it. `prior_mean` and
-    `prior_sd` are those of each coefficient.
+    `names` are "intercept", then the features. `records` is how many records went into it.
     """
 
     name: Literal["linear_regression"] = "linear_regression"
-    coefficients: tuple[Finite, ...]
-    covariance: tuple[tuple[Finite, ...], ...]
     residual_sd: PositiveSize
-    prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[Size, ...]
-
-    @model_validator(mode="after")
-    def _shapes_agree(self) -> "LinearRegressionPosterior":
-        size = len(self.names)
-        vectors = (self.coefficients, self.prior_mean, self.prior_sd, self.covariance)
-        if {len(each) for each in (*vectors, *self.covariance)} != {size}:
-            raise ValueError("names, coefficients, covariance and prior must have the same size")
-        return self
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
@@ -284,42 +269,11 @@ class LinearRegressionPosterior(RegressionPosterior):
         return (("Residual sd", f"{self.residual_sd:.4g}"),)
 
     @property
-    def prior(self) -> Prior:
-        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
-
-    @property
     def caution(self) -> str | None:
         return self.prior.caution(self.names, self.mean, self.sd)
 
-    @property
-    def mean(self) -> FloatVector:
-        return np.array(self.coefficients)
-
-    @property
-    def covariance_matrix(self) -> FloatMatrix:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        return np.array(self.covariance)
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        return normal_quantiles(self.mean, self.sd, high)
-
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
-        draws: FloatMatrix = self.mean + standard @ root.T
-        return draws
 
 
 RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection"]

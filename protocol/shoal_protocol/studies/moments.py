@@ -403,7 +403,7 @@ systolic_pressure = [60, 220]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = tuple(bounds.column() for bounds in self.columns)
         radii = squared_radii(self)
-        least, most = (
+        smallest, largest = (
             matrix_query(self, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
         )
         measured = Range(least=SMALLEST_SPREAD, most=REACH)
@@ -412,6 +412,6 @@ systolic_pressure = [60, 220]
             round_terms(first_query(self)),
             round_terms(norm_query(self, as_stated), recentred=True, stretch=measured),
             round_terms(
-                matrix, recentred=True, stretch=measured, radius=Range(least=least, most=most)
+                matrix, recentred=True, stretch=measured, radius=Range(least=smallest, most=largest)
             ),
         )

@@ -15,13 +15,12 @@ from shoal_protocol.posteriors.base import (
     BasePosterior,
     FloatMatrix,
     FloatVector,
-    Prior,
+    NormalCoefficients,
     RegressionPosterior,
     gamma_log_density,
     logistic_log_density,
     normal_intervals,
     normal_log_density,
-    normal_quantiles,
     poisson_log_density,
     require_level,
 )
@@ -46,7 +45,7 @@ from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import PositiveSize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,67 +214,25 @@ _RATIOS = {
 }
 
 
-class MeasuredCoefficients(BasePosterior):
-    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
+class MeasuredCoefficients(NormalCoefficients):
+    """Base of the posteriors of regressions that measure their columns first.
 
-    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
-    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
     `spreads` are the features' standard deviations, as noise let them be measured.
     """
 
-    variable = "coefficients"
-    dimension = "coefficient"
-
     target: str
-    coefficients: tuple[Finite, ...]
-    covariance: tuple[tuple[Finite, ...], ...]
-    prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[Size, ...]
     scatter: PositiveSize
     spreads: tuple[PositiveSize, ...]
     verdict: Verdict
 
     @model_validator(mode="after")
-    def _shapes_agree(self) -> Self:
-        size = len(self.names)
-        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
-        sizes = {len(each) for each in columns}
-        if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
-            raise ValueError("names, coefficients, priors, spreads and covariance must go together")
+    def _one_spread_for_each(self) -> Self:
+        if len(self.units_drawn) != len(self.names):
+            raise ValueError("there must be a spread for each feature")
         return self
-
-    @property
-    def mean(self) -> FloatVector:
-        return np.array(self.coefficients)
-
-    @property
-    def covariance_matrix(self) -> FloatMatrix:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        return np.array(self.covariance)
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        return normal_quantiles(self.mean, self.sd, high)
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
-        draws: FloatMatrix = self.mean + standard @ root.T
-        return draws
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:

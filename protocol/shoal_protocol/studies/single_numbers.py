@@ -98,6 +98,20 @@ failure = 0
         return np.asarray(np.where(values[:, 0] == self.success, logs[1], logs[0]))
 
 
+class _SumStudy(DistributionStudy):
+    """A study of the sum of one column."""
+
+    def query(self) -> FirstMoments:
+        """Return the query of the only round."""
+        return FirstMoments(
+            columns=self._query_columns(),
+            intercept=0.0,
+            radius=None,
+            grid_bits=SUM_BITS,
+            records_per_client=self.records_per_client,
+        )
+
+
 class PoissonPosterior(TabulatedPosterior):
     """Of the rate of a Poisson distribution."""
 
@@ -109,7 +123,7 @@ class PoissonPosterior(TabulatedPosterior):
         return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
 
 
-class PoissonTask(DistributionStudy):
+class PoissonTask(_SumStudy):
     """The rate of counts that are cut to `upper`, which the posterior knows.
 
     Prior: gamma with shape `prior_shape` and rate `prior_rate`, its mean their quotient; None
@@ -145,16 +159,6 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "count"),)
 
-    def query(self) -> FirstMoments:
-        """Return the query of the only round."""
-        return FirstMoments(
-            columns=self._query_columns(),
-            intercept=0.0,
-            radius=None,
-            grid_bits=SUM_BITS,
-            records_per_client=self.records_per_client,
-        )
-
     def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
         counts, rate = values[:, 0], float(posterior.mean[0])
         factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
@@ -173,7 +177,7 @@ class NormalMeanPosterior(TabulatedPosterior):
         return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])
 
 
-class NormalMeanTask(DistributionStudy):
+class NormalMeanTask(_SumStudy):
     """The mean of normal records of known standard deviation `sd`, cut to the column's bounds.
 
     Prior: normal; None makes its mean the middle of the bounds, its standard deviation half their
@@ -205,16 +209,6 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (self.column,)
-
-    def query(self) -> FirstMoments:
-        """Return the query of the only round."""
-        return FirstMoments(
-            columns=self._query_columns(),
-            intercept=0.0,
-            radius=None,
-            grid_bits=SUM_BITS,
-            records_per_client=self.records_per_client,
-        )
 
     def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
         return normal_log_densities(values, posterior.mean, np.array([[self.sd**2]]))
