@@ -28,6 +28,7 @@ from shoal_learning.quasi_likelihood import (
     ridge_estimates,
 )
 from shoal_protocol.queries import Column, Mechanism, Moments, QueryName, SecondMomentMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
@@ -43,8 +44,6 @@ from shoal_protocol.studies.measurements import (
     record_count,
     record_law,
 )
-
-Floats = NDArray[np.float64]
 
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106

@@ -18,12 +18,9 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_protocol.posteriors.variational import MOST_CORRELATED, Convergence
-
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
+from shoal_protocol.queries.design import Floats
 
 _STEPS, _WARM_UP = 60, 20  # of each chain
 _CHAINS: Final = ((16, 32), (64, 8))  # by dimension at most: larger ones are slower
@@ -34,31 +31,29 @@ _SHRINKS: Final = 100  # of a slice; each takes about a third of it
 class NormalCurvature:
     """H = frame h frame' with independent normal h_ij, i <= j: `mean` and `sd`, shapes (d, d)."""
 
-    frame: FloatMatrix
-    mean: FloatMatrix
-    sd: FloatMatrix
+    frame: Floats
+    mean: Floats
+    sd: Floats
 
     @property
-    def centre(self) -> FloatMatrix:
+    def centre(self) -> Floats:
         """The mean of H without its negative eigenvalues, shape (d, d)."""
         return semidefinite(self._uncut)
 
     @property
-    def signals(self) -> FloatVector:
+    def signals(self) -> Floats:
         """H_jj in their standard errors, shape (d,); of no curvature noise about 0."""
         variances = self.sd**2 * (2.0 - np.eye(len(self.sd)))  # off the diagonal h_ij counts twice
         errors = np.sqrt(np.einsum("ji,jk,ik->j", self.frame**2, self.frame**2, variances))
-        signals: FloatVector = np.diagonal(self._uncut) / errors
+        signals: Floats = np.diagonal(self._uncut) / errors
         return signals
 
     @property
-    def _uncut(self) -> FloatMatrix:
+    def _uncut(self) -> Floats:
         return symmetric(self.frame @ self.mean @ self.frame.T)
 
 
-def fitted(
-    points: FloatMatrix, gradients: FloatMatrix, noise: FloatMatrix, *, largest: float
-) -> NormalCurvature:
+def fitted(points: Floats, gradients: Floats, noise: Floats, *, largest: float) -> NormalCurvature:
     """Return the regression of centred `gradients` on centred `points`, both shape (T, d).
 
     `noise`, shape (d, d), is the covariance of one round's; `largest` is a scale that no eigenvalue
@@ -87,9 +82,9 @@ class Bend:
     `mean`, shape (d,), is the mean, and `error`, (d, d), the covariance of what is not known of it.
     """
 
-    gradients: FloatMatrix
-    mean: FloatVector
-    error: FloatMatrix
+    gradients: Floats
+    mean: Floats
+    error: Floats
 
     @staticmethod
     def none(size: int) -> "Bend":
@@ -98,11 +93,11 @@ class Bend:
 
 
 def bend_of(
-    points: FloatMatrix,
-    gradients: FloatMatrix,
+    points: Floats,
+    gradients: Floats,
     curvature: NormalCurvature,
-    noise: FloatMatrix,
-    roots: FloatVector,
+    noise: Floats,
+    roots: Floats,
     *,
     prior_sd: float,
 ) -> Bend:
@@ -117,12 +112,12 @@ def bend_of(
     squares = squares / roots - roots * mean
     precision = np.linalg.inv(noise)
     known = float(squares @ squares) * precision + np.eye(size) / prior_sd**2
-    unknown: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    unknown: Floats = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
     bend = unknown @ precision @ ((gradients + points @ centre).T @ squares)
     return Bend(np.outer(squares, bend), mean * bend, mean**2 * unknown)
 
 
-def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMatrix:
+def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> Floats:
     """Return draws of H given that it is positive definite, shape (draws, d, d).
 
     Elliptical slice sampling (Murray, Adams and MacKay 2010, arXiv:1001.0175): what is cut off has
@@ -143,9 +138,7 @@ def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMa
     return symmetric(curvature.frame @ inner @ curvature.frame.T)
 
 
-def _moved(
-    now: FloatMatrix, other: FloatMatrix, mean: FloatMatrix, generator: np.random.Generator
-) -> FloatMatrix:
+def _moved(now: Floats, other: Floats, mean: Floats, generator: np.random.Generator) -> Floats:
     """Take each chain to a place on its ellipse that is not cut off; `now` itself is one."""
     angle = generator.random(len(now)) * 2.0 * np.pi
     least, most = angle - 2.0 * np.pi, angle.copy()
@@ -164,27 +157,27 @@ def _moved(
     return moved
 
 
-def _normal(sd: FloatMatrix, count: int, generator: np.random.Generator) -> FloatMatrix:
+def _normal(sd: Floats, count: int, generator: np.random.Generator) -> Floats:
     """Return symmetric matrices of independent normals, shape (count, d, d)."""
     upper = np.triu(generator.standard_normal((count, *sd.shape)))
-    whole: FloatMatrix = (upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd
+    whole: Floats = (upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd
     return whole
 
 
-def symmetric(matrices: FloatMatrix) -> FloatMatrix:
+def symmetric(matrices: Floats) -> Floats:
     """Return the symmetric part of matrices, shape (..., d, d)."""
-    part: FloatMatrix = 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+    part: Floats = 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
     return part
 
 
-def semidefinite(matrix: FloatMatrix, least: float = 0.0) -> FloatMatrix:
+def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
     """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
     values, vectors = np.linalg.eigh(matrix)
-    raised: FloatMatrix = (vectors * np.maximum(values, least)) @ vectors.T
+    raised: Floats = (vectors * np.maximum(values, least)) @ vectors.T
     return raised
 
 
-Gradient = Callable[[FloatVector], FloatVector]
+Gradient = Callable[[Floats], Floats]
 
 _FEWEST_ROUNDS: Final = 10  # in the regression, and
 _ROUNDS_FOR_EACH: Final = 2  # for each of its d + 1 numbers in a row
@@ -209,9 +202,9 @@ class Path:
     `may_clip` unless it is certain that no record's gradient was clipped.
     """
 
-    points: FloatMatrix
-    gradients: FloatMatrix
-    noise: FloatVector
+    points: Floats
+    gradients: Floats
+    noise: Floats
     sampling: float
     largest: float
     prior: Gradient
@@ -242,11 +235,11 @@ class Inferred:
     none; `convergence` is None if the noise is not in it. `prior_sd`, shape (d,), is the prior's.
     """
 
-    location: FloatVector
-    scale: FloatVector
-    factor: FloatMatrix | None = None
+    location: Floats
+    scale: Floats
+    factor: Floats | None = None
     convergence: Convergence | None = None
-    prior_sd: FloatVector | None = None
+    prior_sd: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -257,13 +250,13 @@ class _Line:
     H's diagonal is above 0, in its standard errors.
     """
 
-    centre: FloatVector
-    gradient: FloatVector
-    bent: FloatVector
-    error: FloatMatrix
-    residual: FloatMatrix  # covariance of one round's noise
-    curvatures: FloatMatrix  # draws, shape (draws, d, d)
-    signals: FloatVector
+    centre: Floats
+    gradient: Floats
+    bent: Floats
+    error: Floats
+    residual: Floats  # covariance of one round's noise
+    curvatures: Floats  # draws, shape (draws, d, d)
+    signals: Floats
 
 
 def inferred(path: Path) -> Inferred | None:
@@ -317,7 +310,7 @@ def _line(path: Path, generator: np.random.Generator) -> _Line:
     return _Line(centre, at, bend.mean, error, residual, draws, curvature.signals)
 
 
-def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> float:
+def _dispersion(residuals: Floats, privacy: float, expected: float) -> float:
     """Return how many times the scatter that the model expects who was drawn adds, about 1.
 
     `expected` is its trace. The residuals' own answer is drawn towards 1, known to .5.
@@ -331,10 +324,10 @@ def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> floa
     return float((ratio / error**2 + 4.0) / (1.0 / error**2 + 4.0))
 
 
-def _slopes(path: Path, residual: FloatMatrix) -> FloatVector:
+def _slopes(path: Path, residual: Floats) -> Floats:
     """Return the mean slope of the log posterior along a path, in its standard errors, (d,)."""
     slope = path.gradients.mean(axis=0) + path.prior(path.points.mean(axis=0))
-    slopes: FloatVector = slope / np.sqrt(np.diagonal(residual) / path.rounds)
+    slopes: Floats = slope / np.sqrt(np.diagonal(residual) / path.rounds)
     return slopes
 
 
@@ -367,9 +360,7 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     return Inferred(centre, sd, factor, convergence)
 
 
-def _answers(
-    prior_gradient: Gradient, line: _Line, near: FloatVector
-) -> tuple[FloatMatrix, FloatMatrix, FloatMatrix]:
+def _answers(prior_gradient: Gradient, line: _Line, near: Floats) -> tuple[Floats, Floats, Floats]:
     """Return means and covariances of u given each drawn curvature, and the prior's curvature.
 
     Shapes (draws, d), (draws, d, d), (d, d). The prior is taken as normal, by its slope at `near`.
@@ -378,7 +369,7 @@ def _answers(
     gain = np.linalg.solve(line.curvatures + line.error, line.curvatures)
     prior = semidefinite(_curvature_of(prior_gradient, near), _LEAST)
     known = symmetric(line.curvatures @ gain) + prior
-    covariances: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    covariances: Floats = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
     pulls = np.einsum("kji,j->ki", gain, line.gradient)
     pulls = pulls + prior_gradient(near) + prior @ (near - line.centre)
     return line.centre + np.einsum("kij,kj->ki", covariances, pulls), covariances, prior
@@ -387,11 +378,11 @@ def _answers(
 def _convergence(
     used: Path,
     later: Path,
-    residual: FloatMatrix,
-    away: FloatVector,
-    share: FloatVector,
-    sd: FloatVector,
-    signals: FloatVector,
+    residual: Floats,
+    away: Floats,
+    share: Floats,
+    sd: Floats,
+    signals: Floats,
 ) -> Convergence:
     return Convergence(
         rounds=used.rounds,
@@ -404,14 +395,14 @@ def _convergence(
     )
 
 
-def prior_deviations(gradient: Gradient, point: FloatVector) -> FloatVector:
+def prior_deviations(gradient: Gradient, point: Floats) -> Floats:
     """Return standard deviations of a prior that is taken as normal near a point, shape (d,)."""
     precisions = np.maximum(np.diagonal(_curvature_of(gradient, point)), _LEAST)
-    deviations: FloatVector = precisions**-0.5
+    deviations: Floats = precisions**-0.5
     return deviations
 
 
-def _curvature_of(gradient: Gradient, point: FloatVector) -> FloatMatrix:
+def _curvature_of(gradient: Gradient, point: Floats) -> Floats:
     """Return minus the derivative of a gradient at a point, shape (d, d), by differences."""
     step = 1e-4 * np.maximum(1.0, np.abs(point))
     rows = [gradient(point - each) - gradient(point + each) for each in np.diag(step)]

@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.families.one_round import (
-    Floats,
     OneRound,
     Summary,
     SummedNoise,
@@ -32,6 +31,7 @@ from shoal_learning.families.one_round import (
 )
 from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import CellCounts
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CellStudy

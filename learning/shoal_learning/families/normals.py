@@ -16,7 +16,6 @@ import numpy as np
 
 from shoal_learning.contract import NoReliablePosterior, RequestedRound
 from shoal_learning.families.one_round import (
-    Floats,
     OneRound,
     PosteriorT,
     SummedNoise,
@@ -26,6 +25,7 @@ from shoal_learning.families.one_round import (
     record_counts,
 )
 from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import record_count

@@ -19,16 +19,14 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_protocol.posteriors.forms import QUANTILE_LEVELS
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.study import OneRoundStudy
-
-Floats = NDArray[np.float64]
 
 _SHIFT: Final = 8  # Stirling's series is used from here on
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)

@@ -13,9 +13,8 @@ from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.base import PRIOR_DECIDES
 from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
-
-Floats = NDArray[np.float64]
 
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _CUT: Final = 0.02  # share of residuals that may be cut

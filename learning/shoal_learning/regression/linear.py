@@ -27,6 +27,7 @@ from shoal_learning.regression.measured import (
     weights_of,
 )
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
@@ -36,8 +37,6 @@ from shoal_protocol.studies.regression import (
     Purpose,
     RegressionTask,
 )
-
-Floats = NDArray[np.float64]
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""

@@ -22,14 +22,9 @@ from shoal_learning.regression.design_sample import (
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import Measured, measured, records_of
-from shoal_learning.regression.score_likelihood import (
-    Floats,
-    Measurement,
-    ScoreModel,
-    best_point,
-    estimate,
-)
+from shoal_learning.regression.score_likelihood import Measurement, ScoreModel, best_point, estimate
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import class_scores_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import rate
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
@@ -26,9 +27,6 @@ from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.axes import Axes
-
-
-Floats = NDArray[np.float64]
 
 
 def require_level(level: float) -> None:
@@ -57,8 +55,6 @@ def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
     return np.column_stack([mean - reach, mean + reach])
 
 
-FloatVector = NDArray[np.float64]
-
 PRIOR_DECIDES: Final = 0.25
 """Of a posterior variance, relative to the prior's: from here on it decides, or"""
 PRIOR_PULLS: Final = 0.5
@@ -68,19 +64,19 @@ PRIOR_PULLS: Final = 0.5
 class Prior(NamedTuple):
     """Means and standard deviations of independent normal priors of a posterior's numbers, (k,)."""
 
-    mean: FloatVector
-    sd: FloatVector
+    mean: Floats
+    sd: Floats
 
-    def shares(self, sd: FloatVector) -> FloatVector:
+    def shares(self, sd: Floats) -> Floats:
         """Return each posterior variance, of `sd`, over the prior's, at most 1, shape (k,).
 
         A number that the prior fixes is all prior.
         """
         ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
-        shares: FloatVector = np.minimum(ratios, 1.0) ** 2
+        shares: Floats = np.minimum(ratios, 1.0) ** 2
         return shares
 
-    def caution(self, names: Sequence[str], mean: FloatVector, sd: FloatVector) -> str | None:
+    def caution(self, names: Sequence[str], mean: Floats, sd: Floats) -> str | None:
         """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
         away = np.zeros_like(self.sd)
         np.divide(np.abs(mean - self.mean), self.sd, out=away, where=self.sd > 0.0)
@@ -323,8 +319,6 @@ def rows_of(rows: Any, features: Sequence[str]) -> NDArray[np.float64]:
     return found
 
 
-FloatMatrix = NDArray[np.float64]
-
 _PRIOR_HEADINGS: Final = ("prior", "its share")
 
 LEVEL: Final = 0.95
@@ -354,15 +348,15 @@ class BasePosterior(Model):
 
     @property
     @abstractmethod
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         """Posterior mean of each parameter, shape (k,), in the order of `names`."""
 
     @property
     @abstractmethod
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         """Posterior standard deviation of each parameter, shape (k,)."""
 
-    def interval(self, level: float) -> FloatMatrix:
+    def interval(self, level: float) -> Floats:
         """Return central credible intervals that hold `level` of each margin, shape (k, 2).
 
         Raises:
@@ -372,11 +366,11 @@ class BasePosterior(Model):
         return self._quantiles(0.5 - level / 2.0, 0.5 + level / 2.0)
 
     @abstractmethod
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         """Return two quantiles of each margin, as far from 0 as from 1, shape (k, 2)."""
 
     @abstractmethod
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` joint draws, shape (count, k): no privacy depends on them."""
 
     @property
@@ -400,7 +394,7 @@ class BasePosterior(Model):
         return None
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         """What a forest plot multiplies each number by, shape (k,), so that they compare."""
         return np.ones(len(self.names))
 
@@ -512,9 +506,9 @@ class BasePosterior(Model):
 
     def _inference_data(
         self,
-        chains: FloatMatrix,
+        chains: Floats,
         attributes: Mapping[str, str | int | float] | None,
-        **groups: Mapping[str, FloatMatrix],
+        **groups: Mapping[str, Floats],
     ) -> "InferenceData":
         data: InferenceData = _arviz().from_dict(
             posterior={self.variable: chains},
@@ -525,7 +519,7 @@ class BasePosterior(Model):
         )
         return data
 
-    def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
+    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
         """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""
         if generator is None:
             raise ValueError(
@@ -563,22 +557,22 @@ class NormalCoefficients(BasePosterior):
         return self
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return np.array(self.coefficients)
 
     @property
-    def covariance_matrix(self) -> FloatMatrix:
+    def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
         return np.array(self.covariance)
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return normal_quantiles(self.mean, self.sd, high)
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
 
         The square root of the covariance is its symmetric one, so a singular matrix is fine.
@@ -621,11 +615,11 @@ class RegressionPosterior(BasePosterior):
 
     @property
     @abstractmethod
-    def covariance_matrix(self) -> FloatMatrix:
+    def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
 
     @abstractmethod
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
 
         Raises:
@@ -633,7 +627,7 @@ class RegressionPosterior(BasePosterior):
         """
 
     @abstractmethod
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
 
         Raises:
@@ -646,8 +640,8 @@ class RegressionPosterior(BasePosterior):
         *,
         count: int = 4000,
         attributes: Mapping[str, str | int | float] | None = None,
-        rows: FloatMatrix | None = None,
-        targets: FloatVector | None = None,
+        rows: Floats | None = None,
+        targets: Floats | None = None,
     ) -> "InferenceData":
         """Return ArviZ's InferenceData, with the group `log_likelihood` if there are `rows`.
 
@@ -666,8 +660,8 @@ class RegressionPosterior(BasePosterior):
         return self._inference_data(chains, attributes, log_likelihood={self.target: found})
 
     def _log_likelihoods(
-        self, chains: FloatMatrix, rows: FloatMatrix | None, targets: FloatVector | None
-    ) -> FloatMatrix:
+        self, chains: Floats, rows: Floats | None, targets: Floats | None
+    ) -> Floats:
         """Return those of targets at rows given draws, shape (chains, draws, n)."""
         if rows is None or targets is None:
             raise ValueError("rows and targets go together")
@@ -677,32 +671,32 @@ class RegressionPosterior(BasePosterior):
             raise ValueError("targets must have one number for each row")
         return self._log_densities(values, self._predictors(chains, checked))
 
-    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
+    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
         """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
-        found: FloatMatrix = draws @ self._design(rows).T
+        found: Floats = draws @ self._design(rows).T
         return found
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         """Return checked rows as the coefficients take them, shape (n, k)."""
         if len(self.features) == len(self.names):
             return rows
         return np.column_stack([np.ones(len(rows)), rows])
 
     @abstractmethod
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         """Return log densities of targets, (n,), given predictors, (chains, draws, n).
 
         Raises:
             ValueError: a target is none of the family's, or the family has no likelihood.
         """
 
-    def _checked_rows(self, rows: FloatMatrix) -> FloatMatrix:
+    def _checked_rows(self, rows: Floats) -> Floats:
         return rows_of(rows, self.features)
 
     def plot_predictions(
         self,
-        rows: FloatMatrix,
-        targets: FloatVector | None = None,
+        rows: Floats,
+        targets: Floats | None = None,
         axes: "Axes | None" = None,
         *,
         level: float = LEVEL,

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Count, Finite, PositiveSize, Size
 
@@ -54,45 +55,45 @@ class DirichletMixture(BasePosterior):
         return (self.column,)
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         alphas = self._alphas
         return np.asarray(np.mean(alphas / alphas.sum(axis=1, keepdims=True), axis=0))
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         alphas = self._alphas
         totals = alphas.sum(axis=1, keepdims=True)
         shares = alphas / totals
         within = np.mean(shares * (1.0 - shares) / (totals + 1.0), axis=0)
         return np.asarray(np.sqrt(within + np.var(shares, axis=0)))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         alphas = self._alphas
         rest = alphas.sum(axis=1, keepdims=True) - alphas
         pairs = zip(alphas.T, rest.T, strict=True)
         return np.array([_beta_quantiles(*pair, [low, high]) for pair in pairs])
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` draws of the probabilities, shape (count, k): no privacy depends on them.
 
         The mixture's components take turns.
         """
         alphas = self._alphas
-        gammas: FloatMatrix = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
+        gammas: Floats = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
         # A cell of tiny concentration may underflow to zero, but never do all of them.
-        draws: FloatMatrix = gammas / gammas.sum(axis=1, keepdims=True)
+        draws: Floats = gammas / gammas.sum(axis=1, keepdims=True)
         return draws
 
-    def predict(self) -> FloatVector:
+    def predict(self) -> Floats:
         """Return the probability of each cell for a new record, shape (k,)."""
         return self.mean
 
     @property
-    def _alphas(self) -> FloatMatrix:
+    def _alphas(self) -> Floats:
         return np.array(self.counts, dtype=np.float64) + self.concentration
 
 
-def _beta_quantiles(first: FloatVector, second: FloatVector, levels: list[float]) -> FloatVector:
+def _beta_quantiles(first: Floats, second: Floats, levels: list[float]) -> Floats:
     """Return quantiles of the even mixture of Beta(first, second), shapes (m,).
 
     By the trapezoidal rule in the logit, on a grid that is narrowed to where the mass is.
@@ -128,7 +129,7 @@ QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tol
 """The levels that the quantiles of a tabulated posterior are at, shape (161,)."""
 
 
-def scored_quantiles(quantiles: Sequence[float], high: float) -> FloatVector:
+def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
     """Return those at 1 - `high` and `high`, shape (2,), of a table at `QUANTILE_LEVELS`."""
     reach = _STANDARD.inv_cdf(high)
     return np.interp([-reach, reach], _SCORES, quantiles)
@@ -160,17 +161,17 @@ class TabulatedPosterior(BasePosterior):
         return (self.column,)
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return np.array([self.average])
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.array([self.deviation])
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return scored_quantiles(self.quantiles, high)[None]
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         scores = generator.standard_normal(count)
         return np.interp(scores, _SCORES, self.quantiles)[:, None]
 
@@ -196,35 +197,35 @@ class NormalDrawsPosterior(BasePosterior):
         return self
 
     @classmethod
-    def _thinned(cls, draws: FloatMatrix, **fields: Any) -> Self:
+    def _thinned(cls, draws: Floats, **fields: Any) -> Self:
         """Return the posterior of `draws`, shape (draws, k), of which so many are kept as fit."""
         step = -(-draws.size // MOST_VALUES)
         return cls(values=encoded(draws[step - 1 :: step]), **fields)
 
     @property
-    def draws(self) -> FloatMatrix:
+    def draws(self) -> Floats:
         """All draws, shape (draws, k), read-only."""
         return decoded_numbers(self.values).reshape(-1, len(self.names))
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return np.asarray(self.draws.mean(axis=0))
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.asarray(self.draws.std(axis=0, ddof=1))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` of the draws at random, with replacement, shape (count, k)."""
         return np.asarray(self.draws[generator.integers(0, len(self.draws), count)])
 
-    def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
+    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
         return self.draws[None]
 
-    def predict(self) -> tuple[FloatVector, FloatVector]:
+    def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of a new record's columns, not cut, shapes (d,)."""
         size = len(self.columns)
         means, sds = self.draws[:, :size], self.draws[:, size : 2 * size]
@@ -241,7 +242,7 @@ def encoded(draws: NDArray[np.float64]) -> str:
     return base64.b64encode(np.ascontiguousarray(draws, dtype="<f8").tobytes()).decode()
 
 
-def decoded_numbers(values: str) -> FloatVector:
+def decoded_numbers(values: str) -> Floats:
     """Return the numbers, shape (k,), that `encoded` made a string of.
 
     Raises:
@@ -252,7 +253,7 @@ def decoded_numbers(values: str) -> FloatVector:
         raise ValueError(f"a posterior holds at most {MOST_VALUES} numbers")
     if len(raw) % 8:
         raise ValueError("values must be doubles")
-    numbers: FloatVector = np.frombuffer(raw, "<f8")
+    numbers: Floats = np.frombuffer(raw, "<f8")
     if not np.all(np.isfinite(numbers)):
         raise ValueError("values must be finite")
     return numbers
@@ -313,7 +314,7 @@ class Number:
         low, high = self.at(np.array([-1.0, 1.0]))
         return float(high - low) / 2.0
 
-    def at(self, reaches: FloatVector) -> FloatVector:
+    def at(self, reaches: Floats) -> Floats:
         """Return the number so many standard deviations away, shape (n,)."""
         if self.points:
             return np.asarray(np.interp(reaches, REACHES, self.points))
@@ -361,18 +362,18 @@ class NumbersPosterior(BasePosterior):
         return self
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return np.array([each.mean for each in self.numbers])
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.array([each.sd for each in self.numbers])
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         reach = reach_of(high - low, self.tails)
         return np.array([each.at(np.array([-reach, reach])) for each in self.numbers])
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` draws of each number by itself, shape (count, k)."""
         reaches = generator.standard_normal((len(self.numbers), count))
         return np.column_stack(
@@ -380,7 +381,7 @@ class NumbersPosterior(BasePosterior):
         )
 
 
-def quantile_points(edges: FloatVector, below: FloatVector, sd: FloatVector) -> tuple[float, ...]:
+def quantile_points(edges: Floats, below: Floats, sd: Floats) -> tuple[float, ...]:
     """Return where a quantile is at each of `REACHES`, for a `KnownQuantile`.
 
     `below` and `sd`, shapes (K + 1,), say of each edge how many more records are below it than

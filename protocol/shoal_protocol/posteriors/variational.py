@@ -13,14 +13,8 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import (
-    PRIOR_DECIDES,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    Prior,
-    prior_caution,
-)
+from shoal_protocol.posteriors.base import PRIOR_DECIDES, BasePosterior, Prior, prior_caution
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Positive, Real, Size
 
@@ -216,7 +210,7 @@ class VariationalPosterior(BasePosterior):
         return tuple(said)
 
     @property
-    def _prior_shares(self) -> FloatVector | None:
+    def _prior_shares(self) -> Floats | None:
         """Shares of the prior in the unconstrained numbers, shape (d,)."""
         if self.prior_sd is None:
             return None
@@ -234,18 +228,18 @@ class VariationalPosterior(BasePosterior):
         return prior_caution([f"unconstrained number {place}" for place in decided])
 
     @cached_property
-    def _factor(self) -> FloatMatrix | None:
+    def _factor(self) -> Floats | None:
         return _unpacked(self.correlation, len(self.location))
 
-    def root_of(self, rows: FloatMatrix) -> FloatMatrix:
+    def root_of(self, rows: Floats) -> Floats:
         """Return rows A, shape (n, d), times a root of the covariance C: A C A' is its square."""
-        scaled: FloatMatrix = rows * np.array(self.scale)
+        scaled: Floats = rows * np.array(self.scale)
         return scaled if self._factor is None else scaled @ self._factor
 
-    def unconstrained_from(self, standard: FloatMatrix) -> FloatMatrix:
+    def unconstrained_from(self, standard: Floats) -> Floats:
         """Return the unconstrained numbers, shape (n, d), of standard normal ones."""
         turned = standard if self._factor is None else standard @ self._factor.T
-        values: FloatMatrix = np.array(self.location) + np.array(self.scale) * turned
+        values: Floats = np.array(self.location) + np.array(self.scale) * turned
         return values
 
     def __repr__(self) -> str:
@@ -264,13 +258,13 @@ class VariationalPosterior(BasePosterior):
         }
 
 
-def packed(factor: FloatMatrix) -> str:
+def packed(factor: Floats) -> str:
     """Return a lower triangular matrix's rows, up to the diagonal, as doubles in base64."""
     rows = factor[np.tril_indices(len(factor))] + 0.0  # no -0: one factor is one document
     return base64.b64encode(np.ascontiguousarray(rows, dtype="<f8").tobytes()).decode()
 
 
-def _unpacked(correlation: str | None, size: int) -> FloatMatrix | None:
+def _unpacked(correlation: str | None, size: int) -> Floats | None:
     if correlation is None:
         return None
     raw = base64.b64decode(correlation)

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import LARGEST, Positive, Real, canonical_text
 
-FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
@@ -76,7 +76,7 @@ class _Bounded(_Range):
 
     variable: ColumnName
 
-    def of(self, values: FloatVector) -> FloatVector:
+    def of(self, values: Floats) -> Floats:
         """Return the factor of finite values of its variable, shape (r,), within `range`."""
         return np.clip(self._of(np.clip(values, self.lower, self.upper)), *self.range)
 
@@ -86,7 +86,7 @@ class _Bounded(_Range):
         """Smallest and largest value of the factor."""
 
     @abstractmethod
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         """Return the factor of values within the bounds, shape (r,)."""
 
 
@@ -103,7 +103,7 @@ class Power(_Bounded):
             return 0.0, max(ends)
         return min(ends), max(ends)
 
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         # by products: the library's power is another on each machine
         found = values
         for _ in range(self.exponent - 1):
@@ -120,7 +120,7 @@ class Centred(_Bounded):
     def range(self) -> Interval:
         return -self.half_range, self.half_range
 
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         return values - self.centre
 
 
@@ -134,8 +134,8 @@ class Log(_Bounded):
     def range(self) -> Interval:
         return math.log(self.lower), math.log(self.upper)
 
-    def _of(self, values: FloatVector) -> FloatVector:
-        found: FloatVector = np.log(values)
+    def _of(self, values: Floats) -> Floats:
+        found: Floats = np.log(values)
         return found
 
 
@@ -166,7 +166,7 @@ class Spline(_Bounded):
     def range(self) -> Interval:
         return 0.0, 1.0
 
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         ends = [self.lower] * (_DEGREE + 1), [self.upper] * (_DEGREE + 1)
         knots = [*ends[0], *self.knots, *ends[1]][self.place : self.place + _DEGREE + 2]
         # the last piece of the range has its end
@@ -184,10 +184,10 @@ class Spline(_Bounded):
         return found[0]
 
 
-def _share(part: FloatVector, whole: float) -> FloatVector:
+def _share(part: Floats, whole: float) -> Floats:
     if whole == 0.0:  # of a piece of no length, whose function is 0
         return np.zeros_like(part)
-    shares: FloatVector = part / whole
+    shares: Floats = part / whole
     return shares
 
 
@@ -208,7 +208,7 @@ class Level(Model):
     def range(self) -> Interval:
         return 0.0, 1.0
 
-    def of(self, values: FloatVector) -> FloatVector:
+    def of(self, values: Floats) -> Floats:
         """Return the factor of finite values of its variable, shape (r,)."""
         return np.asarray(values == self.value, np.float64)
 
@@ -218,7 +218,7 @@ class OtherLevel(Level):
 
     kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
 
-    def of(self, values: FloatVector) -> FloatVector:
+    def of(self, values: Floats) -> Floats:
         return 1.0 - super().of(values)
 
 
@@ -247,7 +247,7 @@ class Term(Model):
         """Smallest and largest value, as far as the factors' own ranges tell."""
         return _product([each.range for each in self.factors])
 
-    def of(self, values: Mapping[str, FloatVector]) -> FloatVector:
+    def of(self, values: Mapping[str, Floats]) -> Floats:
         """Return the term of finite values of its variables, shape (r,), within `range`."""
         first, *others = (each.of(values[each.variable]) for each in self.factors)
         for each in others:

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Radius
 
@@ -416,8 +416,6 @@ class NormCounts(Moments):
         counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
         return self._counted(counts, rows)
 
-
-Floats = NDArray[np.float64]
 
 TARGET_PART: Final = 0.7
 """The target's largest coordinate, over the largest norm of a row's features."""

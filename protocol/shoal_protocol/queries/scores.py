@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
 from shoal_protocol.wire.documents import Model
@@ -173,7 +173,6 @@ SQUARES_SCALE: Final = 2.0
 LARGEST_PREDICTOR: Final = 30.0
 """Beyond it predictors are cut: its mean is a float, and far from any data."""
 
-Floats = NDArray[np.float64]
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 

@@ -14,8 +14,6 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
     NormalCoefficients,
     RegressionPosterior,
     normal_intervals,
@@ -30,6 +28,7 @@ from shoal_protocol.queries import (
     SecondMoments,
 )
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import (
@@ -240,7 +239,7 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
     name: Literal["linear_regression"] = "linear_regression"
     residual_sd: PositiveSize
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
 
         The standard deviation is a new record's: coefficients and residual together.
@@ -253,7 +252,7 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
         deviation = np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
         return design @ self.mean, deviation
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
 
         Raises:
@@ -261,7 +260,7 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
         """
         return normal_intervals(*self.predict(rows), level)
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         return normal_log_density(targets, predictors, self.residual_sd)
 
     @property

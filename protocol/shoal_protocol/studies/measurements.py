@@ -7,7 +7,6 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_protocol.queries import (
     CellCounts,
@@ -18,10 +17,9 @@ from shoal_protocol.queries import (
     SecondMoments,
     Tables,
 )
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-
-Floats = NDArray[np.float64]
 
 _ROOT_2: Final = math.sqrt(2.0)
 _ROOT_2_PI: Final = math.sqrt(2.0 * math.pi)

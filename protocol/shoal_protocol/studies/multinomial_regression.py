@@ -9,13 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
-from shoal_protocol.posteriors.base import (
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    require_level,
-    rows_of,
-)
+from shoal_protocol.posteriors.base import BasePosterior, require_level, rows_of
 from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
@@ -24,6 +18,7 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import TARGET_PART
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.studies.regression import (
@@ -81,10 +76,10 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         return (*self.features, *indicator_names(self.target, self.levels))
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.tile([1.0, *self.spreads], len(self.levels) - 1)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of each level's probability, shapes (n, K).
 
         `rows` have shape (n, m). They are averages over 1,000 points, the same at each call.
@@ -95,7 +90,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         drawn = self._drawn(rows)
         return drawn.mean(axis=0), drawn.std(axis=0)
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of each level's probability, shape (n, K, 2).
 
         Raises:
@@ -105,7 +100,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         ends = np.quantile(self._drawn(rows), [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
         return np.moveaxis(ends, 0, -1)
 
-    def _drawn(self, rows: FloatMatrix) -> FloatMatrix:
+    def _drawn(self, rows: Floats) -> Floats:
         """Return draws of the levels' probabilities, shape (draws, n, K)."""
         rows = rows_of(rows, self.features)
         design = np.column_stack([np.ones(len(rows)), rows])
@@ -118,7 +113,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         return class_probabilities(np.pad(predictors, ((0, 0), (0, 0), (1, 0))))
 
 
-def _normals(size: int) -> FloatMatrix:
+def _normals(size: int) -> Floats:
     """Return points, shape (draws, size), that fill the normal distribution evenly.
 
     Multiples of the powers of x, where x^(size + 1) = x + 1, are spread evenly over the unit cube

@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import NormalDrawsPosterior
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.study import (
     NormalStudy,
     normal_log_densities,
@@ -30,7 +31,7 @@ class NormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(cls, column: str, draws: FloatMatrix, *, records: int) -> Self:
+    def of(cls, column: str, draws: Floats, *, records: int) -> Self:
         """Return the posterior of `draws`, shape (draws, 2), thinned as need be."""
         return cls._thinned(draws, names=("mean", "sd"), column=column, records=records)
 
@@ -73,7 +74,7 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         mean, sd = posterior.mean
         return normal_log_densities(values, np.array([mean]), np.array([[sd**2]]))
 
@@ -91,7 +92,7 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(cls, variables: tuple[str, ...], draws: FloatMatrix, *, records: int) -> Self:
+    def of(cls, variables: tuple[str, ...], draws: Floats, *, records: int) -> Self:
         """Return the posterior of `draws`, shape (draws, k), thinned as need be."""
         names = _parameter_names(variables)
         return cls._thinned(draws, names=names, variables=variables, records=records)
@@ -101,7 +102,7 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
         """Names of the columns of a record."""
         return self.variables
 
-    def covariances(self) -> FloatMatrix:
+    def covariances(self) -> Floats:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""
         size = len(self.variables)
         correlations = np.zeros((len(self.draws), size, size))
@@ -156,7 +157,7 @@ systolic_pressure = [60, 220]
         """The columns of a client's records, in order."""
         return self.variables
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         means = posterior.mean[: len(self.variables)]
         return normal_log_densities(values, means, posterior.covariances().mean(axis=0))
 

@@ -10,17 +10,11 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import (
-    LEVEL,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    normal_intervals,
-    rows_of,
-)
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, normal_intervals, rows_of
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Column, HazardScoreSum, QueryName, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import MOST_INTERVALS
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredCoefficients
@@ -38,10 +32,10 @@ class SurvivalCurves(NamedTuple):
     `times`, shape (J + 1,), are the edges: at the first survival is 1. `bands` hold a whole curve.
     """
 
-    times: FloatVector
-    survival: FloatMatrix
-    intervals: FloatMatrix
-    bands: FloatMatrix
+    times: Floats
+    survival: Floats
+    intervals: Floats
+    bands: Floats
 
 
 class PiecewiseExponentialPosterior(MeasuredCoefficients):
@@ -84,14 +78,14 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         return "Scatter over the model's"
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
 
     @property
     def draws_ratios(self) -> bool:
         return True
 
-    def hazard_ratios(self, level: float = LEVEL) -> FloatMatrix:
+    def hazard_ratios(self, level: float = LEVEL) -> Floats:
         """Return each feature's hazard ratio for one unit, and its interval: shape (q, 3).
 
         Raises:
@@ -144,7 +138,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         names = names or self.features
         return super().plot(axes, level=level, names=names, caption=caption, scale=scale)
 
-    def survival(self, rows: FloatMatrix, level: float = LEVEL) -> SurvivalCurves:
+    def survival(self, rows: Floats, level: float = LEVEL) -> SurvivalCurves:
         """Return how likely records with features `rows`, shape (n, q), are without event.
 
         By a normal approximation of the cumulative hazard's logarithm (Kalbfleisch and Prentice
@@ -179,7 +173,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
 
     def plot_survival(
         self,
-        rows: FloatMatrix,
+        rows: Floats,
         axes: "Axes | None" = None,
         *,
         level: float = LEVEL,
@@ -222,7 +216,7 @@ def names_of(features: Sequence[str], edges: Sequence[float]) -> tuple[str, ...]
     return (*features, *spans)
 
 
-def _surviving(logs: FloatMatrix) -> FloatMatrix:
+def _surviving(logs: Floats) -> Floats:
     return np.asarray(np.exp(-np.exp(np.clip(logs, -700.0, 700.0))))
 
 

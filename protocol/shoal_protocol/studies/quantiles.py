@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
@@ -22,6 +21,7 @@ from shoal_protocol.posteriors.forms import (
 )
 from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
@@ -29,8 +29,6 @@ from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.study import round_terms
 from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
-
-Floats = NDArray[np.float64]
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
 _FINEST: Final = 2.0**-48  # of the range or of the largest magnitude: a float tells edges apart

@@ -13,8 +13,6 @@ from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
     NormalCoefficients,
     RegressionPosterior,
     gamma_log_density,
@@ -38,6 +36,7 @@ from shoal_protocol.queries import (
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
@@ -121,10 +120,10 @@ class Effects:
     """Effects of a factor's levels about their mean, normal: shapes (l,)."""
 
     names: tuple[str, ...]
-    mean: FloatVector
-    sd: FloatVector
+    mean: Floats
+    sd: Floats
 
-    def interval(self, level: float) -> FloatMatrix:
+    def interval(self, level: float) -> Floats:
         """Return central intervals that hold `level` of each effect, shape (l, 2).
 
         Raises:
@@ -177,9 +176,7 @@ class PooledFactor(Part):
         low, high = np.interp([0.5 - level / 2.0, 0.5 + level / 2.0], below, edges)
         return float(low), float(high)
 
-    def effects(
-        self, names: tuple[str, ...], mean: FloatVector, covariance: FloatMatrix
-    ) -> Effects:
+    def effects(self, names: tuple[str, ...], mean: Floats, covariance: Floats) -> Effects:
         """Return all levels' effects from the coefficients `names`, shapes (k,) and (k, k)."""
         count = len(self.columns)
         own = np.zeros((count + 1, len(names)))
@@ -252,7 +249,7 @@ class MeasuredCoefficients(NormalCoefficients):
         return "Scatter over the family's"
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.array([1.0, *self.spreads])
 
     @property
@@ -277,7 +274,7 @@ class MeasuredCoefficients(NormalCoefficients):
         """
         return "odds ratio"
 
-    def ratios(self, level: float = LEVEL) -> FloatMatrix:
+    def ratios(self, level: float = LEVEL) -> Floats:
         """Return each slope's exponential, which is for one unit, and its interval: shape (m, 3).
 
         Raises:
@@ -406,7 +403,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         ]
         return Summary(whole.title, whole.headings, (*whole.rows, *rows), whole.facts)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
 
         Of a number it is a new record's target, coefficients and residual together; of two classes
@@ -430,7 +427,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
         return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of what `predict` is about, shape (n, 2).
 
         Raises:
@@ -441,21 +438,21 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         ends = normal_intervals(*self._predictor(rows), level)
         return probability(ends) if self.family == "logistic" else rate(ends)
 
-    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the linear predictor, shapes (n,)."""
         checked = self._checked_rows(rows)
         design = self._design(checked)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
         return self._predictors(self.mean, checked), np.sqrt(np.maximum(variance, 0.0))
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
 
-    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
-        offsets: FloatVector = rows[:, len(self.names) - 1 :].sum(axis=1)
+    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
+        offsets: Floats = rows[:, len(self.names) - 1 :].sum(axis=1)
         return super()._predictors(draws, rows) + offsets
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         match self.family:
             case "normal":
                 return normal_log_density(targets, predictors, self.scatter)

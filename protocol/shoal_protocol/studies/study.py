@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
@@ -210,7 +211,7 @@ class DistributionStudy(OneRoundStudy):
     """A study of one round that learns a distribution of records."""
 
     @abstractmethod
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         """Return those of records, shape (n, columns), at the mean of a posterior of the study.
 
         Raises:
@@ -290,15 +291,13 @@ def require_near(
             raise ValueError("a standard deviation is not within a million times of half a range")
 
 
-def log_probabilities(probabilities: FloatVector) -> FloatVector:
+def log_probabilities(probabilities: Floats) -> Floats:
     """Return logarithms, of 0 minus infinity."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(probabilities))
 
 
-def normal_log_densities(
-    values: FloatMatrix, mean: FloatVector, covariance: FloatMatrix
-) -> FloatVector:
+def normal_log_densities(values: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return log densities of a normal distribution, shape (n,), at `values`, shape (n, d)."""
     root = np.linalg.cholesky(covariance)
     standard = np.linalg.solve(root, (values - mean).T)

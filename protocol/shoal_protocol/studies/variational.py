@@ -17,8 +17,6 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
     Prior,
     RegressionPosterior,
     logistic_log_density,
@@ -28,6 +26,7 @@ from shoal_protocol.posteriors.base import (
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column, GradientSum, QueryName
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import (
     GradientModel,
     InstalledModel,
@@ -127,22 +126,22 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         return self
 
     @property
-    def mean(self) -> FloatVector:
-        mean: FloatVector = self._to_data_units @ np.array(self.location)
+    def mean(self) -> Floats:
+        mean: Floats = self._to_data_units @ np.array(self.location)
         return mean
 
     @property
-    def covariance_matrix(self) -> FloatMatrix:
+    def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
         root = self.root_of(self._to_data_units)
-        covariance: FloatMatrix = root @ root.T
+        covariance: Floats = root @ root.T
         return covariance
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return normal_quantiles(self.mean, self.sd, high)
 
     @property
@@ -152,30 +151,30 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         sd = np.linalg.norm(self._to_data_units * np.array(self.prior_sd), axis=1)
         return Prior(np.zeros(len(sd)), sd)
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        standard: FloatMatrix = generator.standard_normal((count, len(self.location)))
-        draws: FloatMatrix = self.unconstrained_from(standard) @ self._to_data_units.T
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
+        standard: Floats = generator.standard_normal((count, len(self.location)))
+        draws: Floats = self.unconstrained_from(standard) @ self._to_data_units.T
         return draws
 
     @property
-    def _to_data_units(self) -> FloatMatrix:
+    def _to_data_units(self) -> Floats:
         """The linear map, shape (k, d), from normalised coefficients to those of the data."""
         centres = np.array([column.centre for column in self.feature_columns])
         slopes = 1.0 / np.array([column.scale for column in self.feature_columns])
-        matrix: FloatMatrix = np.vstack([-centres * slopes, np.diag(slopes)])
+        matrix: Floats = np.vstack([-centres * slopes, np.diag(slopes)])
         if self.intercept == 0.0:
             return matrix
         first = np.zeros(len(matrix))
         first[0] = self.intercept
         return np.column_stack([first, matrix])
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         """Values are cut to the features' bounds, as they were when it was learned."""
         centres = np.array([column.centre for column in self.feature_columns])
         scales = np.array([column.scale for column in self.feature_columns])
         return super()._design(np.clip(rows, centres - scales, centres + scales))
 
-    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the linear predictor, shapes (n,), for `rows`.
 
         Values are cut to the features' bounds, as they were when it was learned.
@@ -188,7 +187,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
             design = np.column_stack([np.full(len(design), self.intercept), design])
         return design @ np.array(self.location), np.linalg.norm(self.root_of(design), axis=1)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return the probability that the target is at its upper bound, and its posterior sd.
 
         Shapes (n,), for `rows`, shape (n, m); means over the posterior by Gauss and Hermite's rule.
@@ -204,7 +203,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         spread = np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0)
         return expected, np.sqrt(spread)
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of the posterior of that probability, shape (n, 2).
 
         Raises:
@@ -212,7 +211,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         """
         return probability(normal_intervals(*self._predictor(rows), level))
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         return logistic_log_density(targets, predictors)
 
 
@@ -315,23 +314,23 @@ class NumpyroPosterior(VariationalPosterior):
         return f"{super().caution}; {_MEASURED}"
 
     @property
-    def mean(self) -> FloatVector:
-        mean: FloatVector = self._points.mean(axis=0)
+    def mean(self) -> Floats:
+        mean: Floats = self._points.mean(axis=0)
         return mean
 
     @property
-    def sd(self) -> FloatVector:
-        sd: FloatVector = self._points.std(axis=0)
+    def sd(self) -> Floats:
+        sd: Floats = self._points.std(axis=0)
         return sd
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        ends: FloatMatrix = np.quantile(self._points, [low, high], axis=0)
+    def _quantiles(self, low: float, high: float) -> Floats:
+        ends: Floats = np.quantile(self._points, [low, high], axis=0)
         return ends.T
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         return self._constrained(generator.standard_normal((count, len(self.location))))
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Refuse: what a record would look like only the model says, which is not in here.
 
         Raises:
@@ -342,7 +341,7 @@ class NumpyroPosterior(VariationalPosterior):
         )
 
     @cached_property
-    def _points(self) -> FloatMatrix:
+    def _points(self) -> Floats:
         """Latents at points of a lattice that fills the unit cube, taken to the normal."""
         size = len(self.location)
         root = 2.0
@@ -354,7 +353,7 @@ class NumpyroPosterior(VariationalPosterior):
         quantiles = [NormalDist().inv_cdf((rank + 0.5) / _POINTS) for rank in range(_POINTS)]
         return self._constrained(np.array(quantiles)[ranks])
 
-    def _constrained(self, standard: FloatMatrix) -> FloatMatrix:
+    def _constrained(self, standard: Floats) -> Floats:
         values = self.unconstrained_from(standard)
         parts, start = [], 0
         for latent in self.latents:
