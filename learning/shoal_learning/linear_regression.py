@@ -20,14 +20,14 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.quasi_likelihood import (
     Coefficients,
     NoisyMoments,
     noise_aware_posterior,
     ridge_estimates,
 )
-from shoal_protocol.queries import Column, Mechanism, Moments, QueryName, SecondMomentMatrix
+from shoal_protocol.queries import Column, Mechanism, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -183,13 +183,8 @@ class LinearRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
         names = self.task.query_names()
-        if [released.query.name for released in sums] != list(names[: len(sums)]):
-            raise ValueError("the sums are not those of this task's rounds, in order")
-        for released in sums:
-            self._refuse_foreign(released)
+        require_due(self.task, names, population, sums)
         if len(sums) == len(names):
             return self._posterior(sums)
         last = len(sums) == len(names) - 1
@@ -201,17 +196,6 @@ class LinearRegression:
         """Return the rounds' shares of the job's mu^2, or of its epsilon, in order."""
         before = [SHARES[name] for name in self.task.query_names()[:-1]]
         return (*before, 1.0 - math.fsum(before))
-
-    def _refuse_foreign(self, released: ReleasedSum) -> None:
-        query = released.query
-        if not isinstance(query, Moments):
-            raise ValueError("a sum answers another task's query")
-        columns = [(each.name, each.term) for each in self.task.columns]
-        constant = 0.0 if query.name == "norm_counts" else self.task.intercept
-        asked = (columns, constant, self.task.records_per_client)
-        answered = [(each.name, each.term) for each in query.columns]
-        if (answered, query.intercept, query.records_per_client) != asked:
-            raise ValueError("a sum answers another task's query")
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:
         """Choose thresholds for the noise of the last round, known from that of `measured`."""

@@ -186,7 +186,6 @@ _SEED: Final = 2407_14426
 _PASSES: Final = 4  # in which noise and curvature, or answer and prior, are fitted in turn
 _DRAWS_EACH: Final = 8  # for each curvature
 _MATCHED: Final = 0.05, 0.95  # quantiles that the normal distribution has in common with the draws
-_GRID: Final = 65
 _LEAST: Final = 1e-12  # precision of a prior that has none
 
 
@@ -260,16 +259,17 @@ class _Line:
 
 
 def inferred(path: Path) -> Inferred | None:
-    """Return the posterior that knows of the noise, or None of a path that is too short for it.
+    """Return the posterior that knows of the noise, or None where the path is too short for it.
+
+    None too where there are more numbers than a posterior has correlations of.
 
     The first quarter of the path is the approach, and is left out; so is the second one, if slopes
     in it show that the path was still approaching.
     """
     size, half, quarter = path.points.shape[1], path.rounds // 2, path.rounds // 4
-    if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):
+    fewest = max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1))
+    if path.rounds - quarter < fewest or size > MOST_CORRELATED:
         return None
-    if size > MOST_CORRELATED:
-        return _by_coordinate(path.part(half))
     generator = np.random.default_rng([_SEED, path.rounds, size])
     used = later = path.part(half)
     line = _line(later, generator)
@@ -407,44 +407,3 @@ def _curvature_of(gradient: Gradient, point: Floats) -> Floats:
     step = 1e-4 * np.maximum(1.0, np.abs(point))
     rows = [gradient(point - each) - gradient(point + each) for each in np.diag(step)]
     return symmetric(np.array(rows) / (2.0 * step)[:, None])
-
-
-def _by_coordinate(path: Path) -> Inferred:
-    """Return the posterior in which each coordinate is alone: its slope against itself.
-
-    What all others do counts as if it were known, so correlations make it too narrow.
-    """
-    centre, gradient = path.points.mean(axis=0), path.gradients.mean(axis=0)
-    points, gradients = path.points - centre, path.gradients - gradient
-    scatter = np.maximum((points**2).sum(axis=0), 1e-300)
-    guess = np.maximum(-(points * gradients).sum(axis=0) / scatter, 0.0)
-    # the other coordinates' scatter is in the residuals too: they say how large it is
-    left = np.mean((gradients + guess * points) ** 2, axis=0) * path.rounds / (path.rounds - 2)
-    residual = np.maximum(left, path.noise.mean())
-    sd = np.sqrt(residual / scatter)
-    estimate = -(points * gradients).sum(axis=0) / scatter
-    top = np.minimum(np.maximum(estimate, 0.0) + 5.0 * sd, path.largest)
-    low = np.maximum(np.minimum(estimate - 5.0 * sd, top), 0.0)
-    grid = low + (np.arange(_GRID) + 0.5)[:, None] / _GRID * (top - low)
-    height = -0.5 * ((grid - estimate) / sd) ** 2
-    weights = np.exp(height - height.max(axis=0))
-    weights = weights / weights.sum(axis=0)
-    error = residual / path.rounds
-    gain = grid / (grid + error)
-    prior, means, variances = np.zeros_like(centre), centre[None], grid
-    location = centre
-    for _ in range(_PASSES):
-        step = 1e-4 * np.maximum(1.0, np.abs(location))
-        rise = path.prior(location - step) - path.prior(location + step)
-        prior = np.maximum(rise / (2.0 * step), _LEAST)
-        variances = 1.0 / (gain * grid + prior)
-        pulls = gain * gradient + path.prior(location) + prior * (location - centre)
-        means = centre + variances * pulls
-        location = (weights * means).sum(axis=0)
-    variance = (weights * (variances + (means - location) ** 2)).sum(axis=0)
-    without = (weights / (grid + prior)).sum(axis=0)
-    share = np.clip(1.0 - without / variance, 0.0, 1.0)
-    away, scale = location - centre, np.sqrt(variance)
-    noise, signals = np.diag(residual), estimate / sd
-    convergence = _convergence(path, path, noise, away / scale, share, scale, signals)
-    return Inferred(centre, np.sqrt(variance + away**2), None, convergence)

@@ -26,7 +26,7 @@ from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Count, Finite, PositiveSize, Size
 
 _POINTS: Final = 601
-_NEGLIGIBLE: Final = 1e-7
+_NEGLIGIBLE: Final = 1e-10
 
 
 class DirichletMixture(BasePosterior):
@@ -70,8 +70,11 @@ class DirichletMixture(BasePosterior):
     def _quantiles(self, low: float, high: float) -> Floats:
         alphas = self._alphas
         rest = alphas.sum(axis=1, keepdims=True) - alphas
-        pairs = zip(alphas.T, rest.T, strict=True)
-        return np.array([_beta_quantiles(*pair, [low, high]) for pair in pairs])
+        rows = []
+        for pair in zip(alphas.T, rest.T, strict=True):
+            parameters, counts = np.unique(np.column_stack(pair), axis=0, return_counts=True)
+            rows.append(beta_quantiles(parameters, counts, [low, high]))
+        return np.array(rows)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` draws of the probabilities, shape (count, k): no privacy depends on them.
@@ -93,13 +96,12 @@ class DirichletMixture(BasePosterior):
         return np.array(self.counts, dtype=np.float64) + self.concentration
 
 
-def _beta_quantiles(first: Floats, second: Floats, levels: list[float]) -> Floats:
-    """Return quantiles of the even mixture of Beta(first, second), shapes (m,).
+def beta_quantiles(parameters: Floats, weights: Floats, levels: Sequence[float]) -> Floats:
+    """Return quantiles of a mixture of Beta distributions, parameters (m, 2), weights (m,).
 
     By the trapezoidal rule in the logit, on a grid that is narrowed to where the mass is.
     """
-    parameters, counts = np.unique(np.column_stack([first, second]), axis=0, return_counts=True)
-    norms = np.log(counts) + [
+    norms = np.log(weights) + [
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) for a, b in parameters.tolist()
     ]
     reach = 12.0 * np.sum(parameters**-0.5 + 1.0 / parameters, axis=1)

@@ -107,9 +107,6 @@ class Convergence(Model):
             "and more rounds": max(self.scatters) > _SCATTERED,
             "gradients may have been clipped, which pulls values unseen: take a clip that no "
             "record's gradient exceeds, if noise allows": self.may_clip,
-            "of so many numbers correlations are left out: take fewer": (
-                len(self.slopes) > MOST_CORRELATED
-            ),
         }
         return tuple(reason for reason, holds in found.items() if holds)
 
@@ -135,13 +132,9 @@ class Convergence(Model):
 
 
 _MEAN_FIELD: Final = (
-    "a mean-field approximation of too few rounds to know of their noise: intervals are too "
-    "narrow, and clipping or too few rounds pull the values themselves: simulate the job to see "
-    "how far"
-)
-_BY_COORDINATE: Final = (
-    "correlations are left out, as of all posteriors of so many numbers: intervals are too narrow "
-    "where numbers are correlated"
+    "a mean-field approximation, of too few rounds or too many numbers to know of noise: intervals "
+    "are too narrow, and clipping or too few rounds pull the values themselves: simulate the job "
+    "to see how far"
 )
 _KNOWN: Final = "of privacy noise and batches"
 _CLIPPED: Final = "what clipping does to the values is in no interval: simulate the job to see it"
@@ -156,10 +149,10 @@ class VariationalPosterior(BasePosterior):
 
     With `convergence` it knows of the privacy noise and of batches; what clipping does to the
     values no sum shows. `correlation` packs the lower Cholesky factor of the correlation matrix,
-    row by row, as little-endian doubles; without it coordinates are independent. Without
-    `convergence` it is a mean-field approximation, and TOO NARROW: `caution` says so. `prior_sd`,
-    shape (d,), are standard deviations of the prior, taken as normal near the posterior. `records`
-    is how many went into it at most: one for each client that joined, or as many as one may have.
+    row by row, as little-endian doubles. Without both it is a mean-field approximation, and is
+    TOO NARROW: `caution` says so. `prior_sd`, shape (d,), are standard deviations of the prior,
+    taken as normal near the posterior. `records` is how many went into it at most: one for each
+    client that joined, or as many as one may have.
     """
 
     location: Annotated[tuple[Real, ...], Field(min_length=1, max_length=10_000)]
@@ -177,25 +170,22 @@ class VariationalPosterior(BasePosterior):
             raise ValueError("convergence must have one number for each of the location")
         if self.prior_sd is not None and len(self.prior_sd) != len(self.location):
             raise ValueError("prior_sd must have one number for each of the location")
-        if self.correlation is not None and self.convergence is None:
-            raise ValueError("a posterior with correlations has a convergence")
+        if (self.correlation is None) != (self.convergence is None):
+            raise ValueError("correlations and a convergence go together")
         _unpacked(self.correlation, len(self.location))
         return self
 
     @property
-    def inference(self) -> Literal["noise_aware", "noise_aware_by_coordinate", "mean_field"]:
-        """What the intervals account for: noise and correlations, noise alone, or neither."""
-        if self.convergence is None:
-            return "mean_field"
-        return "noise_aware_by_coordinate" if self.correlation is None else "noise_aware"
+    def inference(self) -> Literal["noise_aware", "mean_field"]:
+        """What the intervals account for: noise and correlations, or neither."""
+        return "mean_field" if self.convergence is None else "noise_aware"
 
     @property
     def caution(self) -> str:
         if self.convergence is None:
-            decided = self._prior_caution
-            return _MEAN_FIELD if decided is None else f"{_MEAN_FIELD}; {decided}"
-        by_coordinate = None if self.inference == "noise_aware" else _BY_COORDINATE
-        said = (self.convergence.caution, self._prior_caution, by_coordinate, _CLIPPED)
+            said = (_MEAN_FIELD, self._prior_caution)
+        else:
+            said = (self.convergence.caution, self._prior_caution, _CLIPPED)
         return "; ".join(each for each in said if each is not None)
 
     @property

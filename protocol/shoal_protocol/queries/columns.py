@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Protocol, Self
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -279,27 +279,20 @@ class Column(Model):
     term: Term | None = None
 
 
-class NamedTerm(Protocol):
-    """What reads variables: `Column`, or `ColumnBounds`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def term(self) -> Term | None: ...
-
-
-def variables_of(columns: Iterable[NamedTerm]) -> tuple[str, ...]:
+def variables_of(columns: Iterable["Column | ColumnBounds"]) -> tuple[str, ...]:
     """Return the names of the variables that columns read, each once, in order of appearance."""
     read = ((each.name,) if each.term is None else each.term.variables for each in columns)
     return tuple(dict.fromkeys(name for names in read for name in names))
 
 
-def factors_in(columns: Iterable[NamedTerm]) -> int:
+def factors_in(columns: Iterable["Column | ColumnBounds"]) -> int:
     """Return how many factors the columns' terms have."""
     return sum(len(each.term.factors) for each in columns if each.term is not None)
 
 
-def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.float64]:
+def design_of(
+    columns: Sequence["Column | ColumnBounds"], records: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the columns, shape (r, len(columns)), of finite records, shape (r, variables)."""
     if all(each.term is None for each in columns):
         return records
@@ -309,7 +302,9 @@ def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
     )
 
 
-def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.bool_]:
+def in_levels(
+    columns: Sequence["Column | ColumnBounds"], records: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     """Tell which of finite records, shape (r, variables), have levels among those listed, (r,).
 
     Others lack a value, and count as none.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -41,7 +41,7 @@ from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.studies.study import WholeStudy, round_terms
+from shoal_protocol.studies.study import Study, WholeStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import PositiveSize
@@ -490,18 +490,7 @@ _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
 
 
-class WithFeatures(Protocol):
-    """A task about features, other columns after them, and how many records a client may hold."""
-
-    @property
-    def features(self) -> tuple[ColumnBounds, ...]: ...
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]: ...
-    @property
-    def records_per_client(self) -> int: ...
-
-
-def first_query(task: WithFeatures) -> ColumnMoments:
+def first_query(task: Study) -> ColumnMoments:
     """Return the query that measures all columns."""
     return ColumnMoments(
         columns=tuple(bounds.column() for bounds in task.columns),
@@ -567,7 +556,7 @@ def moments_query(
 
 
 def unweighted_moments_query(
-    task: WithFeatures, columns: tuple[Column, ...], squared_radius: float
+    task: Study, columns: tuple[Column, ...], squared_radius: float
 ) -> WeightedRowMatrix:
     """Return the same of records that count alike."""
     return WeightedRowMatrix(
