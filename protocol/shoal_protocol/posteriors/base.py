@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.models import rate
+from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 
@@ -117,6 +117,17 @@ def logistic_log_density(targets: Floats, predictors: Floats) -> Floats:
     if not np.isin(targets, (0.0, 1.0)).all():
         raise ValueError("targets of two classes must be 1, for the upper one, or 0")
     return np.asarray(-np.logaddexp(0.0, (1.0 - 2.0 * targets) * predictors))
+
+
+def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    """Return means and standard deviations of probabilities with normal logits, shapes (n,).
+
+    By Gauss and Hermite's rule.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    values, weights = probability(mean[:, None] + sd[:, None] * nodes), weights / weights.sum()
+    expected = values @ weights
+    return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
 
 
 def gamma_log_density(targets: Floats, predictors: Floats, dispersion: float) -> Floats:

@@ -182,7 +182,34 @@ MOST_VALUES: Final = 1 << 16
 """Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
 
 
-class NormalDrawsPosterior(BasePosterior):
+class DrawnPosterior(BasePosterior):
+    """Base of the posteriors that consist of joint draws."""
+
+    @property
+    @abstractmethod
+    def draws(self) -> Floats:
+        """All draws, shape (draws, k)."""
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.draws.mean(axis=0))
+
+    @property
+    def sd(self) -> Floats:
+        return np.asarray(self.draws.std(axis=0, ddof=1))
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
+        """Return `count` of the draws at random, with replacement, shape (count, k)."""
+        return np.asarray(self.draws[generator.integers(0, len(self.draws), count)])
+
+    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
+        return self.draws[None]
+
+
+class NormalDrawsPosterior(DrawnPosterior):
     """Joint draws of means of some columns, then of their standard deviations, then of others.
 
     `values` are the doubles of an array of shape (draws, k). Records' scatter and the privacy noise
@@ -208,24 +235,6 @@ class NormalDrawsPosterior(BasePosterior):
     def draws(self) -> Floats:
         """All draws, shape (draws, k), read-only."""
         return decoded_numbers(self.values).reshape(-1, len(self.names))
-
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self.draws.mean(axis=0))
-
-    @property
-    def sd(self) -> Floats:
-        return np.asarray(self.draws.std(axis=0, ddof=1))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        """Return `count` of the draws at random, with replacement, shape (count, k)."""
-        return np.asarray(self.draws[generator.integers(0, len(self.draws), count)])
-
-    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
-        return self.draws[None]
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of a new record's columns, not cut, shapes (d,)."""

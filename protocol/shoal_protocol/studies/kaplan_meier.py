@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
-from shoal_protocol.posteriors.forms import Known, Part
+from shoal_protocol.posteriors.forms import DrawnPosterior, Known, Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
@@ -74,7 +74,7 @@ class GroupCurve(Part):
         return self
 
 
-class KaplanMeierPosterior(BasePosterior):
+class KaplanMeierPosterior(DrawnPosterior):
     """How likely one is without an event from `start` until just before each of `times`.
 
     `curves` are the draws, shape (draws, k), as little-endian integers of 16 bits, 65,535 for 1.
@@ -111,22 +111,6 @@ class KaplanMeierPosterior(BasePosterior):
         """All draws, shape (draws, k)."""
         integers = np.frombuffer(base64.b64decode(self.curves), "<u2")
         return np.asarray(integers.reshape(-1, len(self.names)) / _UNIT)
-
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self.draws.mean(axis=0))
-
-    @property
-    def sd(self) -> Floats:
-        return np.asarray(self.draws.std(axis=0))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        """Return `count` of the draws at random, with replacement, shape (count, k)."""
-        chosen: Floats = self.draws[generator.integers(0, len(self.draws), count)]
-        return chosen
 
     def bands(self, level: float = LEVEL) -> Floats:
         """Return bands that hold a group's whole curve with probability `level`, shape (k, 2).

@@ -15,6 +15,7 @@ from shoal_protocol.posteriors.base import (
     BasePosterior,
     NormalCoefficients,
     RegressionPosterior,
+    expected_probabilities,
     gamma_log_density,
     logistic_log_density,
     normal_intervals,
@@ -416,13 +417,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         if self.family == "normal":
             return mean, np.hypot(sd, self.scatter)
         if self.family == "logistic":
-            nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-            values, weights = (
-                probability(mean[:, None] + sd[:, None] * nodes),
-                weights / sum(weights),
-            )
-            expected = values @ weights
-            return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
+            return expected_probabilities(mean, sd)
         expected = rate(mean + 0.5 * sd**2)
         share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
         return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))

@@ -19,6 +19,7 @@ from shoal_protocol.posteriors.base import (
     BasePosterior,
     Prior,
     RegressionPosterior,
+    expected_probabilities,
     logistic_log_density,
     normal_intervals,
     normal_quantiles,
@@ -195,13 +196,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        mean, sd = self._predictor(rows)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-        values = probability(mean[:, None] + sd[:, None] * nodes)
-        weights = weights / weights.sum()
-        expected = values @ weights
-        spread = np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0)
-        return expected, np.sqrt(spread)
+        return expected_probabilities(*self._predictor(rows))
 
     def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of the posterior of that probability, shape (n, 2).
