@@ -112,8 +112,7 @@ def _records(generator: Generator, sample: int, features: int) -> tuple[Floats, 
 
 def _noise(generator: Generator, width: int) -> Floats:
     upper = np.triu(generator.standard_normal((width, width)))
-    noise: Floats = upper + np.triu(upper, 1).T
-    return noise
+    return np.asarray(upper + np.triu(upper, 1).T)
 
 
 def _moments(candidates: list[Thresholds], x: Floats, y: Floats, intercept: float) -> Floats:
@@ -235,13 +234,14 @@ def _posterior(
     constant = _lattice_intercept(query)
     if constant > 0.0:
         prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
+    limit = query.squared_norm_limit
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
         off_diagonal_sd=off_diagonal_sd,
         records=rows,
         records_sd=rows_sd,
-        largest_square=_largest_square(query),
+        largest_square=query.width if limit is None else limit / query.grid**2,
     )
     result = noise_aware_posterior(moments, prior)
     shrinkage = _mean_squared_shrinkage(query, moments)
@@ -297,12 +297,6 @@ def _to_data_units(
 def _lattice_intercept(query: SecondMomentMatrix) -> float:
     """Return the constant coordinate as the grid rounds it."""
     return math.floor(query.intercept * query.grid) / query.grid
-
-
-def _largest_square(query: SecondMomentMatrix) -> float:
-    """Return what no row's squared norm exceeds, in normalised units."""
-    limit = query.squared_norm_limit
-    return float(query.width if limit is None else limit / query.grid**2)
 
 
 def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:

@@ -45,8 +45,7 @@ class NormalCurvature:
         """H_jj in their standard errors, shape (d,); of no curvature noise about 0."""
         variances = self.sd**2 * (2.0 - np.eye(len(self.sd)))  # off the diagonal h_ij counts twice
         errors = np.sqrt(np.einsum("ji,jk,ik->j", self.frame**2, self.frame**2, variances))
-        signals: Floats = np.diagonal(self._uncut) / errors
-        return signals
+        return np.asarray(np.diagonal(self._uncut) / errors)
 
     @property
     def _uncut(self) -> Floats:
@@ -160,21 +159,18 @@ def _moved(now: Floats, other: Floats, mean: Floats, generator: np.random.Genera
 def _normal(sd: Floats, count: int, generator: np.random.Generator) -> Floats:
     """Return symmetric matrices of independent normals, shape (count, d, d)."""
     upper = np.triu(generator.standard_normal((count, *sd.shape)))
-    whole: Floats = (upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd
-    return whole
+    return np.asarray((upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd)
 
 
 def symmetric(matrices: Floats) -> Floats:
     """Return the symmetric part of matrices, shape (..., d, d)."""
-    part: Floats = 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
-    return part
+    return np.asarray(0.5 * (matrices + np.swapaxes(matrices, -1, -2)))
 
 
 def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
     """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
     values, vectors = np.linalg.eigh(matrix)
-    raised: Floats = (vectors * np.maximum(values, least)) @ vectors.T
-    return raised
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
 Gradient = Callable[[Floats], Floats]
@@ -327,8 +323,7 @@ def _dispersion(residuals: Floats, privacy: float, expected: float) -> float:
 def _slopes(path: Path, residual: Floats) -> Floats:
     """Return the mean slope of the log posterior along a path, in its standard errors, (d,)."""
     slope = path.gradients.mean(axis=0) + path.prior(path.points.mean(axis=0))
-    slopes: Floats = slope / np.sqrt(np.diagonal(residual) / path.rounds)
-    return slopes
+    return np.asarray(slope / np.sqrt(np.diagonal(residual) / path.rounds))
 
 
 def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Generator) -> Inferred:
@@ -355,8 +350,15 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     sd = np.sqrt(np.diagonal(about))
     factor = np.linalg.cholesky(semidefinite(about / np.outer(sd, sd), 1e-9))
     factor = factor / np.linalg.norm(factor, axis=1, keepdims=True)
-    away = (best - centre) / scale
-    convergence = _convergence(used, later, line.residual, away, share, scale, line.signals)
+    convergence = Convergence(
+        rounds=used.rounds,
+        slopes=tuple(_slopes(later, line.residual).tolist()),
+        distances=tuple((np.abs(best - centre) / scale).tolist()),
+        noise_shares=tuple(share.tolist()),
+        scatters=tuple((used.points.var(axis=0) / scale).tolist()),
+        signals=tuple(line.signals.tolist()),
+        may_clip=used.may_clip,
+    )
     return Inferred(centre, sd, factor, convergence)
 
 
@@ -375,31 +377,10 @@ def _answers(prior_gradient: Gradient, line: _Line, near: Floats) -> tuple[Float
     return line.centre + np.einsum("kij,kj->ki", covariances, pulls), covariances, prior
 
 
-def _convergence(
-    used: Path,
-    later: Path,
-    residual: Floats,
-    away: Floats,
-    share: Floats,
-    sd: Floats,
-    signals: Floats,
-) -> Convergence:
-    return Convergence(
-        rounds=used.rounds,
-        slopes=tuple(_slopes(later, residual).tolist()),
-        distances=tuple(np.abs(away).tolist()),
-        noise_shares=tuple(share.tolist()),
-        scatters=tuple((used.points.var(axis=0) / sd).tolist()),
-        signals=tuple(signals.tolist()),
-        may_clip=used.may_clip,
-    )
-
-
 def prior_deviations(gradient: Gradient, point: Floats) -> Floats:
     """Return standard deviations of a prior that is taken as normal near a point, shape (d,)."""
     precisions = np.maximum(np.diagonal(_curvature_of(gradient, point)), _LEAST)
-    deviations: Floats = precisions**-0.5
-    return deviations
+    return np.asarray(precisions**-0.5)
 
 
 def _curvature_of(gradient: Gradient, point: Floats) -> Floats:

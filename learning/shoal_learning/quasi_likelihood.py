@@ -146,8 +146,7 @@ def _nearest_gram(matrices: Floats, records: float, largest_square: float) -> Fl
     raised = np.maximum(values, 1e-4 * records)
     traces = raised.sum(axis=-1, keepdims=True)
     raised = raised * np.minimum(1.0, records * largest_square / traces)
-    gram: Floats = (vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return gram
+    return np.asarray((vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
 def _spreads(means: Floats, variances: Floats, gram: Floats, moments: NoisyMoments) -> Floats:
@@ -226,5 +225,4 @@ def _fits(
 
 def _forms(vectors: Floats, matrices: Floats) -> Floats:
     """Return v'M v for each vector, shape (g,)."""
-    forms: Floats = np.sum(vectors * (matrices @ vectors[:, :, None])[:, :, 0], axis=1)
-    return forms
+    return np.asarray(np.sum(vectors * (matrices @ vectors[:, :, None])[:, :, 0], axis=1))

@@ -227,8 +227,7 @@ class Variational:
         if number < _TRAVEL * self.task.rounds:
             return own
         far = _REACH * noise * own**2 / np.sqrt(self.task.rounds)
-        reach: Floats = np.maximum(own, np.minimum(far, _LARGEST_REACH))
-        return reach
+        return np.asarray(np.maximum(own, np.minimum(far, _LARGEST_REACH)))
 
     def _own(self, released: ReleasedSum) -> GradientSum:
         query = released.query

@@ -100,16 +100,14 @@ class CrowdModel(Model):
     @property
     def averaged(self) -> Floats:
         """The instances' mean, normalised, shape (p,)."""
-        mean: Floats = self.weights.mean(axis=0)
-        return mean
+        return np.asarray(self.weights.mean(axis=0))
 
     @property
     def spread(self) -> Floats:
         """Variance over instances of each weight, divisor k - 1, shape (p,); NaN if k = 1."""
         if len(self.instances) < 2:
             return np.full(self.task.dimension, np.nan)
-        variance: Floats = self.weights.var(axis=0, ddof=1)
-        return variance
+        return np.asarray(self.weights.var(axis=0, ddof=1))
 
     @property
     def coefficients(self) -> Floats:

@@ -114,8 +114,7 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     shares = weights[:, None] / np.maximum(evidence, 1e-300)
     posteriors = likelihoods * (shares.T @ priors)
     posteriors /= posteriors.sum(axis=1, keepdims=True)
-    found: Floats = np.exp(posteriors @ np.log(_SPREADS))
-    return found
+    return np.asarray(np.exp(posteriors @ np.log(_SPREADS)))
 
 
 @dataclass(frozen=True)

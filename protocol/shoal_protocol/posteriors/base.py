@@ -73,8 +73,7 @@ class Prior(NamedTuple):
         A number that the prior fixes is all prior.
         """
         ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
-        shares: Floats = np.minimum(ratios, 1.0) ** 2
-        return shares
+        return np.asarray(np.minimum(ratios, 1.0) ** 2)
 
     def caution(self, names: Sequence[str], mean: Floats, sd: Floats) -> str | None:
         """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
@@ -684,8 +683,7 @@ class RegressionPosterior(BasePosterior):
 
     def _predictors(self, draws: Floats, rows: Floats) -> Floats:
         """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
-        found: Floats = draws @ self._design(rows).T
-        return found
+        return np.asarray(draws @ self._design(rows).T)
 
     def _design(self, rows: Floats) -> Floats:
         """Return checked rows as the coefficients take them, shape (n, k)."""

@@ -73,7 +73,9 @@ class DirichletMixture(BasePosterior):
         rows = []
         for pair in zip(alphas.T, rest.T, strict=True):
             parameters, counts = np.unique(np.column_stack(pair), axis=0, return_counts=True)
-            rows.append(beta_quantiles(parameters, counts, [low, high]))
+            rows.append(
+                beta_quantiles(parameters, counts.astype(np.float64), np.array([low, high]))
+            )
         return np.array(rows)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
@@ -84,8 +86,7 @@ class DirichletMixture(BasePosterior):
         alphas = self._alphas
         gammas: Floats = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
         # A cell of tiny concentration may underflow to zero, but never do all of them.
-        draws: Floats = gammas / gammas.sum(axis=1, keepdims=True)
-        return draws
+        return np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
 
     def predict(self) -> Floats:
         """Return the probability of each cell for a new record, shape (k,)."""
@@ -96,7 +97,7 @@ class DirichletMixture(BasePosterior):
         return np.array(self.counts, dtype=np.float64) + self.concentration
 
 
-def beta_quantiles(parameters: Floats, weights: Floats, levels: Sequence[float]) -> Floats:
+def beta_quantiles(parameters: Floats, weights: Floats, levels: Floats) -> Floats:
     """Return quantiles of a mixture of Beta distributions, parameters (m, 2), weights (m,).
 
     By the trapezoidal rule in the logit, on a grid that is narrowed to where the mass is.

@@ -183,9 +183,9 @@ class VariationalPosterior(BasePosterior):
     @property
     def caution(self) -> str:
         if self.convergence is None:
-            said = (_MEAN_FIELD, self._prior_caution)
+            said = [_MEAN_FIELD, self._prior_caution]
         else:
-            said = (self.convergence.caution, self._prior_caution, _CLIPPED)
+            said = [self.convergence.caution, self._prior_caution, _CLIPPED]
         return "; ".join(each for each in said if each is not None)
 
     @property
@@ -229,8 +229,7 @@ class VariationalPosterior(BasePosterior):
     def unconstrained_from(self, standard: Floats) -> Floats:
         """Return the unconstrained numbers, shape (n, d), of standard normal ones."""
         turned = standard if self._factor is None else standard @ self._factor.T
-        values: Floats = np.array(self.location) + np.array(self.scale) * turned
-        return values
+        return np.asarray(np.array(self.location) + np.array(self.scale) * turned)
 
     def __repr__(self) -> str:
         numbers, kind = len(self.location), type(self).__name__

@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +135,7 @@ class Log(_Bounded):
         return math.log(self.lower), math.log(self.upper)
 
     def _of(self, values: Floats) -> Floats:
-        found: Floats = np.log(values)
-        return found
+        return np.asarray(np.log(values))
 
 
 class Spline(_Bounded):
@@ -187,8 +186,7 @@ class Spline(_Bounded):
 def _share(part: Floats, whole: float) -> Floats:
     if whole == 0.0:  # of a piece of no length, whose function is 0
         return np.zeros_like(part)
-    shares: Floats = part / whole
-    return shares
+    return np.asarray(part / whole)
 
 
 class Level(Model):
@@ -283,6 +281,26 @@ def variables_of(columns: Iterable["Column | ColumnBounds"]) -> tuple[str, ...]:
     """Return the names of the variables that columns read, each once, in order of appearance."""
     read = ((each.name,) if each.term is None else each.term.variables for each in columns)
     return tuple(dict.fromkeys(name for names in read for name in names))
+
+
+NamedT = TypeVar("NamedT", bound="Column | ColumnBounds")
+
+
+def distinct(columns: tuple[NamedT, ...]) -> tuple[NamedT, ...]:
+    """Return columns whose names are different.
+
+    Raises:
+        ValueError: two have the same one.
+    """
+    if len({column.name for column in columns}) != len(columns):
+        raise ValueError("two columns have the same name")
+    return columns
+
+
+Columns = Annotated[
+    tuple[Column, ...], Field(min_length=1, max_length=512), AfterValidator(distinct)
+]
+"""The columns of a query."""
 
 
 def factors_in(columns: Iterable["Column | ColumnBounds"]) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, Columns, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Radius
@@ -31,7 +31,7 @@ class Moments(Model):
     is added to it, as to everything else.
     """
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
+    columns: Columns
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
     radius: Radius | None
     grid_bits: Annotated[int, Field(ge=4, le=15, strict=True)]
@@ -39,8 +39,6 @@ class Moments(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Moments":
-        if len({column.name for column in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if 0.0 < self.intercept * self.grid < 1.0:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius * self.grid < 1.0:
@@ -401,8 +399,7 @@ class NormCounts(Moments):
         if top is None:
             top = len(self.columns) * self.grid**2 + self.constant**2
         steps = np.arange(NORM_BINS - 1, -1, -1, dtype=np.float64)
-        squares: NDArray[np.float64] = top * np.power(NORM_RATIO, -2.0 * steps)
-        return squares
+        return np.asarray(top * np.power(NORM_RATIO, -2.0 * steps))
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
@@ -497,5 +494,4 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
 def shrinking(rows: Floats, radius: float) -> Floats:
     """Return by what to multiply `rows`, shape (r, p), to have them in the ball, shape (r,)."""
     norms = np.linalg.norm(rows, axis=1)
-    factors: Floats = radius / np.maximum(norms, radius)
-    return factors
+    return np.asarray(radius / np.maximum(norms, radius))

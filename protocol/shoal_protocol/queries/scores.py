@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, Columns, design_of, in_levels, variables_of
 from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
@@ -45,7 +45,7 @@ class GradientSum(Model):
 
     name: Literal["gradient_sum"] = "gradient_sum"
     model: GradientModel
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
+    columns: Columns
     point: Annotated[tuple[Coordinate, ...], Field(min_length=1, max_length=10_000)]
     clip: Positive
     grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
@@ -53,8 +53,6 @@ class GradientSum(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> "GradientSum":
-        if len({column.name for column in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if len(self.point) != self.model.dimension(len(self.columns)):
             raise ValueError("the point does not have one coordinate for each latent of the model")
         if not 1.0 <= self.clip * self.grid <= _LARGEST_CLIP:
@@ -110,8 +108,7 @@ class GradientSum(Model):
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sum of `rows`, shape (d,)."""
-        total: NDArray[np.int64] = np.sum(rows, axis=0)
-        return total
+        return np.asarray(np.sum(rows, axis=0))
 
     def rows(
         self, records: NDArray[np.float64], gradients: Gradients | None = None
@@ -160,8 +157,7 @@ def _with_a_norm(gradients: NDArray[np.float64]) -> NDArray[np.float64]:
     finite = np.isfinite(gradients).all(axis=1, keepdims=True)
     rows = np.where(finite, gradients, 0.0)
     largest = np.max(np.abs(rows), axis=1, keepdims=True)
-    scaled: NDArray[np.float64] = rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0)
-    return scaled
+    return np.asarray(rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0))
 
 
 Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
@@ -400,8 +396,7 @@ class ClassScoreSum(_UnitScores):
 def class_probabilities(predictors: Floats) -> Floats:
     """Return the probabilities of classes with these predictors, shapes (..., K), cut to +-30."""
     sizes = np.exp(np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR))
-    shares: Floats = sizes / np.sum(sizes, axis=-1, keepdims=True)
-    return shares
+    return np.asarray(sizes / np.sum(sizes, axis=-1, keepdims=True))
 
 
 _CUT: Final = 0.5  # what a score that was cut counts for

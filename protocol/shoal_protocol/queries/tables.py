@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, ColumnBounds, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import (
+    Column,
+    ColumnBounds,
+    Columns,
+    design_of,
+    in_levels,
+    variables_of,
+)
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
@@ -273,7 +280,7 @@ class Tables(Model):
     """
 
     name: Literal["tables"] = "tables"
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
+    columns: Columns
     cuts: Annotated[tuple[Cut, ...], Field(min_length=1, max_length=512)]
     tables: Annotated[tuple[Table, ...], Field(min_length=1, max_length=512)]
     grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
@@ -281,8 +288,6 @@ class Tables(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(set(self.column_names)) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if any(column.term is not None for column in self.columns):
             raise ValueError("tables count variables as they are, and what terms make of none")
         places = {each.column for each in self.cuts}

@@ -227,8 +227,7 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
 
     def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         bins = np.searchsorted(self.edges[1:-1], values[:, 0], side="right")
-        logs: Floats = log_probabilities(posterior.mean)[bins]
-        return logs
+        return np.asarray(log_probabilities(posterior.mean)[bins])
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:

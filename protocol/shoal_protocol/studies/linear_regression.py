@@ -37,7 +37,7 @@ from shoal_protocol.studies.measurements import (
     measured_spreads,
     record_count,
 )
-from shoal_protocol.studies.study import WholeStudy, round_terms
+from shoal_protocol.studies.study import WholeStudy, require_features, round_terms
 from shoal_protocol.wire.encoding import PositiveSize
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -330,13 +330,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
-        names = [feature.name for feature in self.features]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
+        require_features(self.features, self.target)
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.method == "norm_ball":

@@ -49,8 +49,7 @@ def measured_spreads(released: ReleasedSum) -> Floats:
     # What noise alone could have made is not trusted to be a narrow column.
     floor = min(1.0, max(SMALLEST_SPREAD**2, 0.5 * noise_sd / records))
     half_ranges = np.array([column.scale for column in query.columns])
-    spreads: Floats = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
-    return spreads
+    return np.asarray(half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0)))
 
 
 def measured_norm(released: ReleasedSum, level: float) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior
@@ -20,7 +20,7 @@ from shoal_protocol.queries import (
     QueryName,
     SecondMomentMatrix,
 )
-from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.studies.regression import (
@@ -382,14 +382,13 @@ systolic_pressure = [60, 220]
 """
 
     name: Literal["moments"] = "moments"
-    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=250)]
+    columns: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=2, max_length=250), AfterValidator(distinct)
+    ]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [bounds.name for bounds in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("two columns have the same name")
-        if "intercept" in names:
+        if "intercept" in [bounds.name for bounds in self.columns]:
             raise ValueError("no column may be called 'intercept': a model's constant term is")
         return self
 

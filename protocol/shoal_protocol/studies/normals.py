@@ -4,11 +4,11 @@ import itertools
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import NormalDrawsPosterior
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.study import (
     NormalStudy,
@@ -133,7 +133,9 @@ systolic_pressure = [60, 220]
 """
 
     name: Literal["multivariate_normal"] = "multivariate_normal"
-    variables: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=12)]
+    variables: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=2, max_length=12), AfterValidator(distinct)
+    ]
     prior_means: tuple[Real, ...] | None = None
     prior_sds: tuple[Positive, ...] | None = None
     prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] | None = None
@@ -141,8 +143,6 @@ systolic_pressure = [60, 220]
     @model_validator(mode="after")
     def _consistent(self) -> "MultivariateNormalTask":
         size = len(self.variables)
-        if len({column.name for column in self.variables}) != size:
-            raise ValueError("two columns have the same name")
         for prior in (self.prior_means, self.prior_sds):
             if prior is not None and len(prior) != size:
                 raise ValueError("prior_means and prior_sds must have one number for each column")

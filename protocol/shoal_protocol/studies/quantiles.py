@@ -114,11 +114,6 @@ def _updated(
     return Below(edges, covariance @ pull, (covariance + covariance.T) / 2.0)
 
 
-def first_edges(bounds: ColumnBounds, bins: int) -> tuple[float, ...]:
-    """Return the edges of bins of one width."""
-    return tuple(np.linspace(bounds.lower, bounds.upper, bins + 1).tolist())
-
-
 def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, ...]:
     """Return the edges of at most so many bins: narrow where quantiles may be, one in between.
 
@@ -245,7 +240,10 @@ income = [0, 1e9]
         if earlier:
             found = [next_edges(law, self.levels, self.bins) for law in laws(earlier)]
         else:
-            found = [first_edges(each, self.bins) for each in self.variables]
+            found = [
+                tuple(np.linspace(each.lower, each.upper, self.bins + 1).tolist())
+                for each in self.variables
+            ]
         flags = {name: len(self.variables) + at for at, name in enumerate(self.indicators)}
         return Tables(
             columns=tuple(each.column() for each in self.columns),

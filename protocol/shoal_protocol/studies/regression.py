@@ -42,7 +42,7 @@ from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.studies.study import Study, WholeStudy, round_terms
+from shoal_protocol.studies.study import Study, WholeStudy, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import PositiveSize
@@ -684,17 +684,12 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [feature.name for feature in self.predictors]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if self.weights is not None and self.weights.name in (*names, self.target.name):
+        require_features(self.predictors, self.target)
+        names = [each.name for each in self.regressed]
+        if self.weights is not None and self.weights.name in names:
             raise ValueError("weights must be neither a feature nor the target")
         if self.weights is not None and self.weights.lower < 0.0:
             raise ValueError("the lower bound of weights must be 0 or above")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
         if self.family in ("poisson", "negative_binomial") and self.target.lower != 0.0:
             raise ValueError("a count's lower bound must be 0")
         if self.family == "gamma" and self.target.lower < 0.0:

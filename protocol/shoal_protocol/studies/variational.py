@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import (
@@ -26,7 +26,7 @@ from shoal_protocol.posteriors.base import (
 )
 from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column, GradientSum, QueryName
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import (
     GradientModel,
@@ -35,7 +35,7 @@ from shoal_protocol.queries.models import (
     probability,
 )
 from shoal_protocol.queries.models.numpyro_models import Latent
-from shoal_protocol.studies.study import Study, round_terms
+from shoal_protocol.studies.study import Study, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import Digest
@@ -128,15 +128,13 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
 
     @property
     def mean(self) -> Floats:
-        mean: Floats = self._to_data_units @ np.array(self.location)
-        return mean
+        return np.asarray(self._to_data_units @ np.array(self.location))
 
     @property
     def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
         root = self.root_of(self._to_data_units)
-        covariance: Floats = root @ root.T
-        return covariance
+        return np.asarray(root @ root.T)
 
     @property
     def sd(self) -> Floats:
@@ -154,8 +152,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         standard: Floats = generator.standard_normal((count, len(self.location)))
-        draws: Floats = self.unconstrained_from(standard) @ self._to_data_units.T
-        return draws
+        return np.asarray(self.unconstrained_from(standard) @ self._to_data_units.T)
 
     @property
     def _to_data_units(self) -> Floats:
@@ -244,13 +241,7 @@ smoker = [0, 1]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LogisticRegressionTask":
-        names = [feature.name for feature in self.features]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
+        require_features(self.features, self.target)
         if 0.0 < self.intercept < 0.01:
             raise ValueError("the intercept must be 0.01 or more, or 0 for no constant term")
         return self
@@ -310,13 +301,11 @@ class NumpyroPosterior(VariationalPosterior):
 
     @property
     def mean(self) -> Floats:
-        mean: Floats = self._points.mean(axis=0)
-        return mean
+        return np.asarray(self._points.mean(axis=0))
 
     @property
     def sd(self) -> Floats:
-        sd: Floats = self._points.std(axis=0)
-        return sd
+        return np.asarray(self._points.std(axis=0))
 
     def _quantiles(self, low: float, high: float) -> Floats:
         ends: Floats = np.quantile(self._points, [low, high], axis=0)
@@ -386,15 +375,11 @@ systolic_pressure = [60, 220]
     entry_point: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     digest: Digest
     unconstrained: Annotated[int, Field(ge=1, le=10_000, strict=True)]
-    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=511)]
+    columns: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=1, max_length=511), AfterValidator(distinct)
+    ]
     normalised: bool = False
     clip: Positive = 1.0
-
-    @model_validator(mode="after")
-    def _distinct(self) -> "NumpyroTask":
-        if len({bounds.name for bounds in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
-        return self
 
     @property
     def model(self) -> InstalledModel:
