@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,6 +336,46 @@ def in_levels(
             if isinstance(factor, Level) and factor.among:
                 whole &= np.isin(values[factor.variable], factor.among)
     return whole
+
+
+class LatticeQuery(Model):
+    """Base of the queries: a client's records become a vector of integers, 2^grid_bits fine."""
+
+    columns: Columns
+    grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
+
+    @property
+    def grid(self) -> int:
+        """B = 2^grid_bits: lattice units in one unit of what is summed."""
+        return 1 << self.grid_bits
+
+    @abstractmethod
+    def rows(self, records: Floats) -> NDArray[Any]:
+        """Return what `records`, shape (r, len(column_names)), are counted or summed by: (r, ...).
+
+        Raises:
+            ValueError: wrong shape, too many records, or a number that is not finite.
+        """
+
+    @abstractmethod
+    def summed(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return what records with these `rows` contribute, shape (dimension,)."""
+
+    def encode(self, records: Floats) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (dimension,), from `records`.
+
+        Shape (r, len(column_names)).
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        return self.summed(self.rows(records)[in_levels(self.columns, records)])
 
 
 class ColumnBounds(_Range):

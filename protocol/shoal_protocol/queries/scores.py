@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, Columns, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, LatticeQuery, design_of, in_levels
 from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
-from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Positive, Real
 
 LARGEST_COORDINATE: Final = 1e6
@@ -35,7 +34,7 @@ Gradients = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.floa
 """A model's gradients, shape (r, d), at a point, shape (d,), of records, shape (r, m)."""
 
 
-class GradientSum(Model):
+class GradientSum(LatticeQuery):
     """Sum over a client's records of trunc(2^grid_bits clipped(gradient of log p(record | u))).
 
     u = `point` is in the model's unconstrained space, shape (d,). A record's gradient is shrunk
@@ -45,11 +44,8 @@ class GradientSum(Model):
 
     name: Literal["gradient_sum"] = "gradient_sum"
     model: GradientModel
-    columns: Columns
     point: Annotated[tuple[Coordinate, ...], Field(min_length=1, max_length=10_000)]
     clip: Positive
-    grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @model_validator(mode="after")
     def _consistent(self) -> "GradientSum":
@@ -58,16 +54,6 @@ class GradientSum(Model):
         if not 1.0 <= self.clip * self.grid <= _LARGEST_CLIP:
             raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30")
         return self
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the records, in order: of the variables that are read."""
-        return variables_of(self.columns)
-
-    @property
-    def grid(self) -> int:
-        """2^grid_bits: lattice units in one unit of the gradient."""
-        return 1 << self.grid_bits
 
     @property
     def dimension(self) -> int:
