@@ -3,6 +3,7 @@
 import os
 import secrets
 from base64 import b64decode
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +40,6 @@ from shoal_command.terminal import (
 )
 from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import KeyFile, next_key_of, read_holder_key
-from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, STATE_FILE
@@ -47,6 +47,7 @@ from shoal_holder.state import Joined, State
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import replace
+from shoal_hosting.startup import read_pin
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.encoding import Count
@@ -237,7 +238,7 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
     path = data / STATE_FILE
     if not path.exists():
         raise ValueError(f"{path} is not there: no agent has run with this data directory")
-    with KeyFile(site / HOLDER_KEY) as key_file:
+    with closing(KeyFile(site / HOLDER_KEY)) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
         key = key_file.in_force(book.current.roster)
         state = State(path, authority=book.current.manifest.identity)

@@ -140,19 +140,7 @@ def create_agent_application(
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
             "reserved": [asdict(each) for each in await holder.reserved()],
-            "entries": [
-                {
-                    "entry": each.entry,
-                    "job": each.job,
-                    "number": each.number,
-                    "round": each.round_id,
-                    "client": each.client,
-                    "mu": each.mu,
-                    "epsilon": each.epsilon,
-                    "at": each.at,
-                }
-                for each in entries
-            ],
+            "entries": [asdict(each) for each in entries],
             "next": entries[-1].entry if len(entries) == count else None,
         }
         return Response(canonical_json(body), media_type=JSON)

@@ -25,9 +25,8 @@ from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Repor
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
 from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.party import read_pin
 from shoal_hosting.private_files import token_of
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.wire.service_errors import StaleQuery
 

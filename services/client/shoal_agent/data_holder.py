@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import httpx
 import nacl.utils
@@ -35,7 +35,7 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
-from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
@@ -48,6 +48,7 @@ from shoal_holder.messages import (
     Done,
     Hello,
     Opened,
+    Question,
     Told,
 )
 from shoal_holder.opening import open_vault
@@ -55,123 +56,22 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.spending import JobCharges
+from shoal_holder.spending import JobCharges, StatedCost
 from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.party import read_pin
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import BadSignature, UnknownManifest
 
-
-class OwnerQuestions:
-    """What an owner may ask a vault, and tell it."""
-
-    _vault: VaultLink
-    _directory: Directory
-
-    async def opened(self) -> Opened:
-        """Return the vault's own report: how many slots it has, and how it is isolated."""
-        return await self._vault.ask(Hello(), Opened)
-
-    async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered and what to do; None if all is well."""
-        return (await self.opened()).refusal
-
-    async def policy(self) -> Policy:
-        """Return the owner's rules."""
-        rules: Policy = await self._told(Ask(question="policy"))
-        return rules
-
-    async def keeping(self) -> Keeping:
-        """Return what the state keeps, and until when."""
-        return keeping(await self._told(Ask(question="kept")))
-
-    async def backup(self) -> bytes:
-        """Return a backup of what a restore needs, sealed to the owner's recovery key.
-
-        Raises:
-            ProtocolError: there is no recovery key, or more than a backup can hold.
-        """
-        sealed = await self._vault.ask(AskBackup(), Bytes)
-        return sealed.parts[0]
-
-    async def leave(self, job: str) -> Joined:
-        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
-
-        Raises:
-            UnknownJob: it was not joined here.
-            WrongPhase: it has ended here otherwise.
-        """
-        left: Joined = await self._told(Ask(question="leave", job=job))
-        return left
-
-    async def approvals(
-        self, *, after: int = 0, count: int = 1000, job: str | None = None
-    ) -> list[AskingView]:
-        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
-        asked = Ask(question="approvals", after=after, count=count, job=job)
-        found: list[JobAsking] = await self._told(asked)
-        return [asking_view(each, self._directory.parties) for each in found]
-
-    async def decide(self, approval: bytes) -> None:
-        """Hand over an owner's decision about a job, as a listed key signed it.
-
-        Raises:
-            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
-                `Approvals.take`.
-        """
-        await self._vault.ask(Decide(parts=(approval,)), Done)
-
-    async def reserved(self) -> list[ReservedBudget]:
-        """Return what open jobs hold of their clients' budgets, and until when."""
-        found: list[ReservedBudget] = await self._told(Ask(question="reserved"))
-        return found
-
-    async def spent(self) -> dict[int, list[Cost]]:
-        """Return what each client that ever answered has spent, round by round."""
-        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
-
-    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
-        """Return what answers cost, one by one, and the clients whom they cost the same."""
-        return [
-            ([Cost.stated(*each) for each in costs], decode_clients(slots))
-            for slots, costs in await self._told(Ask(question="spent"))
-        ]
-
-    async def committed(self) -> Mapping[int, Cost]:
-        """Return what each client has spent, and what open jobs may still ask of it."""
-        found = await self._told(Ask(question="committed"))
-        return {client: Cost.stated(*cost) for client, cost in found.items()}
-
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        found: list[ClientCharge] = await self._told(
-            Ask(question="ledger", after=after, count=count)
-        )
-        return found
-
-    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
-        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
-        asked = Ask(question="charges", after=before, count=count)
-        found: list[JobCharges] = await self._told(asked)
-        return found
-
-    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
-        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        found: list[LedgerEntry] = await self._told(Ask(question="chain", after=after, count=count))
-        return found
-
-    async def _told(self, asked: Ask) -> Any:
-        told = await self._vault.ask(asked, Told)
-        return TOLD[asked.question].validate_json(told.parts[0])
+T = TypeVar("T")
 
 
 class Declaring:
@@ -211,7 +111,7 @@ COURIER: Final = "courier"
 IN_THIS_PROCESS: Final = "none: in the process that talks to others"
 
 
-class DataHolder(OwnerQuestions):
+class DataHolder:
     """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
 
     The i-th client of `records` has the i-th of the slots that the roster gives the holder of
@@ -392,15 +292,101 @@ class DataHolder(OwnerQuestions):
         await self._declaring.step()
         await self._joining.step()
 
+    async def opened(self) -> Opened:
+        """Return the vault's own report: how many slots it has, and how it is isolated."""
+        return await self._vault.ask(Hello(), Opened)
+
+    async def refusal(self) -> str | None:
+        """Return why nothing is joined or answered and what to do; None if all is well."""
+        return (await self.opened()).refusal
+
+    async def policy(self) -> Policy:
+        """Return the owner's rules."""
+        return await self._told(Policy, "policy")
+
+    async def keeping(self) -> Keeping:
+        """Return what the state keeps, and until when."""
+        return keeping(await self._told(dict[str, int], "kept"))
+
+    async def backup(self) -> bytes:
+        """Return a backup of what a restore needs, sealed to the owner's recovery key.
+
+        Raises:
+            ProtocolError: there is no recovery key, or more than a backup can hold.
+        """
+        return (await self._vault.ask(AskBackup(), Bytes)).parts[0]
+
+    async def leave(self, job: str) -> Joined:
+        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+
+        Raises:
+            UnknownJob: it was not joined here.
+            WrongPhase: it has ended here otherwise.
+        """
+        return await self._told(Joined, "leave", job=job)
+
+    async def approvals(
+        self, *, after: int = 0, count: int = 1000, job: str | None = None
+    ) -> list[AskingView]:
+        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
+        asking = await self._told(list[JobAsking], "approvals", after=after, count=count, job=job)
+        return [asking_view(each, self._directory.parties) for each in asking]
+
+    async def decide(self, approval: bytes) -> None:
+        """Hand over an owner's decision about a job, as a listed key signed it.
+
+        Raises:
+            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
+                `Approvals.take`.
+        """
+        await self._vault.ask(Decide(parts=(approval,)), Done)
+
+    async def reserved(self) -> list[ReservedBudget]:
+        """Return what open jobs hold of their clients' budgets, and until when."""
+        return await self._told(list[ReservedBudget], "reserved")
+
+    async def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client that ever answered has spent, round by round."""
+        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
+
+    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
+        """Return what answers cost, one by one, and the clients whom they cost the same."""
+        return [
+            ([Cost.stated(*each) for each in costs], decode_clients(slots))
+            for slots, costs in await self._told(list[tuple[str, list[StatedCost]]], "spent")
+        ]
+
+    async def committed(self) -> Mapping[int, Cost]:
+        """Return what each client has spent, and what open jobs may still ask of it."""
+        found = await self._told(dict[int, StatedCost], "committed")
+        return {client: Cost.stated(*cost) for client, cost in found.items()}
+
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        return await self._told(list[ClientCharge], "ledger", after=after, count=count)
+
+    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
+        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
+        return await self._told(list[JobCharges], "charges", after=before, count=count)
+
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        return await self._told(list[LedgerEntry], "chain", after=after, count=count)
+
+    async def _told(self, kind: type[T], question: Question, **which: Any) -> T:
+        """Return the answer to a question of the owner, which is of a `kind`."""
+        told = await self._vault.ask(Ask(question=question, **which), Told)
+        answer: T = TOLD[question].validate_json(told.parts[0])
+        return answer
+
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
         opened = await self.opened()
-        jobs: tuple[JobStatus, ...] = await self._told(Ask(question="status"))
         return HolderStatus(
             key=opened.key,
             enrolled=opened.enrolled,
             isolation=opened.isolation,
-            jobs=jobs,
+            jobs=await self._told(tuple[JobStatus, ...], "status"),
             refusal=opened.refusal,
             adopted=opened.adopted,
             losses=opened.losses,
@@ -409,7 +395,7 @@ class DataHolder(OwnerQuestions):
             records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
-            crowds=await self._told(Ask(question="crowds")),
+            crowds=await self._told(tuple[CrowdStatus, ...], "crowds"),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
             unheard=dict(self._charges.unheard)
@@ -424,13 +410,12 @@ class DataHolder(OwnerQuestions):
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
         request = self._joining.requests.get(job)
         if request is None:
-            request = (await self._told(Ask(question="joined", job=job))).request
+            request = (await self._told(Joined, "joined", job=job)).request
         return job_view(job, request, self._directory.parties)
 
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
-        accounts: CrowdAccounts = await self._told(Ask(question="spent on crowds"))
-        return accounts
+        return await self._told(CrowdAccounts, "spent on crowds")
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

@@ -18,7 +18,6 @@ from shoal_protocol.jobs.membership import (
     WAITS,
     Approval,
     ApprovalNotice,
-    Decision,
     State,
     check_approval,
 )
@@ -46,15 +45,6 @@ Stage = Literal["waits", "approved", "refused", "expired"]
 
 
 @dataclass(frozen=True)
-class OwnerDecision:
-    """What an owner decided about a job, and when."""
-
-    owner: str
-    decision: Decision
-    decided_at: datetime
-
-
-@dataclass(frozen=True)
 class JobAsking:
     """A job that asked the owners: its signed request, until when they decide, and what they said.
 
@@ -69,7 +59,7 @@ class JobAsking:
     holder: int | None
     needed: int
     stage: Stage
-    decisions: tuple[OwnerDecision, ...]
+    decisions: tuple[Approval, ...]
 
 
 class Approvals:
@@ -183,10 +173,7 @@ class Approvals:
                 holder=self._site.holder,
                 needed=owners_needed(self._site.policy),
                 stage=self._stage(job, until),
-                decisions=tuple(
-                    OwnerDecision(each.owner, each.decision, each.decided_at)
-                    for each in self._decisions(job)
-                ),
+                decisions=tuple(self._decisions(job)),
             )
             for job, request, asked_at, until in rows
         ]

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from nacl.signing import SigningKey
 
@@ -56,17 +54,6 @@ class KeyFile:
         """Release the locks."""
         for lock in self._locks:
             lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:

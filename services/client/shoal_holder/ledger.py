@@ -30,7 +30,7 @@ class ClientCharge:
     entry: int
     job: str
     number: int
-    round_id: str
+    round: str  # or contribution
     client: int
     mu: float
     epsilon: float | None  # None is infinite

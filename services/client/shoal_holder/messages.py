@@ -291,15 +291,29 @@ class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
 
 
-Kept = Literal[
-    "kept", "spent", "spent on crowds", "committed", "reserved", "charges", "ledger", "chain"
+Question = Literal[
+    "status",
+    "policy",
+    "approvals",
+    "joined",
+    "leave",
+    "crowds",
+    "spent on crowds",
+    "kept",
+    "spent",
+    "committed",
+    "reserved",
+    "charges",
+    "ledger",
+    "chain",
 ]
+"""What an owner may ask. All but "leave" change nothing."""
 
 
 class Ask(Message):
-    """The owner's question. All but "leave" change nothing."""
+    """The owner's question."""
 
-    question: Kept | Literal["status", "policy", "approvals", "joined", "leave", "crowds"]
+    question: Question
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)

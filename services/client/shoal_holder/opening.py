@@ -20,7 +20,7 @@ from shoal_holder.state import State
 from shoal_holder.tables import NoColumn
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -171,22 +171,6 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     except BaseException:
         key_file.close()
         raise
-
-
-def read_pin(party: Path) -> str:
-    """Return the digest of the manifest that a data holder pinned, in a file of its directory.
-
-    Raises:
-        StartupRefused: there is none.
-    """
-    path = party / "pin"
-    try:
-        return path.read_text().strip()
-    except OSError:
-        raise StartupRefused(
-            f"{path} is missing: compare the manifest's digest with the other parties, "
-            "then write it with `shoal party pin`"
-        ) from None
 
 
 def complaint(error: Exception) -> str:

@@ -48,7 +48,6 @@ from shoal_holder.messages import (
     OpenJob,
     Pending,
     Prepare,
-    Prepared,
     Receipt,
     Refusal,
     RoundDocuments,
@@ -136,13 +135,13 @@ class Vault:
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
             AskCharges: self._ask_charges,
-            ShowCharges: self._show_charges,
+            ShowCharges: lambda asked: Heard(more=self._charges.hear(asked.node, asked.parts[0])),
             SettleCharges: self._settle_charges,
             AskAgenda: self._agenda,
             OfferJob: self._offer_job,
             EndJob: self._end_job,
             OfferRound: self._offer_round,
-            Prepare: self._prepare,
+            Prepare: lambda asked: self._rounds.prepare(asked.round_id),
             Pending: self._pending,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
@@ -257,9 +256,6 @@ class Vault:
         after, question = self._charges.query(asked.node, behind=asked.behind)
         return ChargesAsked(after=after, parts=(question,))
 
-    def _show_charges(self, asked: ShowCharges) -> Heard:
-        return Heard(more=self._charges.hear(asked.node, asked.parts[0]))
-
     def _settle_charges(self, _: SettleCharges) -> Opened:
         self._charges.settle()
         return self.opened()
@@ -302,9 +298,6 @@ class Vault:
     def _offer_round(self, asked: OfferRound) -> Decided:
         reason = self._rounds.offer(asked.parts[0])
         return Decided(taken=reason is None, reason=reason)
-
-    def _prepare(self, asked: Prepare) -> Prepared:
-        return self._rounds.prepare(asked.round_id)
 
     def _pending(self, asked: Pending) -> Bytes:
         """Return what is to be sent, signed by the key in force, which may be a newer one."""

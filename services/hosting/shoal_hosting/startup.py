@@ -60,3 +60,19 @@ def read_private_file(path: Path) -> bytes:
             return file.read()
     finally:
         os.close(descriptor)
+
+
+def read_pin(directory: Path) -> str:
+    """Return the digest of the manifest that the party pinned.
+
+    Raises:
+        StartupRefused: there is none.
+    """
+    path = directory / "pin"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise StartupRefused(
+            f"{path} is missing: compare the manifest's digest with the other parties, "
+            "then write it with `shoal party pin`"
+        ) from error

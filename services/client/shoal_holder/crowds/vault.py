@@ -133,8 +133,8 @@ class CrowdVault:
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
             ShowClosing: self._show_closing,
-            ValidateClosing: self._validate_closing,
-            ShowLog: self._show_log,
+            ValidateClosing: lambda asked: _wanted(self._closings.judge(self._on_file(asked.job))),
+            ShowLog: lambda asked: _wanted(self._closings.show_log(asked.job, asked.parts[0])),
         }
 
     def _agenda(self, _: AskCrowds) -> CrowdAgenda:
@@ -300,12 +300,6 @@ class CrowdVault:
     def _show_closing(self, asked: ShowClosing) -> Done:
         self._closings.show(self._on_file(asked.job), asked.parts[0])
         return Done()
-
-    def _validate_closing(self, asked: ValidateClosing) -> WantedLog:
-        return _wanted(self._closings.judge(self._on_file(asked.job)))
-
-    def _show_log(self, asked: ShowLog) -> WantedLog:
-        return _wanted(self._closings.show_log(asked.job, asked.parts[0]))
 
     def _end_if_done(self, job: str) -> None:
         """End a job whose time is over, or to which no client here can contribute any more."""
