@@ -11,10 +11,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp
 
-from shoal_agent.answering import SETTLED
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
-from shoal_agent.directory import ShutOut
+from shoal_agent.directory import SETTLED, ShutOut
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS

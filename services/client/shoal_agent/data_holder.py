@@ -20,7 +20,7 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering, Delivery, NextRounds, Reupload
+from shoal_agent.answering import Answering
 from shoal_agent.crowds.taking_part import TakingPart
 from shoal_agent.directory import Directory, ShutOut
 from shoal_agent.joining import ChargesCheck, Joining
@@ -183,28 +183,17 @@ class DataHolder:
         self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
-            book, vault, clock=clock, random_bytes=random_bytes, transport=transport
-        )
-        reupload = Reupload(vault, report, random_bytes)
-        delivery = Delivery(
+            book,
             vault,
-            report,
-            behind=reupload.note_behind,
-            other_key=self._directory.note_other_key,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+            report=report,
         )
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report)
         self._declaring = Declaring(vault, self._directory, report)
-        self._next_rounds = NextRounds(self._directory, wake)
-        self._answering = Answering(
-            vault,
-            self._directory,
-            delivery,
-            reupload,
-            self._next_rounds,
-            clock,
-            report,
-        )
+        self._answering = Answering(vault, self._directory, clock, random_bytes, report, wake)
         self._crowds = TakingPart(vault, self._directory, clock, random_bytes, report)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
 
@@ -425,7 +414,7 @@ class DataHolder:
     async def _stop_asking(self) -> None:
         await self._charges.end()
         await self._crowds.end()
-        await self._next_rounds.follow(())
+        await self._answering.end()
         await self._directory.close()
 
     def __enter__(self) -> Self:

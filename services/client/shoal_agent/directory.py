@@ -8,11 +8,21 @@ from typing import Final
 import httpx
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
+from shoal_holder.messages import (
+    AskSigned,
+    Bytes,
+    Done,
+    Hello,
+    NextManifest,
+    Opened,
+    Pending,
+    Receipt,
+)
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import Answer, Peer
+from shoal_hosting.peers.peer import Answer, NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -34,6 +44,12 @@ QUERY_STANDS: Final = timedelta(minutes=4)
 """How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
 
 
+SETTLED: Final = "envelope settled"
+"""Reported of each envelope that a node answered."""
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
+
+
 class ShutOut(Exception):
     """No party takes this holder's messages again; the message says why, and what to do."""
 
@@ -49,12 +65,14 @@ class Directory:
         clock: Clock,
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None,
+        report: Report,
     ) -> None:
         self._book = book
         self._vault = vault
         self._clock = clock
         self._random_bytes = random_bytes
         self._transport = transport
+        self._report = report
         self._peers: dict[ServiceParty, Peer] = {}
         self._apart: dict[str, dict[ServiceParty, Peer]] = {}  # by purpose
         self._handed = -1  # the newest version that the vault has from here
@@ -112,7 +130,7 @@ class Directory:
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        return [self.node(node) for node in self.parties(manifest).compute_nodes]
+        return [self._peer(node) for node in self.parties(manifest).compute_nodes]
 
     def node_called(self, name: str) -> Peer:
         """Return the Compute node of this name in the manifest in force.
@@ -122,12 +140,8 @@ class Directory:
         """
         for node in self._book.current.manifest.compute_nodes:
             if node.name == name:
-                return self.node(node)
+                return self._peer(node)
         raise UnknownSigner
-
-    def node(self, node: ServiceParty) -> Peer:
-        """Return a Compute node."""
-        return self._peer(node)
 
     def _peer(self, party: ServiceParty, known: dict[ServiceParty, Peer] | None = None) -> Peer:
         peers = self._peers if known is None else known
@@ -151,6 +165,29 @@ class Directory:
             while peers:
                 _, peer = peers.popitem()
                 await peer.close()
+
+    async def deliver(self, pending: Pending, peer: Peer, path: str, **about: object) -> bool:
+        """Send a peer what the vault has for it, if anything, and tell the vault its outcome.
+
+        False if the peer does not know what it is `about`, which reports say.
+        """
+        parts = (await self._vault.ask(pending, Bytes)).parts
+        if not parts:
+            return True
+        what = pending.what
+        try:
+            answer = await peer.post(path, parts[0], OCTETS if what == "envelope" else JSON)
+        except Unavailable as error:
+            self._report(f"{what} not sent", reason=str(error), **about)
+            return not isinstance(error, NotThere)
+        if answer.code == BadSignature.code:
+            self.note_other_key(peer)
+            self._report(f"{what} not sent", reason=answer.code, **about)
+            return True
+        receipt = Receipt(what=what, about=pending.about, node=pending.node, outcome=answer.outcome)
+        await self._vault.ask(receipt, Done)
+        self._report(f"{what} settled", outcome=answer.outcome, **about)
+        return True
 
     async def follow_to(self, manifest: str) -> None:
         """Ask for a manifest version that is not known here.
@@ -222,7 +259,7 @@ class Directory:
             return
         if self._looking is None or self._looking.done():
             nodes = self._book.current.manifest.compute_nodes
-            node = self.node(nodes[self._looks % len(nodes)])
+            node = self._peer(nodes[self._looks % len(nodes)])
             self._looking = asyncio.create_task(_ask_for_newer(node))
             self._looked_at, self._looks = now, self._looks + 1
 
@@ -234,7 +271,7 @@ class Directory:
             ProtocolError: what it sent is no manifest that follows ours.
             OSError: a manifest could not be stored.
         """
-        *others, last = map(self.node, self._book.current.manifest.compute_nodes)
+        *others, last = map(self._peer, self._book.current.manifest.compute_nodes)
         for peer in (self.trainer, *others):
             with suppress(Unavailable):
                 return await peer.catch_up()

@@ -6,7 +6,7 @@ It also asks Compute nodes what they charged the slots here; the vault compares 
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from shoal_agent.crowds.trainer import listed_jobs
 from shoal_agent.directory import Directory
@@ -16,16 +16,13 @@ from shoal_holder.messages import (
     Agenda,
     AskAgenda,
     AskCharges,
-    Bytes,
     ChargesAsked,
     Decided,
-    Done,
     Heard,
     Hello,
     OfferJob,
     Opened,
     Pending,
-    Receipt,
     SettleCharges,
     ShowCharges,
 )
@@ -35,7 +32,6 @@ from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -294,27 +290,13 @@ class Joining:
     async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
         self.waiting = set(agenda.waiting)
-        for job, state in agenda.notices.items():
-            await self._send(state, job, "approvals")
-        for job in agenda.leaves:
-            await self._send("leave", job, "leaves")
-        for job in agenda.joins:
-            await self._send("join", job, "joins")
-
-    async def _send(self, what: Literal["join", "leave"] | State, job: str, path: str) -> None:
-        pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
-        if not pending.parts:
-            return
-        try:
-            answer = await self._directory.trainer.post(
-                f"/v1/jobs/{job}/{path}", pending.parts[0], "application/json"
+        letters = [
+            *((state, job, "approvals") for job, state in agenda.notices.items()),
+            *(("leave", job, "leaves") for job in agenda.leaves),
+            *(("join", job, "joins") for job in agenda.joins),
+        ]
+        for what, job, path in letters:
+            pending = Pending(what=what, about=job)
+            await self._directory.deliver(
+                pending, self._directory.trainer, f"/v1/jobs/{job}/{path}", job=job
             )
-        except Unavailable as error:
-            self._report(f"{what} not sent", job=job, reason=str(error))
-            return
-        if answer.code == BadSignature.code:
-            self._directory.note_other_key(self._directory.trainer)
-            self._report(f"{what} not sent", job=job, reason=answer.code)
-            return
-        await self._vault.ask(Receipt(what=what, about=job, outcome=answer.outcome), Done)
-        self._report(f"{what} settled", job=job, outcome=answer.outcome)
