@@ -138,10 +138,10 @@ def assemble(
 
 def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultLink:
     if settings.vault_pipes is not None:
-        return VaultLink.over(VaultPipes.meet(settings.vault_pipes), report)
+        return VaultLink(VaultPipes.meet(settings.vault_pipes), report)
     if inside is None:
-        return VaultLink.over(VaultPipes.start(settings), report)
-    return VaultLink.inside(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
+        return VaultLink(VaultPipes.start(settings), report)
+    return VaultLink(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
 
 
 def _log_opened(opened: Opened) -> None:

@@ -159,7 +159,7 @@ class DataHolder:
             without_nodes=without_nodes,
         )
         self._begin(
-            VaultLink.inside(vault, report),
+            VaultLink(vault, report),
             book,
             clock=clock,
             random_bytes=random_bytes,
@@ -231,7 +231,7 @@ class DataHolder:
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
-        return cls.with_vault(VaultLink.over(VaultPipes.start(settings), report), book)
+        return cls.with_vault(VaultLink(VaultPipes.start(settings), report), book)
 
     @classmethod
     def with_vault(cls, vault: VaultLink, book: ManifestBook, **arguments: Any) -> Self:

@@ -298,10 +298,7 @@ def discrete_gaussian(
     Raises:
         ValueError: `scale` is not within (0, 2^56], or `count` is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_SCALE):
-        raise ValueError("a noise scale must be positive, finite and at most 2^56")
-    if count < 1:
-        raise ValueError("a count of noise draws must be positive")
+    _check(scale, LARGEST_SCALE, count)
     return draw(count, gaussian_envelope(scale), Randomness(random_bytes), signed=True)
 
 
@@ -313,11 +310,15 @@ def discrete_laplace(
     Raises:
         ValueError: `scale` is not within (0, 2^54], or `count` is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
-        raise ValueError("a scale of Laplace noise must be positive, finite and at most 2^54")
-    if count < 1:
-        raise ValueError("a count of noise draws must be positive")
+    _check(scale, LARGEST_LAPLACE_SCALE, count)
     return draw(count, laplace_envelope(scale), Randomness(random_bytes), signed=True)
+
+
+def _check(scale: float, largest: float, *counts: int) -> None:
+    if not (math.isfinite(scale) and 0.0 < scale <= largest):
+        raise ValueError(f"a noise scale must be positive, finite and at most {largest:.0f}")
+    if min(counts) < 1:
+        raise ValueError("counts of parties, slots and noise draws must be positive")
 
 
 @dataclass(frozen=True)
@@ -399,10 +400,7 @@ def laplace_shares(
     Raises:
         ValueError: `scale` is not within (0, 2^54], or a count is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
-        raise ValueError("a Laplace scale must be positive, finite and at most 2^54")
-    if min(parties, slots, count) < 1:
-        raise ValueError("counts of parties, slots and noise draws must be positive")
+    _check(scale, LARGEST_LAPLACE_SCALE, parties, slots, count)
     randomness = Randomness(random_bytes)
     # One process for all shares and both signs; each of its points falls to one of them by lot.
     cells = 2 * count
