@@ -22,9 +22,8 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pyroaring import BitMap
 
-from shoal_holder.choice import MOST_ROWS, chosen_together
 from shoal_holder.faults import Faults
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together
 from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_hosting.clock import system_clock
 from shoal_protocol.queries import (

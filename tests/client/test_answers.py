@@ -8,9 +8,9 @@ import pytest
 from pyroaring import BitMap
 
 from bench.allowances import place, queries
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.contribution import MOST_ENTRIES
 from shoal_holder.faults import Faults
+from shoal_holder.records import MOST_ROWS
 from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_hosting.clock import system_clock
 from shoal_protocol.queries import Query

@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
-from shoal_holder.records import Records
+from shoal_holder.records import MOST_ROWS, Records, chosen_together, in_chosen_order
 from tests.world.people import people
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32

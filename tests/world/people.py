@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.choice import MOST_ROWS
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records
 
 
 def csv_of(records: Records) -> str:

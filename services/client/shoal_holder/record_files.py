@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.keys import read_private
-from shoal_holder.records import FloatMatrix, Identity, Records
+from shoal_holder.records import MOST_ROWS, FloatMatrix, Identity, Records
 from shoal_holder.tables import CsvTable, Table, id_column_of, id_fault, number_of, positions
 from shoal_protocol.wire.encoding import canonical_text
 

@@ -16,7 +16,6 @@ from pyroaring import BitMap
 from shoal_holder import machine, release_timing, spending
 from shoal_holder.admission import check_round, model_refusal
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.contribution import (
     MOST_ENTRIES,
     box_keys,
@@ -27,6 +26,7 @@ from shoal_holder.contribution import (
 )
 from shoal_holder.faults import Faults, without_failing
 from shoal_holder.messages import OpenRound, Prepared
+from shoal_holder.records import MOST_ROWS
 from shoal_holder.site import Site
 from shoal_holder.state import DELIVERED, State, StoredJob
 from shoal_holder.status import Report

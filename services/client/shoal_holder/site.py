@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder import release_timing
-from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
