@@ -91,7 +91,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
         home = services.directory / "few" / str(place)
         home.mkdir(parents=True)
         holders.append(
-            DataHolder(
+            DataHolder.inside(
                 key=phone_key(services.count + place),
                 records=Records(
                     names, generator.uniform(-0.5, 0.5, (1, len(names))), np.array([0, 1])
@@ -100,7 +100,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
                 book=ManifestBook(consortium, home),
                 data_directory=home,
                 random_bytes=nacl.utils.random,
-                inside=Sources(noise=exact_noise, timer=_NoWaiting()),
+                sources=Sources(noise=exact_noise, timer=_NoWaiting()),
             )
         )
     try:

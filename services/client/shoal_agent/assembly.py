@@ -116,7 +116,7 @@ def assemble(
         vault = _vault(settings, report, inside)
     except (ValueError, OSError, ImportError) as error:
         raise StartupRefused(complaint(error)) from error
-    holder = DataHolder.with_vault(
+    holder = DataHolder(
         vault,
         book,
         clock=clock,

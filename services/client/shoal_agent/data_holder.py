@@ -112,63 +112,9 @@ IN_THIS_PROCESS: Final = "none: in the process that talks to others"
 
 
 class DataHolder:
-    """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
-
-    The i-th client of `records` has the i-th of the slots that the roster gives the holder of
-    `key`. What must survive a crash is in `data_directory`, which one process uses at a time:
-    whatever moment it is stopped at, the next one goes on from there.
-    """
+    """Takes part in jobs for one or more clients, as far as the owner's policy and ledger allow."""
 
     def __init__(
-        self,
-        *,
-        key: SigningKey,
-        next_key: SigningKey | None = None,
-        records: Records,
-        policy: Policy,
-        book: ManifestBook,
-        data_directory: Path,
-        clock: Clock = system_clock,
-        random_bytes: RandomBytes = nacl.utils.random,
-        inside: Sources,
-        transport: httpx.AsyncBaseTransport | None = None,
-        report: Report = silent,
-        wake: asyncio.Event | None = None,
-        accept_loss: str | None = None,
-        without_nodes: Collection[str] = (),
-    ) -> None:
-        """Take part with a vault in this process, for tests and simulations; see also `open`.
-
-        The vault is asked over the same messages as another process, and `inside` are its sources
-        of time and chance; `clock` and `random_bytes` are the courier's. It goes over to `next_key`
-        with the manifest that has that one in the place of `key`.
-        With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
-        step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
-        refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered.
-
-        Raises:
-            ValueError: there are more clients than slots, or the state cannot be used.
-        """
-        site = Site(given_keys(key, next_key), records, policy, book, inside)
-        vault = open_vault(
-            site,
-            data_directory,
-            isolation=IN_THIS_PROCESS,
-            accept_loss=accept_loss,
-            without_nodes=without_nodes,
-        )
-        self._begin(
-            VaultLink(vault, report),
-            book,
-            clock=clock,
-            random_bytes=random_bytes,
-            transport=transport,
-            report=report,
-            wake=wake,
-        )
-
-    def _begin(
         self,
         vault: VaultLink,
         book: ManifestBook,
@@ -179,6 +125,11 @@ class DataHolder:
         report: Report = silent,
         wake: asyncio.Event | None = None,
     ) -> None:
+        """Take part by a vault that is open; `clock` and `random_bytes` are the courier's.
+
+        With `wake`, rounds are asked for by long polls, and `wake` is set when there is a step to
+        take.
+        """
         self._vault = vault
         self._report = report
         self._wakes = wake is not None
@@ -231,14 +182,58 @@ class DataHolder:
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
-        return cls.with_vault(VaultLink(VaultPipes.start(settings), report), book)
+        return cls(VaultLink(VaultPipes.start(settings), report), book, report=report)
 
     @classmethod
-    def with_vault(cls, vault: VaultLink, book: ManifestBook, **arguments: Any) -> Self:
-        """Return the data holder of a vault that is open; `arguments` as of the class."""
-        made = cls.__new__(cls)
-        made._begin(vault, book, **arguments)
-        return made
+    def inside(
+        cls,
+        *,
+        key: SigningKey,
+        next_key: SigningKey | None = None,
+        records: Records,
+        policy: Policy,
+        book: ManifestBook,
+        data_directory: Path,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        sources: Sources,
+        transport: httpx.AsyncBaseTransport | None = None,
+        report: Report = silent,
+        wake: asyncio.Event | None = None,
+        accept_loss: str | None = None,
+        without_nodes: Collection[str] = (),
+    ) -> Self:
+        """Return a data holder with a vault in this process, for tests and simulations.
+
+        The i-th client of `records` has the i-th of the slots that the roster gives the holder of
+        `key`. The vault is asked over the same messages as another process, and has its own
+        `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
+        in the place of `key`. What must survive a crash is in `data_directory`, which one process
+        uses at a time: whatever moment it is stopped at, the next one goes on from there.
+        `accept_loss` is the token of a lost state that the owner accepts, as a refusal shows it.
+        Compute nodes in `without_nodes` are not asked what they charged; one of the others must
+        answer before anything is joined or answered.
+
+        Raises:
+            ValueError: there are more clients than slots, or the state cannot be used.
+        """
+        site = Site(given_keys(key, next_key), records, policy, book, sources)
+        vault = open_vault(
+            site,
+            data_directory,
+            isolation=IN_THIS_PROCESS,
+            accept_loss=accept_loss,
+            without_nodes=without_nodes,
+        )
+        return cls(
+            VaultLink(vault, report),
+            book,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+            report=report,
+            wake=wake,
+        )
 
     async def step(self) -> None:
         """Do all that is due now, once. A peer's failure is not raised, but retried later.

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -197,10 +196,9 @@ def _tell(answer: Answer, report: Report) -> None:
 
 def _error(refusal: Refusal) -> ProtocolError:
     """Return the protocol's error of this code."""
-    kinds: Sequence[type[ProtocolError]] = (ProtocolError,)
-    while kinds:
-        for kind in kinds:
-            if kind.code == refusal.code:
-                return kind(refusal.detail)
-        kinds = [below for kind in kinds for below in kind.__subclasses__()]
+    kinds = [ProtocolError]
+    for kind in kinds:
+        if kind.code == refusal.code:
+            return kind(refusal.detail)
+        kinds += kind.__subclasses__()
     return ProtocolError(refusal.detail)

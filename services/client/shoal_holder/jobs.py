@@ -4,7 +4,6 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
-from datetime import datetime
 from typing import Final
 
 from pyroaring import BitMap
@@ -41,7 +40,6 @@ class Jobs:
         self._charges = charges
         self._approvals = approvals
         self._report = report
-        self._ends_by: dict[str, datetime] = {}  # of jobs, decoded once
 
     def offer(self, job: str, request: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left; a known job is left.
@@ -91,9 +89,7 @@ class Jobs:
         """End the jobs whose time is over."""
         now = self._site.clock()
         for each in self._state.open_jobs():
-            if each.job not in self._ends_by:
-                self._ends_by[each.job] = decode(each.request, JobRequest).body.ends_by
-            if self._ends_by[each.job] <= now:
+            if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:
