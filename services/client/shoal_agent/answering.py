@@ -10,11 +10,11 @@ as long as the round takes shares, they are sent again.
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from shoal_agent.directory import JSON, OCTETS, Directory
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.directory import JSON, OCTETS, Directory, Part
 from shoal_holder.messages import (
     Acknowledged,
     Agenda,
@@ -33,14 +33,11 @@ from shoal_holder.messages import (
     Receipt,
     RoundDocuments,
 )
-from shoal_holder.status import Report
-from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import LOST
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, NotThere, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -55,23 +52,20 @@ WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening
 SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 
 
-class Delivery:
+@dataclass(eq=False)
+class Delivery(Part):
     """Sends each node its envelope, and again where the node lost it.
 
     For a lost one it looks twice in a round, and whenever a node was out of reach.
     """
 
-    def __init__(
-        self, vault: VaultLink, directory: Directory, report: Report, random_bytes: RandomBytes
-    ) -> None:
-        self._vault = vault
-        self._directory = directory
-        self._report = report
-        self._later = SPREAD * int.from_bytes(random_bytes(4), "little") / 2.0**32
-        self._asked: dict[tuple[str, int], tuple[datetime, int]] = {}
-        """By round and node: when, and after how many interruptions, it was last asked."""
-        self._behind: set[tuple[str, int]] = set()
-        """Rounds that nodes do not know any more, though they once accepted them."""
+    _asked: dict[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
+    """By round and node: when, and after how many interruptions, it was last asked."""
+    _behind: set[tuple[str, int]] = field(default_factory=set)
+    """Rounds that nodes do not know any more, though they once accepted them."""
+
+    def __post_init__(self) -> None:
+        self._later = SPREAD * int.from_bytes(self._random_bytes(4), "little") / 2.0**32
 
     async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
         """Send what the outbox still holds for a round, to each node that may be asked now."""
@@ -208,26 +202,18 @@ def _path(job: OpenJob) -> str:
     return f"/v1/jobs/{job.job}/rounds/{job.next_number}"
 
 
-class Answering:
+@dataclass(eq=False)
+class Answering(Part):
     """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        directory: Directory,
-        clock: Clock,
-        random_bytes: RandomBytes,
-        report: Report,
-        wake: asyncio.Event | None,
-    ) -> None:
-        """Ask for rounds by long polls if there is a `wake`, as `NextRounds`."""
-        self._vault = vault
-        self._directory = directory
-        self._delivery = Delivery(vault, directory, report, random_bytes)
-        self._next_rounds = NextRounds(directory, wake)
-        self._clock = clock
-        self._report = report
-        self._unanswered: set[str] = set()  # new rounds, of which there is nothing to send yet
+    _wake: asyncio.Event | None
+    _unanswered: set[str] = field(default_factory=set)
+    """New rounds, of which there is nothing to send yet."""
+
+    def __post_init__(self) -> None:
+        own = (self._vault, self._directory, self._clock, self._random_bytes, self._report)
+        self._delivery = Delivery(*own)
+        self._next_rounds = NextRounds(self._directory, self._wake)
 
     async def end(self) -> None:
         """Give up waiting for rounds."""

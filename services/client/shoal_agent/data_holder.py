@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -22,7 +23,7 @@ from pyroaring import BitMap
 
 from shoal_agent.answering import Answering
 from shoal_agent.crowds.taking_part import TakingPart
-from shoal_agent.directory import Directory, ShutOut
+from shoal_agent.directory import Directory, Part, ShutOut
 from shoal_agent.joining import ChargesCheck, Joining
 from shoal_agent.status import (
     AskingView,
@@ -74,14 +75,11 @@ from shoal_protocol.wire.errors import BadSignature, UnknownManifest
 T = TypeVar("T")
 
 
-class Declaring:
+@dataclass(eq=False)
+class Declaring(Part):
     """Has the vault sign a declaration, if its owner makes one, until the trainer has judged it."""
 
-    def __init__(self, vault: VaultLink, directory: Directory, report: Report) -> None:
-        self._vault = vault
-        self._directory = directory
-        self._report = report
-        self._judged: tuple[str, int] | None = None  # under which manifest, of which records
+    _judged: tuple[str, int] | None = None  # under which manifest, of which records
 
     async def step(self) -> None:
         """Send what is to be declared, unless it was."""
@@ -141,11 +139,12 @@ class DataHolder:
             transport=transport,
             report=report,
         )
-        self._charges = ChargesCheck(vault, self._directory, clock, report)
-        self._joining = Joining(vault, self._directory, self._charges, report)
-        self._declaring = Declaring(vault, self._directory, report)
-        self._answering = Answering(vault, self._directory, clock, random_bytes, report, wake)
-        self._crowds = TakingPart(vault, self._directory, clock, random_bytes, report)
+        own = (vault, self._directory, clock, random_bytes, report)
+        self._charges = ChargesCheck(*own)
+        self._joining = Joining(*own, self._charges)
+        self._declaring = Declaring(*own)
+        self._answering = Answering(*own, wake)
+        self._crowds = TakingPart(*own)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
 
     @classmethod

@@ -6,7 +6,7 @@ A node that answers with its charges has no other machine with this key on file.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,11 +14,9 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.site import Site
+from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
-from shoal_holder.state import State
 from shoal_holder.state_file import StateFile
-from shoal_holder.status import Report
 from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
@@ -49,29 +47,22 @@ class _Asking:
     nonce: str = ""
 
 
-class ChargeComparison:
+@dataclass(eq=False)
+class ChargeComparison(Part):
     """Collects the nodes' charges, and those that this ledger lacks."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        report: Report,
-        *,
-        without: Collection[str],
-    ) -> None:
-        """Begin before any node is asked; those in `without` never are."""
-        self._site = site
-        self._state = state
-        self._report = report
-        self._without = frozenset(without)
-        self._compared_at: datetime | None = None
-        self._asking: dict[str, _Asking] = {}  # by node
-        self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of what, up to which entry
-        self._machine = machine.read(state.file)
-        self._heard = False  # whether a node said all since it was last judged
-        self._forgotten: dict[tuple[str, int], ChargedElsewhere] = {}  # by job and number
-        self._is_news = False  # whether more is forgotten than when it was last judged
+    _without: Collection[str]  # nodes that are never asked
+    _compared_at: datetime | None = None
+    _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
+    _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
+    """By node: of which slots it said what it charged, up to which entry."""
+    _heard: bool = False  # whether a node said all since it was last judged
+    _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
+    """By job and number: what nodes charged and this ledger lacks."""
+    _is_news: bool = False  # whether more is forgotten than when it was last judged
+
+    def __post_init__(self) -> None:
+        self._machine = machine.read(self._state.file)
         self.refusal = machine.SUPERSEDED if self._machine.is_superseded else None
         """What to do about another machine, or a ledger that lacks charges; None if all is well."""
 

@@ -4,6 +4,7 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
@@ -11,9 +12,8 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.site import Site
-from shoal_holder.state import LEFT, Joined, State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
+from shoal_holder.state import LEFT, Joined
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -24,22 +24,12 @@ UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
-class Jobs:
+@dataclass(eq=False)
+class Jobs(Part):
     """The jobs that this data holder takes part in, from the offer to the end."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-    ) -> None:
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
+    _charges: ChargeComparison
+    _approvals: Approvals
 
     def offer(self, job: str, request: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left; a known job is left.

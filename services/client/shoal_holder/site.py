@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder import release_timing
+from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
+from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
@@ -219,3 +222,13 @@ class Site:
                 self._is_ordered = True
             placed |= {slot: here for here, (slot, _) in enumerate(given) if slot in placed}
         return placed
+
+
+@dataclass(eq=False)
+class Part:
+    """A part of the vault: it works for a site, over its state, and reports what it did."""
+
+    _site: Site
+    _state: State
+    _report: Report
+    _faults: Faults

@@ -126,11 +126,12 @@ class Vault:
         self._state = state
         self._isolation = isolation
         self._events: list[Event] = []
-        self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
-        self._approvals = Approvals(site, state.file)
-        self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._faults = Faults(state.file.directory, site.clock)
-        self._rounds = Rounds(site, state, self._charges, self._report, self._faults)
+        own = (site, state, self._report, self._faults)
+        self._charges = ChargeComparison(*own, frozenset(without_nodes))
+        self._approvals = Approvals(site, state.file)
+        self._jobs = Jobs(*own, self._charges, self._approvals)
+        self._rounds = Rounds(*own, self._charges)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
@@ -182,9 +183,8 @@ class Vault:
             "spent on crowds": lambda: records_used.so_far(self._state, self._site),
         }
         self._requests = {**self._requests, **REQUESTS}
-        self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._approvals, self._report, self._faults
-        ).handlers()
+        own = (self._site, self._state, self._report, self._faults)
+        self._handlers |= CrowdVault(*own, self._charges, self._approvals).handlers()
 
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a message, both as frames, whatever happens.

@@ -5,6 +5,7 @@ Loaded where the owner's policy allows crowd jobs, or allowed them once.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal_holder import machine, restoring
@@ -35,12 +36,9 @@ from shoal_holder.crowds.messages import (
 )
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.faults import Faults
 from shoal_holder.messages import Answer, Decided, Done, Message
 from shoal_holder.policy import Policy
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
@@ -100,27 +98,17 @@ NO_ALLOWANCE: Final = (
 )
 
 
-class CrowdVault:
+@dataclass(eq=False)
+class CrowdVault(Part):
     """Handles the vault's messages about crowd jobs."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-        faults: Faults,
-    ) -> None:
-        """Begin without open crowd jobs."""
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
-        self._faults = faults
-        self._contributors: dict[str, Contributor] = {}
-        self._closings = Closings(site, state, report)
+    _charges: ChargeComparison
+    _approvals: Approvals
+    _contributors: dict[str, Contributor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._own = (self._site, self._state, self._report, self._faults)
+        self._closings = Closings(*self._own)
 
     def handlers(self) -> dict[type[Message], Callable[[Any], Answer]]:
         """Return the handler of each message about crowd jobs."""
@@ -215,7 +203,7 @@ class CrowdVault:
             if reason := crowd_refusal(self._site.policy, crowd.request):
                 raise RefusedJob(reason)
             check_columns(crowd.request.task.column_names, self._site.records.columns)
-            contributor = Contributor(self._site, self._state, crowd, self._report, self._faults)
+            contributor = Contributor(*self._own, crowd)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:
