@@ -280,7 +280,7 @@ class _Agent:
             read_settings(Settings, "SHOAL_", environment),
             clock=world.clock,
             transport=left.transport,
-            sources=_chance(left),
+            inside=_chance(left),
         )
 
     async def step(self) -> None:
