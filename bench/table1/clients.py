@@ -25,7 +25,7 @@ from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.rounds import Answers
-from shoal_holder.site import Sources, SystemTimer
+from shoal_holder.site import Sources, Timer
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
@@ -34,7 +34,7 @@ FEW: Final = 6
 _STEP_SECONDS: Final = 0.2
 
 
-class _NoWaiting(SystemTimer):
+class _NoWaiting(Timer):
     def sleep(self, seconds: float) -> None:
         """Wait not at all."""
 

@@ -13,7 +13,7 @@ import pytest
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
 from shoal_holder import serving
 from shoal_holder.isolation import NO_SOCKETS
-from shoal_holder.messages import Ask, Hello, Opened, Told
+from shoal_holder.messages import Ask, Bytes, Hello, Opened
 from shoal_holder.settings import Settings
 from shoal_holder.status import silent
 from tests.world.around_holder import World
@@ -57,7 +57,7 @@ async def test_a_vault_at_named_pipes_ends_with_its_courier_and_serves_the_next(
         link = meet(world)
         assert link.opened.isolation == NO_SOCKETS
         assert (await link.ask(Hello(), Opened)).enrolled == CLIENTS
-        assert (await link.ask(Ask(question="status"), Told)).parts == (b"[]",)
+        assert (await link.ask(Ask(question="status"), Bytes)).parts == (b"[]",)
         link.close()
         assert container.process.wait(30) == 0
         container.start()

@@ -31,7 +31,6 @@ from shoal_holder.messages import (
     Prepare,
     Prepared,
     Receipt,
-    RoundDocuments,
 )
 from shoal_hosting.outcome import LOST
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Unavailable
@@ -113,7 +112,7 @@ class Delivery(Part):
 
         A node that lost the job's signed request too is handed that before.
         """
-        spec, request = (await self._vault.ask(AskSpec(round_id=round_id), RoundDocuments)).parts
+        spec, request = (await self._vault.ask(AskSpec(round_id=round_id), Bytes)).parts
         answer = await peer.post("/v1/rounds", spec, JSON)
         if answer.code == MissingRequest.code:
             answer = await peer.post("/v1/jobs", request, JSON)

@@ -50,7 +50,6 @@ from shoal_holder.messages import (
     Hello,
     Opened,
     Question,
-    Told,
 )
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
@@ -358,7 +357,7 @@ class DataHolder:
 
     async def _told(self, kind: type[T], question: Question, **which: Any) -> T:
         """Return the answer to a question of the owner, which is of a `kind`."""
-        told = await self._vault.ask(Ask(question=question, **which), Told)
+        told = await self._vault.ask(Ask(question=question, **which), Bytes)
         answer: T = TOLD[question].validate_json(told.parts[0])
         return answer
 

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import httpx
@@ -40,10 +40,6 @@ from shoal_protocol.wire.errors import (
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
-
-QUERY_STANDS: Final = timedelta(minutes=4)
-"""How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
-
 
 SETTLED: Final = "envelope settled"
 """Reported of each envelope that a node answered."""
@@ -82,7 +78,6 @@ class Directory:
         self._looking: asyncio.Task[None] | None = None
         self.shut_out: str | None = None
         """Why no party takes this holder's messages again, and what to do: nobody is asked."""
-        self._query: tuple[str, datetime, bytes] | None = None  # under which manifest, when
 
     @property
     def manifest(self) -> str:
@@ -211,21 +206,13 @@ class Directory:
 
     async def query(self) -> bytes | None:
         """Return the holder's signed query for lists of jobs, None if it is not enrolled yet."""
-        now = self._clock()
-        if self._query is not None:
-            manifest, signed_at, query = self._query
-            if manifest == self.manifest and timedelta(0) <= now - signed_at < QUERY_STANDS:
-                return query
         parts = (await self._vault.ask(AskSigned(what="query"), Bytes)).parts
         if not parts:
             self._may_be_behind = True  # no job will tell of the version that enrols it
-            return None
-        self._query = self.manifest, now, parts[0]
-        return parts[0]
+        return parts[0] if parts else None
 
     def note_refused_query(self, peer: Peer, code: str) -> None:
-        """Note that a peer refused the query: the next one is signed anew."""
-        self._query = None
+        """Note that a peer refused the query."""
         if code in (BadSignature.code, RevokedHolder.code):
             self.note_other_key(peer)
 

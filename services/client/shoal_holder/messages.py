@@ -222,9 +222,7 @@ Node = Annotated[int, Field(ge=0, le=255)]
 
 
 class Bytes(Answer):
-    """The bytes that were asked for; no part if there are none."""
-
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
+    """The documents that were asked for, or what the owner asked for in JSON."""
 
 
 class Pending(Message):
@@ -242,14 +240,8 @@ class Acknowledged(Message):
     node: Node
 
 
-class RoundDocuments(Answer):
-    """A round's spec as the trainer signed it, and its job's request as the analyst did."""
-
-    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
-
-
 class AskSpec(Message):
-    """Which documents does a node need that lost a round?"""
+    """Which documents does a node need that lost a round? Its spec, and its job's request."""
 
     round_id: Digest
 
@@ -273,12 +265,6 @@ class AskSigned(Message):
 
 
 # Its owner
-
-
-class Told(Answer):
-    """The answer to the owner's question, as JSON."""
-
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
 class Decide(Message):
@@ -311,7 +297,7 @@ Question = Literal[
 
 
 class Ask(Message):
-    """The owner's question."""
+    """The owner's question, answered in JSON."""
 
     question: Question
     job: Digest | None = None

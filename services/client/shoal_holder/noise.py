@@ -302,16 +302,14 @@ def discrete_gaussian(
     return draw(count, gaussian_envelope(scale), Randomness(random_bytes), signed=True)
 
 
-def discrete_laplace(
-    scale: float, count: int, *, random_bytes: RandomBytes = system_random
-) -> Int64Vector:
+def discrete_laplace(scale: float, count: int) -> Int64Vector:
     """Draw `count` integers, each x with probability proportional to exp(-|x| / scale).
 
     Raises:
         ValueError: `scale` is not within (0, 2^54], or `count` is not positive.
     """
     _check(scale, LARGEST_LAPLACE_SCALE, count)
-    return draw(count, laplace_envelope(scale), Randomness(random_bytes), signed=True)
+    return draw(count, laplace_envelope(scale), Randomness(system_random), signed=True)
 
 
 def _check(scale: float, largest: float, *counts: int) -> None:

@@ -94,17 +94,6 @@ class Records:
         """
         return np.array(positions(self.columns, tuple(columns), "the records"), np.intp)
 
-    def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
-        """Return the rows at `position`, shape (r, len(columns)); none behind the last client's.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        if position >= len(self):
-            return self.values[:0, self.places(columns)]
-        rows = self.values[self.starts[position] : self.starts[position + 1]]
-        return rows[:, self.places(columns)]
-
 
 # Which of a client's records count, and in which order, follows from the holder's key alone. A
 # client takes part whatever its records are: with more than may count it gives as many as may, with

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import nacl.utils
 import numpy as np
@@ -28,18 +28,8 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
 
 
-class Timer(Protocol):
-    """Measures time that has passed, and waits."""
-
-    def now(self) -> float:
-        """Return seconds since some moment."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; not at all if it is no time."""
-
-
-class SystemTimer:
-    """The timer of this machine, which no correction of its clock moves."""
+class Timer:
+    """Measures time that has passed, and waits: as this machine does, whatever moves its clock."""
 
     def now(self) -> float:
         """Return seconds since some moment."""
@@ -74,7 +64,7 @@ class Sources:
     noise: NoiseSampler
     clock: Clock = system_clock
     random_bytes: RandomBytes = nacl.utils.random
-    timer: Timer = field(default_factory=SystemTimer)
+    timer: Timer = field(default_factory=Timer)
 
 
 @dataclass

@@ -50,10 +50,8 @@ from shoal_holder.messages import (
     Prepare,
     Receipt,
     Refusal,
-    RoundDocuments,
     SettleCharges,
     ShowCharges,
-    Told,
 )
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
@@ -326,10 +324,10 @@ class Vault:
             return _bytes(None)
         return _bytes(holder.to_bytes(4, "little") + digest)
 
-    def _spec(self, asked: AskSpec) -> RoundDocuments:
+    def _spec(self, asked: AskSpec) -> Bytes:
         for each in self._state.open_rounds():
             if each.round_id == asked.round_id:
-                return RoundDocuments(parts=(each.spec, each.request))
+                return Bytes(parts=(each.spec, each.request))
         raise UnknownRound
 
     def _receipt(self, told: Receipt) -> Done:
@@ -384,7 +382,7 @@ class Vault:
             return Bytes()
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
-    def _told(self, asked: Ask) -> Told:
+    def _told(self, asked: Ask) -> Bytes:
         """Answer a question of the owner; all but leaving a job change nothing.
 
         Raises:
@@ -406,7 +404,7 @@ class Vault:
             "joined": lambda: state.joined(job),
             "leave": lambda: self._jobs.leave(job),
         } | self._crowd_answers
-        return Told(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
+        return Bytes(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
 
 
 def _bytes(found: bytes | None) -> Bytes:

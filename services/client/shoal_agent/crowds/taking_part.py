@@ -24,12 +24,11 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.messages import Decided, Done
+from shoal_holder.messages import Bytes, Decided, Done
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
@@ -224,7 +223,7 @@ class TakingPart(Part):
             Unavailable: the trainer did not answer.
             MalformedDocument: its answer lacks the outcome of a submission.
         """
-        pending = await self._vault.ask(CrowdPending(job=job), Submissions)
+        pending = await self._vault.ask(CrowdPending(job=job), Bytes)
         if not pending.parts:
             return True
         found = await self._trainer.submit_documents(job, pending.parts)

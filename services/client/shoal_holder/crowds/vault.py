@@ -30,13 +30,12 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.messages import Answer, Decided, Done, Message
+from shoal_holder.messages import Answer, Bytes, Decided, Done, Message
 from shoal_holder.policy import Policy
 from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
@@ -254,12 +253,10 @@ class CrowdVault(Part):
             self._end(asked.job, f"refused: {refusal}")
             raise
 
-    def _pending(self, asked: CrowdPending) -> Submissions:
+    def _pending(self, asked: CrowdPending) -> Bytes:
         pending = memory.pending(self._state, asked.job, count=MOST_TOGETHER)
         key = self._site.key  # which may be newer than their signatures
-        return Submissions(
-            parts=tuple(sign_again(document, Submission, key) for _, document in pending)
-        )
+        return Bytes(parts=tuple(sign_again(document, Submission, key) for _, document in pending))
 
     def _receipts(self, asked: CrowdReceipts) -> Done:
         if len(asked.parts) != len(asked.outcomes):
