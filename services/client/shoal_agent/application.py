@@ -71,7 +71,7 @@ def create_agent_application(
         return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
 
     async def refusing() -> float:
-        return float(await holder.refusal() is not None)
+        return float((await holder.opened()).refusal is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
         policy = await holder.policy()
@@ -82,7 +82,7 @@ def create_agent_application(
 
     async def ready() -> None:
         await holder.ledger(count=1)
-        if await holder.refusal() is not None:
+        if (await holder.opened()).refusal is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     app = create_application(

@@ -278,10 +278,6 @@ class DataHolder:
         """Return the vault's own report: how many slots it has, and how it is isolated."""
         return await self._vault.ask(Hello(), Opened)
 
-    async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered and what to do; None if all is well."""
-        return (await self.opened()).refusal
-
     async def policy(self) -> Policy:
         """Return the owner's rules."""
         return await self._told(Policy, "policy")
@@ -410,18 +406,12 @@ class DataHolder:
         await self._answering.end()
         await self._directory.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._vault.close()
-
     def run(
         self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
     ) -> HolderStatus:
         """Step every `poll_seconds` until `until` is true of the status; None is for ever.
 
-        For programs without an event loop: `with DataHolder.open(...) as holder: holder.run()`.
+        For programs without an event loop.
         An interrupt (Ctrl-C) ends it too. Returns the status at the end.
         """
         with suppress(KeyboardInterrupt):

@@ -59,12 +59,9 @@ class KeyFile:
 def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:
     """Return what gives `key`, or the one that follows it once a roster has that."""
 
-    def in_force(roster: Roster) -> SigningKey:
-        if following is None or roster.holder_with(following.verify_key) is None:
-            return key
-        return following
-
-    return in_force
+    if following is None:
+        return lambda roster: key
+    return lambda roster: key if roster.holder_with(following.verify_key) is None else following
 
 
 def next_key_of(path: Path) -> Path:

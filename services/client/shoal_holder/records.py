@@ -95,6 +95,21 @@ class Records:
         return np.array(positions(self.columns, tuple(columns), "the records"), np.intp)
 
 
+def grouped(
+    ids: Sequence[str], values: FloatMatrix
+) -> tuple[tuple[str, ...], NDArray[np.int64], FloatMatrix]:
+    """Return ids in order, where the rows of each start, and the rows: those of one id by values.
+
+    So neither the order of individuals nor that of their rows means anything.
+    """
+    names = sorted(set(ids))
+    places = {name: place for place, name in enumerate(names)}
+    groups = np.array([places[each] for each in ids])
+    values = values + 0.0  # −0.0 becomes 0.0: which of the two came first must not show
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
+    return tuple(names), starts, values[np.lexsort((*values.T[::-1], groups))]
+
+
 # Which of a client's records count, and in which order, follows from the holder's key alone. A
 # client takes part whatever its records are: with more than may count it gives as many as may, with
 # none that is usable it gives none.

@@ -201,10 +201,7 @@ class TakingPart(Part):
         """Carry one portion after another, for those whose moment has come."""
         job = open_job.job
         is_answered = await self._send(job)
-        if self._clock() >= open_job.closes_at:
-            await self._end(job, OVER)
-            return False
-        if not is_answered:
+        if not is_answered or self._clock() >= open_job.closes_at:
             return False
         turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
         nonces = list(turn.nonces)
