@@ -82,7 +82,7 @@ async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charge
     world.submit()
     holder = world.holder()
     refused = await refusal(holder)
-    assert "2 rounds" in refused
+    assert "rounds (2)" in refused
     assert "shoal agent restore" in refused
     assert await refusal(holder) == refused
     assert asked(world) == {"/v1/charges"}, "it took part in something"

@@ -143,10 +143,9 @@ class ChargeComparison(Part):
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
             return True
-        told: Signed[Charges | ChargesQuery] = decode(document, Charges, ChargesQuery)
-        if isinstance(told.body, ChargesQuery):
-            return self._hear_of_other(told.body, told, asking.holder)
-        signed = decode(document, Charges)
+        signed: Signed[Any] = decode(document, Charges, ChargesQuery)
+        if isinstance(signed.body, ChargesQuery):
+            return self._hear_of_other(signed.body, signed, asking.holder)
         charged = check_charges(
             signed,
             asking.version,
@@ -161,7 +160,11 @@ class ChargeComparison(Part):
             head = Head(signed.body.head, signed.body.head_digest)
             _note_head(self._state.file, node, head)
         except LedgerBroken as error:
-            self.refusal = _set_back(node, error)
+            self.refusal = (
+                f"{node} was set back, or lies: {error}. Ask its operator; if it does not come "
+                "back with its whole ledger, or under another name with another one, name it in "
+                "SHOAL_WITHOUT_NODES"
+            )
             return False
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
@@ -181,7 +184,7 @@ class ChargeComparison(Part):
             self._take_over()
         elif self.refusal is None and self._is_news:
             self.refusal = (
-                f"Compute nodes charged slots here for {_rounds(len(self._forgotten))} that the "
+                f"Compute nodes charged slots here for rounds ({len(self._forgotten):,}) that the "
                 "ledger here does not hold: the state was lost or set back. Stop, and "
                 f"{RESTORE}. If it is lost for good, run `shoal agent restore`, which takes what "
                 "was forgotten for spent"
@@ -299,14 +302,3 @@ def _note_head(file: StateFile, node: str, head: Head) -> None:
             head.number,
             head.digest,
         )
-
-
-def _set_back(node: str, error: LedgerBroken) -> str:
-    return (
-        f"{node} was set back, or lies: {error}. Ask its operator; if it does not come back with "
-        "its whole ledger, or under another name with another one, name it in SHOAL_WITHOUT_NODES"
-    )
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count:,} rounds"

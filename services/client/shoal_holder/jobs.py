@@ -41,7 +41,7 @@ class Jobs(Part):
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        return self._state.job_is_known(job) or self._join(decode(request, JobRequest), job)
+        return self._state.file.takes_part(job) or self._join(decode(request, JobRequest), job)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         site, request = self._site, signed.body

@@ -25,6 +25,7 @@ from shoal_hosting.marks import (
     schema_refusal,
 )
 from shoal_protocol.privacy.ledger import EMPTY, Head
+from shoal_protocol.wire.errors import LedgerBroken
 
 SCHEMA_VERSION: Final = 18
 
@@ -313,7 +314,7 @@ class StateFile:
             )
         except BaseException as error:
             self.undo()  # or the file stays locked for as long as the error is looked at
-            if isinstance(error, MemoryLost):
+            if isinstance(error, MemoryLost | LedgerBroken):
                 raise ValueError(str(error)) from None
             elif isinstance(error, sqlite3.OperationalError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
@@ -352,7 +353,7 @@ class StateFile:
 
     def _stored(self, mark: Mark | None) -> Stored:
         """Return what the file knows of a mark."""
-        commits, holds, head = None, True, self._head()
+        commits, holds, head = None, True, self.head()
         found = self.one("SELECT database, commits FROM memory")
         if mark is not None:
             commits = found[1] if found is not None and found[0] == mark.database else None
@@ -362,12 +363,15 @@ class StateFile:
         marked = () if found is None else ((found[0], found[1]),)
         return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
 
-    def _head(self) -> Head:
+    def head(self) -> Head:
+        """Return the ledger's last entry.
+
+        Raises:
+            LedgerBroken: it is gone.
+        """
         row = self.one("SELECT number, digest FROM ledger_head")
         if row is None:
-            raise ValueError(
-                "the ledger's head is gone; restore the file from where its ledger is whole"
-            )
+            raise LedgerBroken("the ledger's head is gone: restore the file from where it is whole")
         return Head(*row)
 
     def _prepare(self, authority: str) -> None:
@@ -441,7 +445,7 @@ class StateFile:
             if self._marking is not None and has_written:
                 count = "UPDATE memory SET commits = commits + 1 RETURNING commits"
                 [(commits,)] = self.rows(count)
-                self._unsure, counted = True, (commits, self._head())
+                self._unsure, counted = True, (commits, self.head())
             self.database.execute("COMMIT")
         except BaseException:
             if self.database.in_transaction:  # a full disk may have undone it already
@@ -461,6 +465,15 @@ class StateFile:
         """Return the space of erased rows to the system; overwrite them in the log, too."""
         self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
         self.truncate_log()
+
+    def takes_part(self, job: str) -> bool:
+        """Tell whether a job of either kind was ever joined, here or by nodes' charges."""
+        known = self.one(
+            "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
+            " UNION ALL SELECT 1 FROM crowds WHERE job = ?1",
+            job,
+        )
+        return known is not None
 
     def write(self, query: str, *values: Any) -> None:
         """Commit one statement, durably."""
