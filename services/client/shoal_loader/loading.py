@@ -96,7 +96,7 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
             unknown[name] = len(strange)
             if len(strange) and not by_id:
                 first[name] = f", first in {source.place(int(strange[0]))}"
-    ids, starts, values = grouped(keys, values)
+    ids, starts, values = grouped([str(each) for each in keys], values)
     return Evaluated(mapping, ids, starts, values, unknown, first, faults)
 
 
