@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, tell
-from shoal_consortium import dictionary_draft, dictionary_files
+from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
 from shoal_consortium.publishing import publish_dictionary
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -22,13 +22,12 @@ Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is
 def draft(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of one data holder.")],
 ) -> None:
-    """Print a dictionary to finish by hand, from a file's names, types and clear codes.
+    """Print a dictionary to finish by hand, from the names and types of a file's columns.
 
-    It has no bounds: those come from general knowledge, never from data. Texts are shown only where
-    they are few and short, and each is of five persons or more by each column that may tell persons
-    apart. A column called id or patient_id must say whose the rows are.
+    It has no value of the file: bounds and levels come from general knowledge. A file whose first
+    line may be a person's values is refused.
     """
-    say(dictionary_draft.draft(file))
+    say(dictionary_files.draft(file))
 
 
 @app.command()
