@@ -103,10 +103,9 @@ def console(
     key = None if owner is None else read_holder_key(owner)
 
     def made_for(token: str) -> "FastAPI":
-        from shoal_agent.console.own_agent import OwnAgent
         from shoal_agent.console.pages import console_of
 
-        return console_of(OwnAgent(endpoint), token=token, clock=system_clock, owner_key=key)
+        return console_of(endpoint, token=token, clock=system_clock, owner_key=key)
 
     serve_console(made_for, port=port, extra="shoal-holder[agent]")
 

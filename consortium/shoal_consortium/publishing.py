@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -55,7 +55,7 @@ def logged(
     known = following.log_proof
     if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
         return known
-    aggregator = Endpoint.of(before.manifest.aggregator)
+    aggregator = Endpoint.of(before.manifest.aggregator, transport)
 
     async def ask(
         method: str,
@@ -64,15 +64,15 @@ def logged(
         content: bytes | None = None,
     ) -> Reply:
         """Ask the aggregator, also under a certificate that ended: a proof speaks for itself."""
-        how: dict[str, Any] = {"content": content, "transport": transport}
         try:
-            return await call(aggregator, method, path, query, **how)
+            return await call(aggregator, method, path, query, content=content)
         except Unavailable:
-            return await call(Endpoint(aggregator.url, None), method, path, query, **how)
+            anybody = dataclasses.replace(aggregator, certificate=None)
+            return await call(anybody, method, path, query, content=content)
 
     async def answers(node: ServiceParty) -> bool:
         try:
-            reply = await call(Endpoint.of(node), "GET", "/healthz", transport=transport)
+            reply = await call(Endpoint.of(node, transport), "GET", "/healthz")
         except Unavailable:
             return False
         return reply.status == HTTPStatus.OK
@@ -161,7 +161,7 @@ async def _publish(
 
     async def put(version: Consortium, at: Endpoint) -> Reply:
         content = bundle(version)
-        return await call(at, "PUT", "/v1/manifest", content=content, transport=transport)
+        return await call(at, "PUT", "/v1/manifest", content=content)
 
     async def put_missing(at: Endpoint) -> Reply:
         reply = await put(chain[-1], at)
@@ -173,14 +173,14 @@ async def _publish(
     listed = [each for version in chain for each in _services(version) if each.name == service.name]
     try:
         try:
-            reply = await put_missing(Endpoint.of(service))
+            reply = await put_missing(Endpoint.of(service, transport))
         except Unavailable:
             if len({(each.url, each.certificate) for each in listed}) == 1:
                 raise
             for url in {each.url for each in listed}:
                 with suppress(Unavailable):
-                    await put_missing(Endpoint(url, None))
-            reply = await _patiently(lambda: put_missing(Endpoint.of(service)))
+                    await put_missing(Endpoint(url, None, transport=transport))
+            reply = await _patiently(lambda: put_missing(Endpoint.of(service, transport)))
         json_of(reply)
     except Unavailable as error:
         return Outcome(service.name, False, str(error), unreachable=True)
@@ -208,10 +208,8 @@ def publish_dictionary(
 
     async def publish() -> None:
         for each in versions:
-            place, content = Endpoint.of(trainer), each.encode()
-            json_of(
-                await call(place, "PUT", "/v1/dictionary", content=content, transport=transport)
-            )
+            place = Endpoint.of(trainer, transport)
+            json_of(await call(place, "PUT", "/v1/dictionary", content=each.encode()))
 
     try:
         asyncio.run(publish())

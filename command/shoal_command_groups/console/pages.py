@@ -6,7 +6,6 @@ import hashlib
 import io
 import re
 import secrets
-from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
@@ -24,8 +23,6 @@ from shoal_command_groups.console import forms
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
@@ -33,7 +30,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import ProtocolError, UnknownJob
+from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 
 _drawing = Lock()  # matplotlib's figures are the process's
@@ -65,11 +62,9 @@ NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dict
 JOB: Final = f"{START}/jobs/{{job}}"
 CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
-PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 _REMEMBERED: Final = 64  # results and certificates, which do not change
 T = TypeVar("T")
-_FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
 
 
 def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
@@ -100,43 +95,30 @@ class _Pages:
             clock=clock,
             is_encrypted=False,  # it never leaves the machine
         )
-        for path, show in {
-            START: self.jobs,
-            NEW: self.new,
-            BUDGET: self.budget,
-            DICTIONARY: self.dictionary,
-            JOB: self.job,
-            CROWDS: self.crowds,
-            f"{CROWDS}/{{job}}": self.crowd,
-            f"{JOB}/picture.svg": self.picture,
-            f"{JOB}/certificate": self.certificate,
-            f"{JOB}/certificate.json": self.certificate_file,
-            f"{JOB}/result.json": self.result_file,
-        }.items():
-            self.console.page(path, partial(self._or_why_not, show))
-        for path, act in {
-            f"{NEW}/check": self.check,
-            f"{NEW}/submit": self.submit,
-            f"{JOB}/cancel": self.cancel,
-        }.items():
-            self.console.action(path, partial(self._or_why_not, act))
-
-    async def _or_why_not(
-        self, show: Callable[..., Response], request: Request, *form: Form
-    ) -> Response:
-        try:
-            async with asyncio.timeout(None if form else PAGE_SECONDS):
-                return await asyncio.to_thread(show, request, *form)
-        except (*_FAULTS, TimeoutError) as error:
-            gone = isinstance(error, Unavailable | TimeoutError)
-            remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
-            return self.console.shown(
-                request,
-                "message.html",
-                status=HTTPStatus.BAD_GATEWAY if gone else HTTPStatus.CONFLICT,
-                heading="The trainer does not answer" if gone else "This cannot be done",
-                message=f"{str(error) or 'It may be starting anew: try again soon'}.{remedy}",
-            )
+        self.console.serve(
+            "The trainer",
+            {
+                path: partial(asyncio.to_thread, show)
+                for path, show in {
+                    START: self.jobs,
+                    NEW: self.new,
+                    BUDGET: self.budget,
+                    DICTIONARY: self.dictionary,
+                    JOB: self.job,
+                    CROWDS: self.crowds,
+                    f"{CROWDS}/{{job}}": self.crowd,
+                    f"{JOB}/picture.svg": self.picture,
+                    f"{JOB}/certificate": self.certificate,
+                    f"{JOB}/certificate.json": self.certificate_file,
+                    f"{JOB}/result.json": self.result_file,
+                }.items()
+            },
+            {
+                f"{NEW}/check": partial(asyncio.to_thread, self.check),
+                f"{NEW}/submit": partial(asyncio.to_thread, self.submit),
+                f"{JOB}/cancel": partial(asyncio.to_thread, self.cancel),
+            },
+        )
 
     def jobs(self, request: Request) -> Response:
         """Show all analysts' newest jobs."""
