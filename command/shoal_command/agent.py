@@ -33,7 +33,6 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    present,
     shell_command,
     tell,
 )
@@ -57,14 +56,10 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 from typing import Final
 
-from rich.console import RenderableType
-
 from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
 from shoal_agent.status import AskingView
-from shoal_command.rendering import rendered
-from shoal_command.terminal import say, show
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision
@@ -78,7 +73,8 @@ def retention(
     Caps and the refusal of replays rest on most of it, so nothing goes by `retention_days`.
     The slots of ids stay too; `shoal records check` alone counts those.
     """
-    present(own_agent(directory, url, data).ask(Keeping, "/v1/retention"), as_json)
+    kept = own_agent(directory, url, data).ask(Keeping, "/v1/retention")
+    tell(kept, as_json, kept)
 
 
 def console(
@@ -148,11 +144,9 @@ def approvals(
     jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
     found = pages[-1].model_copy(update={"jobs": jobs})
     sentence = found.missing or ("" if found.jobs else "No job has asked.")
-    if not as_json:  # facts, not a table: it would fold the ids that are to be copied
-        for each in found.jobs:
-            show(rendered(_row(each)))
-            say("")
-    tell(found, as_json, *filter(None, [sentence]))
+    # facts, not a table: it would fold the ids that are to be copied
+    facts = [part for each in found.jobs for part in (_row(each), "")]
+    tell(found, as_json, *facts, *filter(None, [sentence]))
 
 
 def approve(
@@ -196,15 +190,15 @@ def _decide(
     tell({"job": job, "decision": decision, "stage": after.stage}, as_json, said)
 
 
-def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> RenderableType:
+def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> dict[str, str]:
     """Return what a job asks, as its own signed request has it: an agent may lie about the rest."""
     request = request_of(asking)
     left = sentences.left_after(request, shown.left, agent.ask(Policy, "/v1/policy").cap)
     facts = dict(sentences.asked(request, asking.parties, now=now(), left=left))
     facts["Who decided"] = sentences.decisions(asking)
-    return rendered(
-        {name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()}
-    )
+    return {
+        name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()
+    }
 
 
 def _asked(agent: Endpoint, job: str) -> ApprovalsView:
@@ -472,7 +466,7 @@ def status(
     Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
     """
     found = own_agent(directory, url, data).ask(HolderStatus, "/v1/status")
-    present(found, as_json, shown=sentences.described(found))
+    tell(found, as_json, sentences.described(found))
     if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
         fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
 

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from shoal_command.connection import read_file
-from shoal_command.rendering import plain
-from shoal_command.terminal import AsJson, ExitStatus, fail, output, say_json
+from shoal_command.terminal import AsJson, ExitStatus, fail, tell
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import history_beside, open_chain
 from shoal_protocol.certificates.checks import Verified, verify_certificate
@@ -258,15 +254,12 @@ def _entry(entry: LedgerEntry) -> dict[str, Any]:
     return {"ledger": entry.ledger, "number": entry.number, "digest": entry.digest}
 
 
-def certificate_in_words(verified: Verified) -> RenderableType:
+def certificate_in_words(verified: Verified) -> Iterator[str]:
     """Say what was released, to whom, from how many, by whose word and at what price."""
-    parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
+    yield "The certificate holds."
     for title, paragraphs in sections(certificate_facts(verified)):
-        parts.append(Text(f"\n{title}", style="bold"))
-        parts.extend(
-            Padding(plain(paragraph), (0, 0, 0, 2), expand=False) for paragraph in paragraphs
-        )
-    return Group(*parts)
+        yield f"\n{title}"
+        yield from (f"  {each}" for each in paragraphs)
 
 
 def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -483,7 +476,4 @@ def verify(
         verified = checked(file, manifest, consortium)
     except ProtocolError as error:
         fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
-    if as_json:
-        say_json(certificate_facts(verified))
-    else:
-        output().print(certificate_in_words(verified))
+    tell(certificate_facts(verified), as_json, *certificate_in_words(verified))

@@ -16,7 +16,7 @@ import typer
 
 from shoal_agent.client_files import enrolment_of, read_enrolment
 from shoal_command.connection import open_book
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell_command, warn
+from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command, tell, warn
 from shoal_holder.record_files import open_table, read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
@@ -169,11 +169,11 @@ def check(
             each if each["outside_bounds"] is not None else each | {"outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
         ]
-        present(
+        tell(
             mapped,
             as_json,
+            mapped | {"variables": variables},
             "Nothing was written: `shoal records load` does that.",
-            shown=mapped | {"variables": variables},
         )
         return
     if consortium is not None:
@@ -207,7 +207,7 @@ def check(
     trimmed = [] if table is None else sorted(set(table.names) - set(table.written))
     around = f"Read without spaces around the column's name: {', '.join(map(repr, trimmed))}."
     sentences = [said, *([] if most is None else [over]), *([around] if trimmed else [])]
-    present(found, as_json, *sentences, shown=shown)
+    tell(found, as_json, shown, *sentences)
 
 
 def _column(text: str) -> tuple[str, ColumnBounds | None]:

@@ -21,7 +21,6 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    present,
     say,
     tell,
     warn,
@@ -115,15 +114,15 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
     holders = holders_of(chain)
     more = len(holders) - _MOST_SHOWN
-    present(
+    tell(
         shown | {"data_holders": holders, "versions": [each.digest for each in chain]},
         as_json,
+        shown | {"data_holders": holders[:_MOST_SHOWN]},
         *([f"{more:,} more data holders: --json lists them all."] if more > 0 else []),
         f"Sums open with {needed} of {nodes} Compute nodes, or more."
         if committee is None
         else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
         *of_the_log(chain),
-        shown=shown | {"data_holders": holders[:_MOST_SHOWN]},
     )
 
 
@@ -135,11 +134,8 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     """
     chain = open_chain(directory)
     findings = deployment.check(chain[-1].manifest, now=now())
-    if findings:
-        present(findings, as_json, *of_the_log(chain))
-    else:
-        nothing = "Nothing is wrong as far as the manifest shows."
-        tell(findings, as_json, nothing, *of_the_log(chain))
+    nothing = "Nothing is wrong as far as the manifest shows."
+    tell(findings, as_json, findings or nothing, *of_the_log(chain))
     if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
@@ -363,19 +359,15 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
     believes the version.
     """
     outcomes = publish_directory(directory)
-    version = open_chain(directory)[-1].digest
-    present({"manifest": version, "services": _shown(outcomes)}, as_json)
-    _require_all(outcomes)
+    _tell_published({"manifest": open_chain(directory)[-1].digest}, outcomes, as_json)
 
 
-def _shown(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    return [
+def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Say who took a version; end the command with an error unless everybody did."""
+    services = [
         {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
     ]
-
-
-def _require_all(outcomes: Sequence[Outcome]) -> None:
-    """End the command with an error unless everybody took what was published."""
+    tell(version | {"services": services}, as_json, {"services": services})
     if missing := [each for each in outcomes if not each.accepted]:
         unreached = all(each.unreachable for each in missing)
         fail(
@@ -401,10 +393,7 @@ def _tell_added(
         return
     for each in [] if as_json else lines:
         say(each)
-    outcomes = publish_directory(publish_in)
-    services = {"services": _shown(outcomes)}
-    tell(described(added) | services, as_json, *(f"{e.name}: {e.detail}" for e in outcomes))
-    _require_all(outcomes)
+    _tell_published(described(added), publish_directory(publish_in), as_json)
 
 
 def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:

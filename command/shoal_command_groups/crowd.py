@@ -23,9 +23,7 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    present,
     say,
-    say_json,
     tell,
     warn,
 )
@@ -77,7 +75,7 @@ def list_crowds(
     with asking("the trainer"):
         listed = Analyst.open(party, consortium, notice=warn).crowds()
     found = {"crowds": [each.model_dump() for each in listed]}
-    present(found, as_json, shown={"Crowd jobs": listed_crowds(listed)})
+    tell(found, as_json, {"Crowd jobs": listed_crowds(listed)})
 
 
 @app.command("show")
@@ -88,11 +86,7 @@ def show_crowd(
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
         request, state = handle.request(), handle.state()
-    present(
-        {"request": request, "state": state},
-        as_json,
-        shown=described(request, state, now=now()),
-    )
+    tell({"request": request, "state": state}, as_json, described(request, state, now=now()))
 
 
 @app.command()
@@ -105,15 +99,9 @@ def watch(
     nobody contributed.
     """
     handle = _handle(job, party, consortium)
-    if as_json:
-        model = handle.wait(lambda state: say_json(state, indent=None))
-    else:
-        model = handle.wait(lambda state: say(str(state)))
+    model = handle.wait(lambda state: tell(state, as_json, str(state), indent=None))
     _check_contributions(model.contributions)
-    if as_json:
-        say_json(model.to_dict(), indent=None)
-    else:
-        say(_learned(model))
+    tell(model.to_dict(), as_json, _learned(model), indent=None)
 
 
 @app.command()

@@ -1,16 +1,15 @@
 """`shoal dictionary`: which variables a consortium has, for its authority and whoever reads it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, tell
+from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
 from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
 from shoal_consortium.publishing import publish_dictionary
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.trust.dictionary import DataDictionary
 
 app = typer.Typer(no_args_is_help=True, help="Agree on variables: the consortium's dictionary.")
 
@@ -64,9 +63,8 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
     if not found:
         fail("the consortium has no dictionary; see `shoal dictionary sign`", ExitStatus.MISTAKE)
     outcome = publish_dictionary(open_chain(directory)[-1].manifest.trainer, found)
-    present(
-        {"dictionary": found[-1].digest, "service": outcome.name, "detail": outcome.detail}, as_json
-    )
+    told = {"dictionary": found[-1].digest, "service": outcome.name, "detail": outcome.detail}
+    tell(told, as_json, told)
     if not outcome.accepted:
         fail(
             "the trainer does not have the newest version; run the same command again",
@@ -80,12 +78,10 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
     found = dictionary_files.versions(directory)
     if not found:
         fail("the consortium has no dictionary", ExitStatus.MISTAKE)
-    present(_described(found[-1].body), as_json)
-
-
-def _described(dictionary: DataDictionary) -> dict[str, Any]:
-    return {
-        "sequence": dictionary.sequence,
-        "dictionary": dictionary.digest,
-        "variables": [each.model_dump(mode="json") for each in dictionary.variables],
+    newest = found[-1].body
+    shown = {
+        "sequence": newest.sequence,
+        "dictionary": newest.digest,
+        "variables": [each.model_dump(mode="json") for each in newest.variables],
     }
+    tell(shown, as_json, shown)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,6 @@ from shoal_command.connection import (
     checked_id,
     open_book,
 )
-from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
@@ -27,11 +27,9 @@ from shoal_command.terminal import (
     asking,
     confirm,
     fail,
-    present,
     say,
     say_json,
     shell_command,
-    show,
     tell,
     warn,
 )
@@ -67,7 +65,8 @@ def submit(
     with _going_on(job.id, party, consortium):
         if not as_json:
             say(f"Submitted job {job.id}")
-        _print(job.wait() if as_json else _watched(job), as_json)
+        report = job.wait() if as_json else _watched(job)
+    tell(report, as_json, job_views.posterior(report))
 
 
 @app.command()
@@ -98,10 +97,7 @@ def check(
             errors = checked.expected_errors(known.values())
         except ValueError as error:
             warn(f"the job was not simulated: {error}")
-    if as_json:
-        say_json(job_views.check_facts(checked, errors))
-    else:
-        show(rendered(job_views.check(checked, errors)))
+    tell(job_views.check_facts(checked, errors), as_json, job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 
@@ -112,8 +108,8 @@ def variables(
 ) -> None:
     """Show the consortium's data dictionary: what jobs may read, with bounds and meanings."""
     with asking("the trainer"):
-        dictionary = Analyst.open(party, consortium, notice=warn).dictionary()
-    present(dictionary.variables, as_json)
+        variables = Analyst.open(party, consortium, notice=warn).dictionary().variables
+    tell(variables, as_json, variables)
 
 
 @app.command()
@@ -134,10 +130,8 @@ def watch(
     """
     handle = _handle(job, party, consortium)
     with _going_on(job, party, consortium):
-        if as_json:
-            say_json(handle.wait(lambda state: say_json(state, indent=None)), indent=None)
-        else:
-            _print(_watched(handle), as_json)
+        report = handle.wait(partial(say_json, indent=None)) if as_json else _watched(handle)
+    tell(report, as_json, job_views.posterior(report), indent=None)
 
 
 @app.command()
@@ -149,7 +143,7 @@ def result(
         report = _handle(job, party, consortium).result()
     if report is None:
         fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
-    _print(report, as_json)
+    tell(report, as_json, job_views.posterior(report))
 
 
 @app.command("list")
@@ -163,11 +157,8 @@ def list_jobs(
     with asking("the trainer"):
         analyst = Analyst.open(party, consortium, notice=warn)
         listed, crowds = analyst.jobs(), analyst.crowds()
-    if as_json:
-        of_crowds = [each.model_dump(mode="json") for each in crowds]
-        say_json(listed.model_dump(mode="json", exclude={"next"}) | {"crowds": of_crowds})
-    else:
-        show(rendered(job_views.listed(listed, crowds)))
+    found = listed.model_dump(exclude={"next"}) | {"crowds": crowds}
+    tell(found, as_json, job_views.listed(listed, crowds))
 
 
 @app.command()
@@ -264,10 +255,3 @@ def _watched(job: Job) -> PosteriorReport:
         say(state.in_words(rounds=rounds, join_deadline=deadline))
 
     return job.wait(tell_of)
-
-
-def _print(report: PosteriorReport, as_json: bool) -> None:
-    if as_json:
-        say_json(report)
-    else:
-        show(rendered(job_views.posterior(report)))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -29,7 +29,7 @@ from shoal_command.connection import (
     own_trainer,
     read_file,
 )
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
+from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
 from shoal_holder.crowds.status import RecordsLeft
 from shoal_holder.exits import ReservedBudget
 from shoal_protocol.certificates.release_certificate import read_certificate
@@ -61,7 +61,7 @@ def trainer(
     pages = list(service.pages(TrainerPage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     chain = verified(lines)
-    shown = [
+    entries = [
         {
             **_cells(each, each.delta),
             "epsilon so far": _number(each.cumulative_epsilon),
@@ -69,12 +69,12 @@ def trainer(
         }
         for each in lines
     ]
-    present(
+    tell(
         {**_exported(lines, chain), "withdrawn": withdrawn},
         as_json,
+        {"entries": entries},
         _unbroken(chain),
         *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
-        shown={"entries": shown},
     )
 
 
@@ -102,7 +102,7 @@ def agent(
     lines = [line for each in chain_pages for line in each.entries]
     chain = verified(lines)
     summed = [] if every else page.crowds
-    present(
+    tell(
         {
             **_exported(lines, chain),
             "spent": page.spent,
@@ -111,12 +111,11 @@ def agent(
             "clients": clients,
         },
         as_json,
-        *_sentences(page.spent, lines),
-        _unbroken(chain),
-        shown={
+        {
             "entries": [
                 _cells(each, page.spent.delta)
-                for each in _beside(lines, {each.job for each in summed})
+                for each in lines
+                if each.job not in {crowd.job for crowd in summed}
             ],
             "crowd_jobs": summed,
             "reserved_by_open_jobs": [
@@ -127,6 +126,8 @@ def agent(
                 for each in page.reserved
             ],
         },
+        *_sentences(page.spent, lines),
+        _unbroken(chain),
     )
 
 
@@ -186,11 +187,6 @@ def _anchors(certificate: Path) -> list[LedgerEntry]:
 def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
     """Return a verified ledger as `verify` takes it."""
     return {"entries": lines, "head": chain.head._asdict()}
-
-
-def _beside(lines: Iterable[Line], jobs: Collection[str]) -> Iterator[Line]:
-    """Yield the entries of other jobs than these."""
-    return (each for each in lines if each.job not in jobs)
 
 
 def _cells(line: Line, delta: float) -> dict[str, Any]:

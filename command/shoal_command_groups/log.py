@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal_command.connection import read_file
-from shoal_command.terminal import AsJson, ExitStatus, asking, fail, now, present, say, warn
+from shoal_command.terminal import AsJson, ExitStatus, asking, fail, now, tell, warn
 from shoal_consortium.log_reading import (
     Read,
     Reading,
@@ -19,7 +19,7 @@ from shoal_consortium.log_reading import (
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.log.entries import Entry, ForkedLog
+from shoal_protocol.log.entries import ForkedLog
 from shoal_protocol.log.notes import lying_witnesses, read_note
 from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import Consortium
@@ -58,7 +58,8 @@ def verify(
     """
     chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
-    present(_said(reading, chain[-1]), as_json, *_sentences(reading, chain[-1]))
+    said = _said(reading)
+    tell(said, as_json, said, *_sentences(reading, chain[-1]))
     _warn(reading)
 
 
@@ -81,12 +82,15 @@ def monitor(
         {"place": place, **each.model_dump(mode="json")}
         for place, each in enumerate(reading.entries[reading.seen :], reading.seen)
     ]
-    if as_json:
-        present({**_said(reading, chain[-1]), "new": new}, as_json)
-    else:
-        for place, each in enumerate(reading.entries[reading.seen :], reading.seen):
-            say(f"{place} {_line(each)}")
-        say(f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}")
+    tell(
+        {**_said(reading), "new": new},
+        as_json,
+        *(
+            " ".join(f"{name} {value}" for name, value in each.items() if name != "ledgers")
+            for each in new
+        ),
+        f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}",
+    )
     _warn(reading)
 
 
@@ -130,7 +134,7 @@ def _warn(reading: Reading) -> None:
         fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
 
 
-def _said(reading: Reading, version: Consortium) -> dict[str, Any]:
+def _said(reading: Reading) -> dict[str, Any]:
     return {
         "origin": reading.note.checkpoint.origin,
         "size": reading.size,
@@ -163,8 +167,3 @@ def _sentences(reading: Reading, version: Consortium) -> list[str]:
         f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
         "aggregator.",
     ]
-
-
-def _line(entry: Entry) -> str:
-    fields = entry.model_dump(mode="json", exclude={"kind", "ledgers"})
-    return " ".join([entry.kind, *(f"{name} {value}" for name, value in fields.items())])

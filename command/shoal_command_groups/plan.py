@@ -21,7 +21,7 @@ from shoal.planning import (
     trust,
 )
 from shoal_command.options import with_options_of
-from shoal_command.terminal import AsJson, present
+from shoal_command.terminal import AsJson, tell
 from shoal_protocol.privacy.job_costs import coalitions
 from shoal_protocol.sharing.schemes import sharing_of
 
@@ -61,11 +61,11 @@ def plan(
         instances = instances_for_load(study.open_sessions, study.coefficients)
         study = Study.model_validate(sizes | {"sharing": sharing, "instances": instances})
     prospects = compare(study)
-    present(
+    tell(
         {"study": study, **_values(study, prospects)},
         as_json,
+        _side_by_side(study, prospects),
         *_sentences(study, prospects),
-        shown=_side_by_side(study, prospects),
     )
 
 

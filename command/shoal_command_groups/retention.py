@@ -7,8 +7,7 @@ import pydantic
 import typer
 
 from shoal_command.connection import PartyDirectory, own_service
-from shoal_command.rendering import rendered
-from shoal_command.terminal import AsJson, Yes, confirm, present
+from shoal_command.terminal import AsJson, Yes, confirm, tell
 from shoal_protocol.wire.encoding import Count
 
 
@@ -54,7 +53,7 @@ def retention(
     found = service.ask(_Kept, path)
     if do:
         what = "What the policy says is due of these is deleted and overwritten now, for good."
-        confirm("Delete?", rendered(found), what, yes=yes)
+        confirm("Delete?", found, what, yes=yes)
         found = service.ask(_Kept, path, method="POST", trust_clock=int(trust_clock))
     due = "Something is due: the service deletes it within the hour, or at once with --do."
-    present(found, as_json, due if found.is_due else "Nothing is due.")
+    tell(found, as_json, found, due if found.is_due else "Nothing is due.")

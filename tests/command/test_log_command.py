@@ -106,10 +106,10 @@ def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(
     look = ("log", "monitor", consortium, "--copy", copy)
     first = shoal(*look, "--files", files(tmp_path, "log", FIRST)).stdout.splitlines()
     assert len(first) == len(FIRST) + 1
-    assert first[0].startswith(f"0 manifest digest {examples.CONSORTIUM.digest}")
+    assert first[0].startswith(f"place 0 kind manifest digest {examples.CONSORTIUM.digest}")
     second = shoal(*look, "--files", files(tmp_path, "log", LATER)).stdout.splitlines()
     assert len(second) == len(LATER) - len(FIRST) + 1
-    assert second[0].startswith(f"{len(FIRST)} round")
+    assert second[0].startswith(f"place {len(FIRST)} kind round")
     assert "0 new entries" in words(shoal(*look, "--files", tmp_path / "log"))
     told = json.loads(shoal("log", "verify", consortium, "--files", copy, "--json").stdout)
     assert told["size"] == len(LATER)
