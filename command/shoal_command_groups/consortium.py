@@ -25,9 +25,13 @@ from shoal_command.terminal import (
     tell,
     warn,
 )
-from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
-from shoal_consortium.cards import fingerprint
-from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
+from shoal_consortium import consortium_files, deployment, dictionary_files, parties
+from shoal_consortium.party_files import (
+    fingerprint,
+    make_authority_directory,
+    read_party_card,
+    read_signing_key,
+)
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.log.notes import lying_witnesses
@@ -91,7 +95,7 @@ def create(
     make_authority_directory(authority, key)
     make_authority_directory(recovery, spare)
     consortium = consortium_files.create(directory, manifest, roster)
-    _warn_of_shared_operators(consortium)
+    _warn_of_weaknesses(consortium)
     tell(
         described(consortium),
         as_json,
@@ -108,7 +112,7 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     """Show parties, operators, policy and roster, after checking the whole chain of versions."""
     chain = open_chain(directory)
     shown = described(chain[-1])
-    _warn_of_shared_operators(chain[-1])
+    _warn_of_weaknesses(chain[-1])
     nodes = len(chain[-1].manifest.compute_nodes)
     policy = chain[-1].manifest.policy
     needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
@@ -262,7 +266,7 @@ def change(
     kept = chain if emergency is None else consortium_files.believed(chain)
     cards = [read_party_card(path) for path in card or []]
     queries = {"queries": get_args(QueryName)} if all_queries else {}
-    manifest = changes.changed(
+    manifest = parties.changed(
         kept,
         authority=read_signing_key(authority / "signing.key"),
         cards=cards,
@@ -284,7 +288,7 @@ def change(
         yes=yes,
     )
     added = consortium_files.add_version(directory, manifest, kept[-1].roster)
-    _warn_of_shared_operators(added)
+    _warn_of_weaknesses(added)
     _tell_added(
         added,
         [f"{each.name}: card {fingerprint(each)}" for each in cards],
@@ -324,7 +328,7 @@ def move_authority(
     if spare is not None:
         recovery = spare.verify_key
     if to is None or bytes(key.verify_key).hex() != current.manifest.authority:
-        manifest = changes.moved(current, consent=consent, authority=key, recovery=recovery or None)
+        manifest = parties.moved(current, consent=consent, authority=key, recovery=recovery or None)
         confirm(
             "Move the authority?",
             f"Version {manifest.body.sequence} changes for good:",
@@ -410,11 +414,10 @@ def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
     return f"Data holder {new}: {'; '.join(said)}."
 
 
-def _warn_of_shared_operators(consortium: Consortium) -> None:
-    for operator, names in parties.shared_operators(consortium.manifest).items():
-        warn(
-            f"“{operator}” runs {', '.join(names)}; the protection assumes separate organisations."
-        )
+def _warn_of_weaknesses(consortium: Consortium) -> None:
+    for each in deployment.check(consortium.manifest, now=now()):
+        if each.severity is deployment.Severity.SERIOUS:
+            warn(f"{each.subject}: {each.problem}")
 
 
 def described(consortium: Consortium) -> dict[str, Any]:
@@ -444,7 +447,6 @@ def described(consortium: Consortium) -> dict[str, Any]:
         "policy": manifest.policy.model_dump(mode="json"),
         "holders": roster.holders,
         "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
-        "shared_operators": parties.shared_operators(manifest),
     }
 
 

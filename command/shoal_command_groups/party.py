@@ -2,18 +2,16 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays
-from shoal_command.terminal import AsJson, now, tell
+from shoal_command.terminal import AsJson, now, shell_command, tell
 from shoal_consortium.backups import back_up
 from shoal_consortium.backups import restore as put_back
-from shoal_consortium.cards import KeyKind, PartyRole, fingerprint, new_party
+from shoal_consortium.party_files import KeyKind, PartyRole, fingerprint, new_party, write_party
 from shoal_consortium.party_files import rotate as rotate_keys
-from shoal_consortium.party_files import write_party
-from shoal_hosting.party import generations
 
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
@@ -84,12 +82,10 @@ def rotate(
     goes over by itself, without a restart. The old signing key signs the card, so the authority
     need not telephone. Is that key lost, make the party anew by `shoal party new`.
     """
-    files = zip(KeyKind, ("signing.key", "box.key", "tls.key"), strict=True)
-    has = [kind for kind, name in files if any(generations(directory, name))]
-    named = [kind for kind, is_meant in zip(KeyKind, (signing, box, tls), strict=True) if is_meant]
+    kinds = zip(get_args(KeyKind), (signing, box, tls), strict=True)
     card, file = rotate_keys(
         directory,
-        named or ([] if url else has),
+        [kind for kind, is_meant in kinds if is_meant],
         url=url,
         extra_hosts=san or [],
         now=now(),
@@ -100,7 +96,11 @@ def rotate(
         {"card": file, "fingerprint": fingerprint(card)},
         as_json,
         f"Made the next keys of {card.name} in {directory}; those in force stay.",
-        f"Hand {file} to the consortium's authority: `shoal consortium change`, then `publish`.",
+        f"Hand {file} to the consortium's authority. It signs and publishes the next version by",
+        shell_command(
+            *("shoal", "consortium", "change", "CONSORTIUM", "--authority", "AUTHORITY"),
+            *("--card", file, "--publish"),
+        ),
         f"Fingerprint of the card: {fingerprint(card)}",
     )
 

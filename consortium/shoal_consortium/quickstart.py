@@ -19,9 +19,14 @@ from nacl.signing import SigningKey
 
 from shoal_agent.client_files import write_agent, write_pin
 from shoal_consortium import consortium_files, dictionary_files
-from shoal_consortium.cards import NewParty, PartyRole, RandomBytes, new_party
 from shoal_consortium.parties import first_manifest
-from shoal_consortium.party_files import make_authority_directory, write_party
+from shoal_consortium.party_files import (
+    PartyRole,
+    RandomBytes,
+    make_authority_directory,
+    new_party,
+    write_party,
+)
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
@@ -151,12 +156,20 @@ def _make_all(
     for part in _PARTS:
         (directory / part).mkdir()
     parties = [
-        _party(name, role, plan.url(name, position), plan, now=now, random_bytes=random_bytes)
-        for position, (name, role) in enumerate(plan.services().items())
+        new_party(
+            role,
+            name=name,
+            operator="one machine, for trying out",
+            url=plan.url(name, position) if role is not PartyRole.ANALYST else None,
+            extra_hosts=plan.extra_hosts,
+            now=now,
+            valid_days=plan.valid_days,
+            random_bytes=random_bytes,
+        )
+        for position, (name, role) in enumerate(
+            (plan.services() | {"analyst": PartyRole.ANALYST}).items()
+        )
     ]
-    parties.append(
-        _party("analyst", PartyRole.ANALYST, None, plan, now=now, random_bytes=random_bytes)
-    )
     keys = {site: SigningKey(random_bytes(32)) for site in plan.clients}
     roster = roster_of(((key.verify_key, plan.clients[site]) for site, key in keys.items()))
     authority, recovery = (SigningKey(random_bytes(32)) for _ in _KEYS)
@@ -187,27 +200,6 @@ def _make_all(
         write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
         _make_data_directory(directory, site)
     return consortium
-
-
-def _party(
-    name: str,
-    role: PartyRole,
-    url: str | None,
-    plan: Plan,
-    *,
-    now: datetime,
-    random_bytes: RandomBytes,
-) -> NewParty:
-    return new_party(
-        role,
-        name=name,
-        operator="one machine, for trying out",
-        url=url,
-        extra_hosts=plan.extra_hosts if url is not None else [],
-        now=now,
-        valid_days=plan.valid_days,
-        random_bytes=random_bytes,
-    )
 
 
 def _make_data_directory(directory: Path, name: str) -> None:

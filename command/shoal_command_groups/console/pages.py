@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import secrets
-from functools import partial
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -98,7 +98,7 @@ class _Pages:
         self.console.serve(
             "The trainer",
             {
-                path: partial(asyncio.to_thread, show)
+                path: _in_thread(show)
                 for path, show in {
                     START: self.jobs,
                     NEW: self.new,
@@ -114,9 +114,9 @@ class _Pages:
                 }.items()
             },
             {
-                f"{NEW}/check": partial(asyncio.to_thread, self.check),
-                f"{NEW}/submit": partial(asyncio.to_thread, self.submit),
-                f"{JOB}/cancel": partial(asyncio.to_thread, self.cancel),
+                f"{NEW}/check": _in_thread(self.check),
+                f"{NEW}/submit": _in_thread(self.submit),
+                f"{JOB}/cancel": _in_thread(self.cancel),
             },
         )
 
@@ -329,6 +329,11 @@ class _Pages:
                 raise JobFailed("the job has no posterior yet")
             _remember(self._reports, job, report)
         return self._reports[job]
+
+
+def _in_thread(show: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
+    """Return `show` as the event loop takes it: the analyst's client waits for answers."""
+    return lambda *request: asyncio.to_thread(show, *request)
 
 
 def _remember(kept: dict[str, T], job: str, document: T) -> None:
