@@ -346,7 +346,7 @@ def _logged(of: dict[str, Any] | None) -> str:
     return (
         f"Entry {of['place']:,} of {of['origin']}, in a checkpoint of {of['size']:,} entries that "
         f"{', '.join(of['signed_by'])} signed: nobody was shown another certificate of this job "
-        "unless such a one is in the log, too (`shoal log monitor`), or so many of them lie."
+        "unless such a one is in the log, too (`shoal log verify`), or so many of them lie."
     )
 
 

@@ -8,8 +8,6 @@ import typer
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
 from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
-from shoal_consortium.publishing import publish_dictionary
-from shoal_hosting.manifests.manifest_chain import open_chain
 
 app = typer.Typer(no_args_is_help=True, help="Agree on variables: the consortium's dictionary.")
 
@@ -52,24 +50,8 @@ def sign(
         {"sequence": signed.body.sequence, "dictionary": signed.digest},
         as_json,
         f"Version {signed.body.sequence} of the dictionary, digest {signed.digest}",
-        "Run `shoal dictionary publish`, so that the trainer learns of it.",
+        "Run `shoal consortium publish`, so that the trainer learns of it.",
     )
-
-
-@app.command()
-def publish(directory: Directory, as_json: AsJson = False) -> None:
-    """Hand the versions to the trainer, which then refuses jobs that read anything else."""
-    found = dictionary_files.versions(directory)
-    if not found:
-        fail("the consortium has no dictionary; see `shoal dictionary sign`", ExitStatus.MISTAKE)
-    outcome = publish_dictionary(open_chain(directory)[-1].manifest.trainer, found)
-    told = {"dictionary": found[-1].digest, "service": outcome.name, "detail": outcome.detail}
-    tell(told, as_json, told)
-    if not outcome.accepted:
-        fail(
-            "the trainer does not have the newest version; run the same command again",
-            ExitStatus.UNREACHABLE if outcome.unreachable else ExitStatus.REFUSED,
-        )
 
 
 @app.command()

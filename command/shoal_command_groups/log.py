@@ -53,45 +53,30 @@ def verify(
 ) -> None:
     """Check every entry, every tile and the Compute nodes' signatures.
 
+    With --copy it shows what is new since the last look.
+
     Exit status: 0 it holds; 1 a directory cannot be read; 3 it does not hold; 4 it cannot be
     reached; 7 it contradicts itself, or what was seen of it.
     """
     chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
     said = _said(reading)
-    tell(said, as_json, said, *_sentences(reading, chain[-1]))
-    _warn(reading)
-
-
-@app.command()
-def monitor(
-    directory: Directory,
-    copy: Annotated[Path, typer.Option("--copy", help="Where a copy is kept between two looks.")],
-    pin: Pin = None,
-    files: Source = None,
-    against: Others = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what is new in the log since the last look, and warn of what contradicts it.
-
-    Exit status: as `shoal log verify`.
-    """
-    chain = _believed(directory, pin)
-    reading = _read(chain, files, copy, against or [])
-    new = [
-        {"place": place, **each.model_dump(mode="json")}
-        for place, each in enumerate(reading.entries[reading.seen :], reading.seen)
-    ]
+    places = range(reading.seen, reading.size) if copy else ()
+    new = [{"place": each, **reading.entries[each].model_dump(mode="json")} for each in places]
     tell(
-        {**_said(reading), "new": new},
+        {**said, "new": new},
         as_json,
         *(
             " ".join(f"{name} {value}" for name, value in each.items() if name != "ledgers")
             for each in new
         ),
-        f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}",
+        said,
+        *_sentences(reading, chain[-1]),
     )
-    _warn(reading)
+    for each in reading.findings:
+        warn(f"entry {each.place}: {each.what}")
+    if reading.findings:
+        fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
 
 
 def _believed(directory: Path, pin: str | None) -> list[Consortium]:
@@ -127,13 +112,6 @@ def _read(
         fail(f"the log does not hold: {error}. {error.remedy}", ExitStatus.REFUSED)
 
 
-def _warn(reading: Reading) -> None:
-    for each in reading.findings:
-        warn(f"entry {each.place}: {each.what}")
-    if reading.findings:
-        fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
-
-
 def _said(reading: Reading) -> dict[str, Any]:
     return {
         "origin": reading.note.checkpoint.origin,
@@ -143,6 +121,7 @@ def _said(reading: Reading) -> dict[str, Any]:
         "version": reading.version.sequence,
         "needed": reading.version.quorum,
         "signed_at": _signed_at(reading).isoformat(),
+        "new_entries": reading.size - reading.seen,
         "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
     }
 

@@ -6,9 +6,7 @@ card. Here one process makes all keys, so the directory's owner can play every p
 
 import os
 import re
-import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,11 +110,6 @@ class Process:
     url: str
     module: str
     environment: Mapping[str, str]
-
-    def command(self) -> str:
-        """Return the shell command, with the Python that runs now."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, shlex.quote(sys.executable), "-m", self.module])
 
 
 def exists(directory: Path) -> bool:

@@ -122,36 +122,18 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     )
 
 
-def test_a_state_is_backed_up_and_restored_by_the_recovery_key(consortium) -> None:
+def test_a_state_that_is_lost_is_superseded_by_the_recovery_key_s_backup_or_a_new_one(
+    consortium,
+) -> None:
     home = consortium.parent
-    clinic, data, key, backup = (home / each for each in ("clinic", "data", "key", "backup"))
+    clinic, data, key = (home / each for each in ("clinic", "data", "key"))
     shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
-    where = ["--agent", clinic, "--consortium", consortium]
-    shoal("agent", "restore", *where, "--data", data)  # which makes a state
-    saving = ["agent", "backup", *where, "--data", data, "--to", backup]
-    assert "recovery-key" in refused(*saving)
+    restore = ["agent", "restore", "--agent", clinic, "--consortium", consortium, "--data", data]
+    assert json.loads(shoal(*restore, "--json").stdout)["epoch"] == 1
     shoal("agent", "recovery-key", clinic, "--out", key)
     assert "exists already" in refused("agent", "recovery-key", clinic, "--out", home / "other")
-    for _ in range(2):  # the later one takes the earlier one's place
-        shoal(*saving)
-    assert (backup.stat().st_mode & 0o777, key.stat().st_mode & 0o777) == (0o600, 0o600)
-
-    opening = ["agent", "restore", *where, "--backup", backup]
-    assert "together" in refused(*opening, "--data", home / "new")
-    opening += ["--recovery-key", key]
-    assert "is there" in refused(*opening, "--data", data)
-    assert json.loads(shoal(*opening, "--data", home / "new", "--json").stdout)["epoch"] == 2
-    assert "another data holder" in foreign(consortium, opening)
-
-
-def foreign(consortium, opening) -> str:
-    """Restore another data holder's backup; return why it is refused."""
-    home = consortium.parent
-    shoal("agent", "new", home / "stranger", "--slots", 4)
-    digest = open_chain(consortium)[0].digest
-    shoal("party", "pin", home / "stranger", digest, "--consortium", consortium)
-    where = [home / "stranger" if each == home / "clinic" else each for each in opening]
-    return refused(*where, "--data", home / "of-stranger")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert "together" in refused(*restore, "--backup", home / "backup")
 
 
 def test_the_authority_replaces_a_lost_key_by_name_and_it_never_comes_back(consortium) -> None:
