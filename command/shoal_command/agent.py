@@ -220,16 +220,6 @@ app.command()(retention)
 for command in (owner_key, approvals, approve, refuse):
     app.command()(command)
 
-_NEEDED = {
-    "fastapi",
-    "httptools",
-    "prometheus_client",
-    "starlette",
-    "structlog",
-    "uvicorn",
-    "uvloop",
-}
-
 
 @app.command()
 def new(
@@ -469,8 +459,9 @@ def run(settings: dict[str, Any]) -> None:
     try:
         from shoal_agent.__main__ import main
     except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
-            raise
-        fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
+        fail(
+            f"the agent needs more packages, as {missing.name}: pip install 'shoal-holder[agent]'",
+            ExitStatus.MISTAKE,
+        )
     os.environ.update({f"SHOAL_{name.upper()}": str(value) for name, value in settings.items()})
     main()

@@ -21,14 +21,11 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
-
-FEW_ROUNDS: Final = 4  # are shown one by one
 
 Said = dict[str, Any]
 
@@ -49,12 +46,6 @@ def released(said: Said) -> Iterator[str]:
         f"{span([asked['least'], asked['most']])} of all rounds, the lost ones too, and pays for "
         "those alone."
     )
-
-
-def lost(said: Said) -> Iterator[str]:
-    """Say which rounds were lost, and why."""
-    for group in alike(said["lost_rounds"], lambda each: each["reason"]):
-        yield f"{_counted(group)}: {group[0]['reason']}."
 
 
 def ledgers(rounds: Iterable[Said]) -> Iterator[str]:
@@ -234,7 +225,7 @@ def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
         "colluders": spec.colluders,
         "mu": spec.mu,
         "epsilon": spec.epsilon,
-        "ledger_entries": [_entry(each) for each in certified.ledger_entries],
+        "ledger_entries": _entries(certified),
     }
 
 
@@ -246,12 +237,15 @@ def _lost(lost: LostRound) -> dict[str, Any]:
         "reason": "no client was asked, says the trainer alone"
         if word is None
         else word.body.reason.code,
-        "ledger_entries": [_entry(each) for each in lost.ledger_entries],
+        "ledger_entries": _entries(lost),
     }
 
 
-def _entry(entry: LedgerEntry) -> dict[str, Any]:
-    return {"ledger": entry.ledger, "number": entry.number, "digest": entry.digest}
+def _entries(of: CertifiedRound | LostRound) -> list[Said]:
+    return [
+        {"ledger": each.ledger, "number": each.number, "digest": each.digest}
+        for each in of.ledger_entries
+    ]
 
 
 def certificate_in_words(verified: Verified) -> Iterator[str]:
@@ -288,14 +282,10 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             f"What it is for: {said['purpose'] or 'the request does not say.'}",
         ],
     )
-    are_few = len(rounds) <= FEW_ROUNDS
-    if are_few:
-        for each in rounds:
-            yield f"Round {each['number']}", _round_paragraphs(each)
-    else:
-        yield "Its rounds", list(released(said))
+    yield "Its rounds, whose ids are in the JSON", list(released(said))
     if said["lost_rounds"]:
-        yield "Lost rounds", list(lost(said))
+        lost = alike(said["lost_rounds"], lambda each: each["reason"])
+        yield "Lost rounds", [f"{_counted(each)}: {each[0]['reason']}." for each in lost]
     yield (
         "At what price for each client, by replacement of all its records",
         [
@@ -309,22 +299,13 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             f"{_party(said['analyst'])}: the job request.",
             f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
-            *(_attested(group) for group in alike(rounds, _by_whom(are_few))),
+            *(_attested(group) for group in alike(rounds, _signers)),
             f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
             "take none.",
         ],
     )
     yield "In the log that the Compute nodes witness", [_logged(said["log"])]
-    yield (
-        "Ledger entries in which the price is kept",
-        [
-            f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
-            for each in rounds
-            for entry in each["ledger_entries"]
-        ]
-        if are_few
-        else list(ledgers(rounds)),
-    )
+    yield "Ledger entries in which the price is kept", list(ledgers(rounds))
     yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
 
 
@@ -375,16 +356,6 @@ def _party(party: dict[str, str]) -> str:
     return f"{party['name']} ({party['operator']})"
 
 
-def _round_paragraphs(of: dict[str, Any]) -> list[str]:
-    return [
-        f"id {of['round']}",
-        f"cohort {of['cohort']}",
-        f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
-        f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
-        noise(of),
-    ]
-
-
 def _price(of: dict[str, Any]) -> str:
     against = f"Against {of['who']} (seeing {of['sees']}): "
     if of["promised"] is None:
@@ -399,28 +370,18 @@ def _breakdown(several: list[dict[str, Any]]) -> str:
     return f"Of the price: {'; '.join(parts)}."
 
 
-def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:
-    """Return what rounds must share to be told of at once: their signers, or the round itself."""
-
-    def trait(of: dict[str, Any]) -> Hashable:
-        names = tuple(each["name"] for each in of["compute_nodes"])
-        return of["number"] if one_by_one else (names, of["aggregator"]["name"])
-
-    return trait
+def _signers(of: Said) -> Hashable:
+    return tuple(each["name"] for each in of["compute_nodes"]), of["aggregator"]["name"]
 
 
-def _attested(rounds: Sequence[dict[str, Any]]) -> str:
+def _attested(rounds: Sequence[Said]) -> str:
     """Say by whose word the sums of these rounds, which have the same signers, are right."""
     of = rounds[0]
-    nodes = "; ".join(map(_party, of["compute_nodes"]))
-    count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']} Compute nodes"
-    if len(rounds) == 1:
-        which, each = f"round {of['number']}", ""
-    else:
-        which, each = f"{len(rounds):,} rounds", " each time"
     return (
-        f"Of {which}, {count}: {nodes}. Their partial sums are{each} over one cohort and, "
-        f"added up again here, give the result that {_party(of['aggregator'])} signed."
+        f"Of {_counted(rounds)}, {len(of['compute_nodes'])} of {of['compute_nodes_in_all']} "
+        f"Compute nodes: {'; '.join(map(_party, of['compute_nodes']))}. Their partial sums are of "
+        "one cohort each time and, added up again here, give the result that "
+        f"{_party(of['aggregator'])} signed."
     )
 
 

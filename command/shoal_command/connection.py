@@ -2,7 +2,6 @@
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -40,33 +39,22 @@ def open_book(party: Path, consortium: Path) -> ManifestBook:
     return ManifestBook.open(consortium, read_pin(party), party)
 
 
-def trainer_of(book: ManifestBook) -> Endpoint:
-    """Return where the trainer of the newest manifest is."""
-    return Endpoint.of(book.current.manifest.trainer)
-
-
-def own_trainer(book: ManifestBook, data: Path) -> Endpoint:
-    """Return the caller's trainer, to whom requests carry the token in its data directory."""
-    return replace(trainer_of(book), token=_token(data / "operator.token"))
-
-
 def own_service(directory: Path, data: Path) -> Endpoint:
     """Return the caller's service, of any role, to whom requests carry the token in `data`."""
     card = load_party(directory).card
     if card.url is None:
         raise ValueError(f"{directory} is the directory of an analyst, who runs no service")
-    certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    return Endpoint(card.url, certificate, _token(data / "operator.token"))
+    return _own(directory, card.url, data / "operator.token")
 
 
 def own_agent(directory: Path, url: str, data: Path) -> Endpoint:
     """Return the caller's agent; requests carry the owner's token from its `data`."""
+    return _own(directory, url, data / "owner.token")
+
+
+def _own(directory: Path, url: str, token: Path) -> Endpoint:
     certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    return Endpoint(url, certificate, _token(data / "owner.token"))
-
-
-def _token(path: Path) -> str:
-    return read_private(path).decode("ascii").strip()
+    return Endpoint(url, certificate, read_private(token).decode("ascii").strip())
 
 
 def checked_id(digest: str, *, of: str = "job", listed_by: str = "shoal job list") -> str:

@@ -9,6 +9,7 @@ import typer
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_states import CrowdState
+from shoal_agent.console.sentences import Described, ahead
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -27,7 +28,7 @@ from shoal_command.terminal import (
     tell,
     warn,
 )
-from shoal_command_groups.job_views import Described, listed_crowds, until
+from shoal_command_groups.job_views import listed_crowds
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
@@ -217,7 +218,7 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Phase": state.phase.value,
         "Contributions": f"{state.contributions:,} of {state.wanted:,}",
         "Contributors": f"{state.contributors:,} clients",
-        "Closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now)})",
+        "Closes": ahead(state.closes_at, now=now),
     }
     if state.waits_in_words:
         found["Approval"] = state.waits_in_words

@@ -12,7 +12,6 @@ from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
 from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
-from shoal_command.certificate import FEW_ROUNDS
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -248,7 +247,7 @@ def _watched(job: Job) -> PosteriorReport:
     begun = set[str]()
 
     def tell_of(state: JobState) -> None:
-        for each in state.rounds if rounds <= FEW_ROUNDS else ():
+        for each in state.rounds if rounds <= job_views.FEW_ROUNDS else ():
             if each.round not in begun:
                 say(f"Round {each.number} is {each.round}")
             begun.add(each.round)

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import BEYOND, EpsilonLeft, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
-from shoal_command.certificate import FEW_ROUNDS, span
+from shoal_agent.console.sentences import Described, ahead, price, to_go
+from shoal_command.certificate import span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.wire.phases import JobPhase, Phase
 
+FEW_ROUNDS: Final = 4  # are shown one by one
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
-
-Described = dict[str, Any]
-"""Facts and tables by their names, which the command prints as text and the console as a page."""
 
 
 def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> Described:
@@ -35,11 +35,11 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
     if state.population_size is not None:
         found["Population"] = f"{state.population_size:,} clients"
     if state.phase is JobPhase.JOINING:
-        found["Joining open until"] = _moment(join_deadline, now)
-        if said := state.approvals.in_words(f"until {_moment(join_deadline, now)}"):
+        found["Joining open until"] = ahead(join_deadline, now=now)
+        if said := state.approvals.in_words(f"until {ahead(join_deadline, now=now)}"):
             found["Approval"] = said
     if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        found["Over by"] = _moment(state.ends_by, now)
+        found["Over by"] = ahead(state.ends_by, now=now)
     found["Progress"] = state.rounds_in_words(rounds)
     if state.reason is not None:
         found["Reason"] = state.reason
@@ -47,11 +47,11 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         {
             "round": str(each.number),
             "phase": each.phase,
-            "uploads close": until(each.deadline, now)
+            "uploads close": to_go(each.deadline, now=now)
             if each.deadline is not None and each.phase in _TAKING_SHARES
             else "closed",
-            "asked": _count(each.asked),
-            "in the cohort": _count(each.cohort),
+            "asked": "" if each.asked is None else f"{each.asked:,}",
+            "in the cohort": "" if each.cohort is None else f"{each.cohort:,}",
             "id": each.round,
         }
         for each in state.rounds[-FEW_ROUNDS:]
@@ -89,33 +89,6 @@ def _sharing(report: PosteriorReport) -> str:
     return f"{said}; results rest on the sums of {rests}"
 
 
-def _count(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
-
-
-def _moment(deadline: datetime, now: datetime) -> str:
-    """Say when something ends at the latest, and how long that is from now."""
-    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
-
-
-def until(deadline: datetime, now: datetime) -> str:
-    """Say how long it is until a deadline."""
-    left = deadline - now
-    if left <= timedelta(0):
-        return "closed"
-    seconds = int(left.total_seconds())
-    if seconds >= 86_400:
-        return f"in {seconds // 86_400} d {seconds % 86_400 // 3600} h"
-    if seconds >= 3600:
-        return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
-    return f"in {seconds // 60} min {seconds % 60} s"
-
-
-def price(epsilon: float, delta: float) -> str:
-    """Say a price as in "ε = 1 at δ = 1e-06"."""
-    return f"ε = {epsilon:g}" + (f" at δ = {delta:g}" if delta else "")
-
-
 def left_in_words(left: EpsilonLeft) -> str:
     """Say what one more job may cost."""
     return f"ε = {left.gaussian:.3g} by Gaussian noise, {left.pure:.3g} by Laplace noise"
@@ -133,7 +106,7 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
                 "job": each.job,
                 "analyst": each.analyst,
                 "what": f"{what}: {each.purpose}" if each.purpose else what,
-                "price": price(each.epsilon, each.delta),
+                "price": price(Cap(epsilon=each.epsilon, delta=each.delta)),
                 "state": _joined(said, each.approvals.in_words("until joining closes")),
             }
         )
@@ -187,9 +160,9 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> De
 
     And one for each number of the posterior, if the job was simulated.
     """
-    request, privacy = checked.request, checked.request.privacy
+    request = checked.request
     found: Described = {
-        "Price": f"{price(privacy.epsilon, privacy.delta)} for each client who joins",
+        "Price": f"{price(request.privacy.cap)} for each client who joins",
         "Left for a job": left_in_words(checked.left),
         "Rounds": f"{request.task.rounds:,}",
         "Would answer": f"{checked.answering:,} clients, of {request.minimum_population:,} that "

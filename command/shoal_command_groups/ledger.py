@@ -21,12 +21,10 @@ from shoal_command.connection import (
     AgentData,
     AgentDirectory,
     AgentUrl,
-    ConsortiumDirectory,
     PartyDirectory,
     TrainerData,
-    open_book,
     own_agent,
-    own_trainer,
+    own_service,
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
@@ -47,7 +45,6 @@ _MOST: Final = 2_000  # entries in one answer: the agent has other work than to 
 @app.command()
 def trainer(
     party: PartyDirectory,
-    consortium: ConsortiumDirectory,
     data: TrainerData,
     as_json: AsJson = False,
 ) -> None:
@@ -57,8 +54,7 @@ def trainer(
     is that of the client of the round's population who has spent most. The chain of entries is
     checked; `shoal ledger verify` checks what --json printed again.
     """
-    service = own_trainer(open_book(party, consortium), data)
-    pages = list(service.pages(TrainerPage, "/v1/ledger"))
+    pages = list(own_service(party, data).pages(TrainerPage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     chain = verified(lines)
     entries = [

@@ -129,7 +129,13 @@ def quickstart(
         make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]
     home = directory.resolve()
-    started, later = services(home, consortium), agents(home)
+    started, later = (
+        [
+            {name: getattr(each, name) for name in ("name", "url", "module", "environment")}
+            for each in processes
+        ]
+        for processes in (services(home, consortium), agents(home))
+    )
     if not as_json:
         warn(WARNING)
     who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")

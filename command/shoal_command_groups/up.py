@@ -15,7 +15,7 @@ import typer
 from shoal_command.options import VALID_DAYS
 from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
-from shoal_consortium.processes import Federation, Process, logged
+from shoal_consortium.processes import Federation, Process
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
 from shoal_holder.site_files import POLICY
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -54,21 +54,19 @@ def up(
         make(home, plan, now=now(), random_bytes=secrets.token_bytes)
         say(f"There was no federation in {home}, so one was made: {', '.join(plan.clients)}.")
     warn(WARNING)
-    logs = home / "logs"
-    logs.mkdir(mode=0o700, exist_ok=True)
+    (home / "logs").mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
     parties, holders = services(home, consortium), agents(home, ask_owners=ask_owners)
     names = [each.name for each in (*parties, *holders)]
     if unknown := set(only or ()) - set(names):
         fail(f"{min(unknown)} is no party here: these are {', '.join(names)}", ExitStatus.MISTAKE)
-    shown = [
+    started = [
         replace(each, environment={**each.environment, "SHOAL_CONSOLE": "true"})
         for each in parties
         if only is None or each.name in only
     ]
-    started = [logged(each, logs) for each in shown]
     sites = [
-        _Site(home / "clients" / each.name, each.url, logged(each, logs))
+        _Site(home / "clients" / each.name, each)
         for each in holders
         if only is None or each.name in only
     ]
@@ -85,8 +83,8 @@ def up(
         say(f"{running}. {ends}" if started else ends)
         if started:
             say(f"What each does, by the token in {home}/data/NAME/operator.token:")
-        for each in shown:
-            say(f"  {each.name}  {each.url}/console  process {federation[each.name].pid}")
+        for each in started:
+            say(f"  {each.name}  {each.url}/console  process {each.pid}")
         if not ask_owners:
             say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
@@ -121,8 +119,8 @@ def _look_after(started: list[Process], home: Path) -> None:
 class _Site:
     """A site's agent, which runs while its owner's files are there."""
 
-    def __init__(self, home: Path, url: str, process: Process) -> None:
-        self._home, self._url, self._process = home, url, process
+    def __init__(self, home: Path, process: Process) -> None:
+        self._home, self._process = home, process
         self._of: tuple[tuple[str, int], ...] = ()  # the files that it was started with
         self.is_over = False  # another terminal runs it
 
@@ -154,10 +152,10 @@ class _Site:
             self._tell_end()
         else:
             name, data = self._process.name, self._process.environment["SHOAL_DATA"]
-            own = ("--agent", self._home, "--data", data, "--url", self._url)
+            own = ("--agent", self._home, "--data", data, "--url", self._process.url)
             say(
-                f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
-                "(to decide, add --owner KEY): "
+                f"{name} runs at {self._process.url} as process {self._process.pid}; its owner's "
+                "pages (to decide, add --owner KEY): "
                 f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
 

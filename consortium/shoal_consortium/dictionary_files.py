@@ -21,7 +21,7 @@ from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import replace, write_new
 from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dictionary
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
+from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Model, Signed, decode, sign
 from shoal_protocol.wire.encoding import MISSING_TEXTS
 from shoal_protocol.wire.errors import ProtocolError
@@ -107,46 +107,31 @@ def sign_again(directory: Path, authority: SigningKey) -> None:
     versions(directory)
 
 
-def next_version(
-    parties: Parties,
-    earlier: DataDictionary | None,
-    variables: tuple[Variable, ...],
-    *,
-    authority: SigningKey,
-) -> Signed[DataDictionary]:
-    """Sign the version that follows, or the first.
-
-    Raises:
-        ValueError: a variable of the earlier version is gone or changed, or it is another's key.
-    """
-    manifest = parties.manifest
-    try:
-        body = DataDictionary(
-            consortium=manifest.consortium,
-            authority=manifest.identity,
-            sequence=1 if earlier is None else earlier.sequence + 1,
-            previous=None if earlier is None else earlier.digest,
-            variables=variables,
-        )
-        signed = sign(body, AUTHORITY_NAME, authority)
-        return open_dictionary(signed.encode(), parties, earlier)
-    except pydantic.ValidationError as error:
-        raise ValueError(str(error.errors()[0]["msg"])) from None
-    except ProtocolError as error:
-        raise ValueError(str(error)) from error
-
-
 def add_version(
     directory: Path, variables: tuple[Variable, ...], authority: SigningKey
 ) -> Signed[DataDictionary]:
     """Sign and write the version that follows the newest one of a consortium directory.
 
     Raises:
-        ValueError: as `next_version`, or somebody else added that version meanwhile.
+        ValueError: a variable of the earlier version is gone or changed, it is another's key, or
+            somebody else added that version meanwhile.
     """
-    before = versions(directory)
+    before, parties = versions(directory), open_chain(directory)[-1]
     earlier = before[-1].body if before else None
-    signed = next_version(open_chain(directory)[-1], earlier, variables, authority=authority)
+    try:
+        body = DataDictionary(
+            consortium=parties.manifest.consortium,
+            authority=parties.manifest.identity,
+            sequence=1 if earlier is None else earlier.sequence + 1,
+            previous=None if earlier is None else earlier.digest,
+            variables=variables,
+        )
+        encoded = sign(body, AUTHORITY_NAME, authority).encode()
+        signed = open_dictionary(encoded, parties, earlier)
+    except pydantic.ValidationError as error:
+        raise ValueError(str(error.errors()[0]["msg"])) from None
+    except ProtocolError as error:
+        raise ValueError(str(error)) from error
     path = directory / HISTORY / f"{signed.body.sequence:06d}-{DICTIONARY}"
     try:
         write_new(path, signed.encode(), private=False)

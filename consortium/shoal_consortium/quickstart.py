@@ -25,6 +25,7 @@ from shoal_consortium.party_files import (
     new_party,
     write_party,
 )
+from shoal_consortium.processes import Process
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
@@ -102,16 +103,6 @@ class Plan:
         )
 
 
-@dataclass(frozen=True)
-class Process:
-    """How to start one service or agent: a Python module under some environment variables."""
-
-    name: str
-    url: str
-    module: str
-    environment: Mapping[str, str]
-
-
 def exists(directory: Path) -> bool:
     """Say whether `directory` holds a complete federation."""
     return (directory / "consortium" / "manifest.json").is_file()
@@ -183,7 +174,7 @@ def _make_all(
         home = directory / "parties" / party.card.name
         write_party(home, party)
         write_pin(home, consortium.digest, replace_other=False)
-        _make_data_directory(directory, party.card.name)
+        (directory / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY)
     for position, site in enumerate(keys, start=len(plan.services())):
         home = directory / "clients" / site
         hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
@@ -191,12 +182,8 @@ def _make_all(
         write_agent(home, keys[site], slots=plan.clients[site], tls=tls)
         write_pin(home, consortium.digest, replace_other=False)
         write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
-        _make_data_directory(directory, site)
+        (directory / "data" / site).mkdir(mode=PRIVATE_DIRECTORY)
     return consortium
-
-
-def _make_data_directory(directory: Path, name: str) -> None:
-    (directory / "data" / name).mkdir(mode=PRIVATE_DIRECTORY)
 
 
 def services(directory: Path, consortium: Consortium) -> list[Process]:
@@ -207,12 +194,7 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
     ]
     parties += [(PartyRole.AGGREGATOR, manifest.aggregator), (PartyRole.TRAINER, manifest.trainer)]
     return [
-        Process(
-            party.name,
-            party.url,
-            MODULES[role],
-            _environment(directory, directory / "parties" / party.name, party.url),
-        )
+        _process(directory, directory / "parties" / party.name, party.url, MODULES[role], {})
         for role, party in parties
     ]
 
@@ -233,10 +215,8 @@ def agents(directory: Path, *, ask_owners: bool = False) -> list[Process]:
             taken = [port_of(url) for url in (*urls.values(), *(each.url for each in parties))]
             beside = parties[-1].url
             urls[home] = f"{beside.removesuffix(f':{port_of(beside)}')}:{max(taken) + 1}"
-        environment = _environment(directory, home, urls[home])
-        if not ask_owners:
-            environment["SHOAL_AGENT_APPROVAL"] = "automatic"
-        found.append(Process(home.name, urls[home], "shoal_agent", environment))
+        more = {} if ask_owners else {"SHOAL_AGENT_APPROVAL": "automatic"}
+        found.append(_process(directory, home, urls[home], "shoal_agent", more))
     return found
 
 
@@ -247,11 +227,15 @@ def records_of(home: Path) -> list[Path]:
     return found if all(path.is_file() for path in found) else []
 
 
-def _environment(directory: Path, home: Path, url: str) -> dict[str, str]:
-    return {
+def _process(
+    directory: Path, home: Path, url: str, module: str, more: Mapping[str, str]
+) -> Process:
+    environment = {
         "SHOAL_PARTY": os.fspath(home),
         "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
         "SHOAL_DATA": os.fspath(directory / "data" / home.name),
         "SHOAL_HOST": host_of(url),
         "SHOAL_PORT": str(port_of(url)),
+        **more,
     }
+    return Process(home.name, module, environment, directory / "logs" / f"{home.name}.log", url)

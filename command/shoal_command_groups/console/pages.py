@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
+from shoal_agent.console.sentences import price
 from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.console import forms
@@ -257,8 +258,7 @@ class _Pages:
             facts={
                 "Purpose": asked.purpose or "The request does not say.",
                 "Asked by": asked.analyst,
-                "Price": f"{job_views.price(asked.privacy.epsilon, asked.privacy.delta)} for each "
-                "client who joined",
+                "Price": f"{price(asked.privacy.cap)} for each client who joined",
                 **facts,
             },
         )

@@ -15,6 +15,7 @@ from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
@@ -40,14 +41,19 @@ def in_epsilon(mu: float, epsilon: float | None, cap: Cap) -> float:
     return epsilon_at(cap.delta, Cost.stated(mu, epsilon))
 
 
-def guess(cap: Cap) -> str:
-    """Say what a price means for one record, in the worst case.
+def chance(of: Cap | PrivacySpent) -> float:
+    """Return the most that a guess between two equally likely versions of a record is right.
 
-    The chance to tell two equally likely records apart is at most 1 / (1 + e^-ε), and by Gaussian
-    noise with the parameter µ at most Φ(µ/2) (Dong, Roth and Su 2022, arXiv:1905.02383).
+    Whoever guesses sees everything that `of` is the price of. For pure epsilon it is
+    1 / (1 + e^-ε), for Gaussian noise with the parameter µ Φ(µ/2) (Dong, Roth and Su 2022,
+    arXiv:1905.02383).
     """
-    pure = 1.0 / (1.0 + math.exp(-cap.epsilon))
-    cases = math.ceil(100.0 * (pure if cap.is_pure else NormalDist().cdf(cap.mu / 2.0)) - 1e-9)
+    return NormalDist().cdf(of.mu / 2.0) if of.delta else 1.0 / (1.0 + math.exp(-of.epsilon))
+
+
+def guess(cap: Cap) -> str:
+    """Say what a price means for one record, in the worst case."""
+    cases = math.ceil(100.0 * chance(cap) - 1e-9)
     return (
         "Whoever knows all other records, and finds two versions of this one equally likely, "
         f"would pick the true one in at most {cases} of 100 cases; without the job in 50."
