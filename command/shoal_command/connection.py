@@ -2,8 +2,9 @@
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -75,16 +76,9 @@ def read_file(path: Path) -> bytes:
         ValueError: it has more than `LARGEST_FILE` bytes.
         OSError: it cannot be read.
     """
-    if str(path) == "-":
-        return _read(sys.stdin.buffer, "what was piped in")
-    with path.open("rb") as file:
-        return _read(file, str(path))
-
-
-def _read(file: BinaryIO, name: str) -> bytes:
-    content = bytearray()
-    while part := file.read(min(1 << 20, LARGEST_FILE + 1 - len(content))):
-        content += part
+    name = "what was piped in" if str(path) == "-" else str(path)
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise ValueError(f"{name} has more than {LARGEST_FILE >> 20} MiB: it was not read")
-    return bytes(content)
+    return content

@@ -116,7 +116,7 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     nodes = len(chain[-1].manifest.compute_nodes)
     policy = chain[-1].manifest.policy
     needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
-    holders = holders_of(chain)
+    holders = [_holder(chain, index) for index in range(chain[-1].roster.holders)]
     more = len(holders) - _MOST_SHOWN
     tell(
         shown | {"data_holders": holders, "versions": [each.digest for each in chain]},
@@ -448,14 +448,6 @@ def described(consortium: Consortium) -> dict[str, Any]:
         "holders": roster.holders,
         "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
     }
-
-
-def holders_of(chain: Sequence[Consortium]) -> list[dict[str, str]]:
-    """Return the data holders by number, with fingerprint, slots and state in the newest version.
-
-    Checks and failures of jobs name a data holder by its number.
-    """
-    return [_holder(chain, index) for index in range(chain[-1].roster.holders)]
 
 
 def holder_in_words(chain: Sequence[Consortium], holder: int) -> str:

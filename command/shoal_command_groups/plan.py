@@ -76,16 +76,16 @@ def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
             "trust": trust(each),
             "formulas": formulas(each),
-            **(_load(study) if each.protocol == "draw_and_discard" else {}),
+            **(
+                {
+                    "assumed_open_sessions": assumed_open_sessions(study),
+                    "sufficient_open_seconds": sufficient_open_seconds(study),
+                }
+                if each.protocol == "draw_and_discard"
+                else {}
+            ),
         }
         for each in prospects
-    }
-
-
-def _load(study: Study) -> dict[str, float]:
-    return {
-        "assumed_open_sessions": assumed_open_sessions(study),
-        "sufficient_open_seconds": sufficient_open_seconds(study),
     }
 
 
@@ -154,20 +154,9 @@ def _of_the_load(study: Study) -> str:
     )
     return (
         f"Assumed of the load: {overlaps}. With {ANSWER_SECONDS:g} s from a draw to its answer a "
-        f"job is to be open for {_duration(sufficient_open_seconds(study))} or longer; for other "
-        "loads see --open-sessions."
+        f"job is to be open for {math.ceil(sufficient_open_seconds(study) / 360.0) / 10.0:g} hours "
+        "or longer; for other loads see --open-sessions."
     )
-
-
-def _duration(seconds: float) -> str:
-    """Return at least so many seconds, in two digits of the largest unit that fits."""
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds > size:
-            tenths = math.ceil(10.0 * seconds / size)
-            return (
-                f"{tenths / 10:g} {unit}" if tenths < 100 else f"{math.ceil(tenths / 10):,} {unit}"
-            )
-    return f"{max(1, math.ceil(seconds))} seconds"
 
 
 _ASSUMED = (

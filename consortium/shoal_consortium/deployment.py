@@ -48,7 +48,6 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
         *_shared_by_nodes(manifest),
         *_near(manifest),
         *_certificates(manifest, now),
-        *_threshold(manifest),
         *_policy(manifest),
     ]
     return sorted(findings, key=lambda found: found.severity is not Severity.SERIOUS)
@@ -101,7 +100,7 @@ def _near(manifest: Manifest) -> Iterator[Finding]:
             "company, could read them all",
         )
     for node, host in zip(nodes, hosts, strict=True):
-        if host == "localhost" or _is_local(host):
+        if host in ("localhost", "::1") or host.startswith("127."):
             yield Finding(
                 Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
             )
@@ -111,62 +110,48 @@ def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
     for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
         certificate = _certificate(party)
         ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-        if ends <= now:
-            yield Finding(
-                Severity.SERIOUS, party.name, f"its certificate expired on {ends:%Y-%m-%d}"
-            )
-        elif begins > now:
-            yield Finding(
-                Severity.SERIOUS, party.name, f"its certificate is valid from {begins:%Y-%m-%d} on"
-            )
-        elif ends - now < EXPIRES_SOON:
-            days = (ends - now).days
+        serious = {
+            f"its certificate expired on {ends:%Y-%m-%d}": ends <= now,
+            f"its certificate is valid from {begins:%Y-%m-%d} on": now < begins,
+            "its certificate is not for the host of its URL: nobody will connect": not _is_for(
+                certificate, host_of(party.url)
+            ),
+        }
+        for problem, is_so in serious.items():
+            if is_so:
+                yield Finding(Severity.SERIOUS, party.name, problem)
+        if begins <= now < ends < now + EXPIRES_SOON:
             yield Finding(
                 Severity.CAUTION,
                 party.name,
-                f"its certificate expires in {days} days: `shoal party rotate --tls` there, then "
-                "`shoal consortium change` and `publish`",
-            )
-        if not _is_for(certificate, host_of(party.url)):
-            yield Finding(
-                Severity.SERIOUS,
-                party.name,
-                "its certificate is not for the host of its URL: nobody will connect",
+                f"its certificate expires in {(ends - now).days} days: `shoal party rotate --tls` "
+                "there, then `shoal consortium change` and `publish`",
             )
 
 
-def _threshold(manifest: Manifest) -> Iterator[Finding]:
+def _policy(manifest: Manifest) -> Iterator[Finding]:
+    policy, clients = manifest.policy, manifest.roster.clients
     nodes, lowest = len(manifest.compute_nodes), manifest.policy.minimum_threshold
-    if lowest is None:
-        return  # additive sharing only: all nodes are needed
     majority = nodes // 2 + 1
-    if lowest > nodes:
+    if lowest is not None and lowest > nodes:
         yield Finding(
             Severity.SERIOUS,
             "policy",
             f"minimum_threshold is {lowest}, and there are {nodes} Compute nodes: "
             "threshold sharing can never be used",
         )
-    elif lowest < majority and manifest.policy.minimum_committee is None:
-        yield Finding(
-            Severity.CAUTION,
-            "policy",
+    loose = [
+        (
+            lowest is not None and lowest < majority and policy.minimum_committee is None,
             f"minimum_threshold is {lowest}, which is never used: of {nodes} Compute nodes "
             f"at least {majority} are needed anyway",
-        )
-    if 2 * max(lowest, majority) == nodes + 1:
-        yield Finding(
-            Severity.CAUTION,
-            "policy",
+        ),
+        (
+            lowest is not None and 2 * max(lowest, majority) == nodes + 1,
             f"sums may be opened by {majority} of {nodes} Compute nodes: one lying node and the "
             "aggregator together can then open two cohorts of one round; "
             f"{majority + 1} would need two lying nodes",
-        )
-
-
-def _policy(manifest: Manifest) -> Iterator[Finding]:
-    policy, clients = manifest.policy, manifest.roster.clients
-    loose = [
+        ),
         (
             policy.maximum_epsilon > LARGEST_EPSILON,
             f"maximum_epsilon is {policy.maximum_epsilon:g}: above {LARGEST_EPSILON:g} it promises "
@@ -234,13 +219,6 @@ def _domain(host: str) -> str | None:
         labels = host.rstrip(".").split(".")
         return ".".join(labels[-2:]) if len(labels) > 2 else None
     return str(ipaddress.ip_network(f"{host}/{_NEARBY[address.version]}", strict=False))
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _certificate(party: ServiceParty) -> x509.Certificate:

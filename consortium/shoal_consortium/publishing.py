@@ -119,8 +119,7 @@ def publish_directory(directory: Path) -> list[Outcome]:
     consortium_files.repair(directory)
     outcomes = publish_to_all(chain)
     if dictionary := dictionary_files.versions(directory):
-        told = publish_dictionary(chain[-1].manifest.trainer, dictionary)
-        outcomes.append(dataclasses.replace(told, name=f"{told.name}: data dictionary"))
+        outcomes.append(publish_dictionary(chain[-1].manifest.trainer, dictionary))
     return outcomes
 
 
@@ -170,8 +169,10 @@ async def _publish(
                 reply = await put(version, at)
         return reply
 
-    listed = [each for version in chain for each in _services(version) if each.name == service.name]
-    try:
+    async def hand_over() -> None:
+        listed = [
+            each for version in chain for each in _services(version) if each.name == service.name
+        ]
         try:
             reply = await put_missing(Endpoint.of(service, transport))
         except Unavailable:
@@ -182,11 +183,17 @@ async def _publish(
                     await put_missing(Endpoint(url, None, transport=transport))
             reply = await _patiently(lambda: put_missing(Endpoint.of(service, transport)))
         json_of(reply)
-    except Unavailable as error:
-        return Outcome(service.name, False, str(error), unreachable=True)
-    except Refused as refusal:
-        return Outcome(service.name, False, str(refusal))
-    return Outcome(service.name, True, f"version {len(chain)} is in force")
+
+    return await _outcome(service.name, len(chain), hand_over())
+
+
+async def _outcome(name: str, version: int, handing_over: Awaitable[None]) -> Outcome:
+    """Return how it ends to hand a version to a service."""
+    try:
+        await handing_over
+    except (Unavailable, Refused) as error:
+        return Outcome(name, False, str(error), unreachable=isinstance(error, Unavailable))
+    return Outcome(name, True, f"version {version} is in force")
 
 
 async def _patiently(ask: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -199,22 +206,14 @@ async def _patiently(ask: Callable[[], Awaitable[Reply]]) -> Reply:
 
 
 def publish_dictionary(
-    trainer: ServiceParty,
-    versions: Sequence[Signed[DataDictionary]],
-    *,
-    transport: httpx.AsyncBaseTransport | None = None,
+    trainer: ServiceParty, versions: Sequence[Signed[DataDictionary]]
 ) -> Outcome:
     """Hand the versions of the data dictionary, oldest first, to the trainer."""
 
-    async def publish() -> None:
+    async def hand_over() -> None:
         for each in versions:
-            place = Endpoint.of(trainer, transport)
-            json_of(await call(place, "PUT", "/v1/dictionary", content=each.encode()))
+            content = each.encode()
+            json_of(await call(Endpoint.of(trainer), "PUT", "/v1/dictionary", content=content))
 
-    try:
-        asyncio.run(publish())
-    except Unavailable as error:
-        return Outcome(trainer.name, False, str(error), unreachable=True)
-    except Refused as refusal:
-        return Outcome(trainer.name, False, str(refusal))
-    return Outcome(trainer.name, True, f"version {len(versions)} is in force")
+    name = f"{trainer.name}: data dictionary"
+    return asyncio.run(_outcome(name, len(versions), hand_over()))

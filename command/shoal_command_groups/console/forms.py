@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pydantic
 
-from shoal.jobs.task_files import TaskFile, example, parse_task_file
+from shoal.jobs.task_files import TaskFile, parse_task_file
 from shoal_protocol.studies import STUDIES, TaskName
 from shoal_protocol.wire.documents import describe
 
@@ -24,11 +24,6 @@ NUMBERS: Final = {
 }
 """Fields of every job, by their place in a task file: label and what stands there at first."""
 _TABLES: Final = ("features", "target", "columns")
-
-
-def example_of(name: TaskName) -> str:
-    """Return the task file that `shoal job example` prints."""
-    return example(name)
 
 
 def parameters_of(name: TaskName) -> dict[str, str]:

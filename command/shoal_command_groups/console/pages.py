@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.task_files import example
 from shoal_agent.console.sentences import price
 from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
@@ -64,8 +65,6 @@ JOB: Final = f"{START}/jobs/{{job}}"
 CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
-_REMEMBERED: Final = 64  # results and certificates, which do not change
-T = TypeVar("T")
 
 
 def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
@@ -78,8 +77,6 @@ class _Pages:
     def __init__(self, analyst: Analyst, *, token: str, clock: Clock) -> None:
         self.analyst = analyst
         self._clock = clock
-        self._requests: dict[str, StudyRequest] = {}
-        self._reports: dict[str, PosteriorReport] = {}
         self._submitted: dict[str, Signed[StudyRequest]] = {}  # by the form's ticket
         self.console = Console(
             title="Shoal, analyst",
@@ -180,7 +177,7 @@ class _Pages:
             "new.html",
             status=HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK,
             wrong=wrong,
-            toml=toml or forms.example_of(name),
+            toml=toml or example(name),
             name=name,
             names=list(STUDIES),
             parameters=forms.parameters_of(name),
@@ -192,23 +189,18 @@ class _Pages:
 
     def check(self, request: Request, form: Form) -> Response:
         """Show what would become of the job of a form or a file; nothing is submitted."""
+        toml = ""
         try:
             toml = forms.toml_in(form)
-        except ValueError as error:
-            return self._form(request, form.get("task", "regression"), form, wrong=str(error))
-        return self._checked(request, toml)
-
-    def _checked(self, request: Request, toml: str) -> Response:
-        try:
             file = forms.parsed(toml)
             report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
-            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
-        variables = self.analyst.variables()
+            name = form.get("task", "regression")
+            return self._form(request, name, form, wrong=str(error), toml=toml)
         errors: tuple[ExpectedError, ...] | None = None
         unknown = ""
         try:
-            errors = report.expected_errors(variables.values())
+            errors = report.expected_errors(self.analyst.variables().values())
         except ValueError as error:
             unknown = str(error)
         return self.console.shown(
@@ -238,7 +230,7 @@ class _Pages:
     def job(self, request: Request) -> Response:
         """Show how a job stands and, once it is finished, its result."""
         job = _job_in(request)
-        state, asked = self.analyst.job(job).state(), self._request(job)
+        state, asked = self.analyst.job(job).state(), self.analyst.job(job).request()
         report = self._report(job) if state.has_result else None
         facts = job_views.progress(
             state,
@@ -299,17 +291,14 @@ class _Pages:
 
     def certificate(self, request: Request) -> Response:
         """Show the page of the release certificate, as `shoal certificate page` writes it."""
+        book = self.analyst.identity.book
+        manifest = book.current.signed_manifest.encode()
         encoded = self._certificate(_job_in(request))
-        page = self._rendered(encoded)
+        page = rendered(verify_certificate(encoded, manifest, known=book.versions))
         style = page.partition("<style>")[2].partition("</style>")[0].encode()
         digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
         rule = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": rule})
-
-    def _rendered(self, encoded: bytes) -> str:
-        book = self.analyst.identity.book
-        manifest = book.current.signed_manifest.encode()
-        return rendered(verify_certificate(encoded, manifest, known=book.versions))
 
     def _certificate(self, job: str) -> bytes:
         encoded = self.analyst.job(job).certificate()
@@ -317,29 +306,16 @@ class _Pages:
             raise JobFailed("the job is not finished, and has no certificate yet")
         return encoded
 
-    def _request(self, job: str) -> StudyRequest:
-        if job not in self._requests:
-            _remember(self._requests, job, self.analyst.job(job).request())
-        return self._requests[job]
-
     def _report(self, job: str) -> PosteriorReport:
-        if job not in self._reports:
-            report = self.analyst.job(job).result()
-            if report is None:
-                raise JobFailed("the job has no posterior yet")
-            _remember(self._reports, job, report)
-        return self._reports[job]
+        report = self.analyst.job(job).result()
+        if report is None:
+            raise JobFailed("the job has no posterior yet")
+        return report
 
 
 def _in_thread(show: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
     """Return `show` as the event loop takes it: the analyst's client waits for answers."""
     return lambda *request: asyncio.to_thread(show, *request)
-
-
-def _remember(kept: dict[str, T], job: str, document: T) -> None:
-    if len(kept) >= _REMEMBERED:
-        kept.clear()
-    kept[job] = document
 
 
 def _job_in(request: Request) -> str:

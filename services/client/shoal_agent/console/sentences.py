@@ -386,53 +386,12 @@ def _verdict(crowd: CrowdStatus) -> str:
 
 
 def rules(policy: Policy) -> Facts:
-    """Yield what an owner's rules allow."""
-    ranges = {each.name: f" between {each.lower:g} and {each.upper:g}" for each in policy.ranges}
-    yield "Who may ask", _list(policy.analysts)
-    yield "About which variables", _list(name + ranges.get(name, "") for name in policy.columns)
-    yield "What may be added up", _list(MEASURED[each] for each in policy.queries)
+    """Yield what an owner's rules allow: their cost in words, then each field of policy.toml."""
     yield "Cost to each record", f"{price(policy.cap)} at most, all jobs together, ever"
     yield "In plain words", guess(policy.cap).replace("without the job", "without any")
-    yield "Of how many", f"at least {policy.minimum_population:,} clients in each round"
-    yield (
-        "Who may collude",
-        f"{policy.minimum_colluders:,} clients at least, without the cost rising",
-    )
-    nodes = "all Compute nodes together"
-    if policy.minimum_threshold is not None:
-        nodes = f"at least {policy.minimum_threshold} Compute nodes together"
-    if policy.minimum_committee is not None:
-        nodes += f", in committees of {policy.minimum_committee} or more"
-    yield "Who can open an answer", nodes
-    needed = {"automatic": "Nobody is asked.", "one": "One owner", "two": "Two owners"}
-    yield (
-        "Who approves a job",
-        needed[policy.approval]
-        + ("" if policy.approval == "automatic" else f" of: {_list(policy.owners)}"),
-    )
-    yield "Noise", _list(policy.mechanisms or (policy.cap.mechanism,))
-    if "tables" in policy.queries:
-        yield "Smallest cell of a table", f"{policy.smallest_cell:,} records"
-    if policy.models:
-        yield "Models of NumPyro", _list(policy.models)
-    if policy.maximum_local_epsilon is not None:
-        yield (
-            "Crowd jobs",
-            f"{_list(policy.crowd_families)}; ε = {policy.maximum_local_epsilon:g} at most for "
-            "each record, all crowd jobs together",
-        )
-    ahead = [f"{each / 86_400:.3g} days" for each in _reach(policy)]
-    yield "How far ahead", f"time to join {ahead[0]}, a job's end {ahead[1]}"
-    told = "nothing" if not policy.declare else "these rules and the columns' names"
-    yield "What analysts are told", told + (", with the cap" if policy.declare_cap else "")
-
-
-def _reach(policy: Policy) -> tuple[int, int]:
-    return policy.maximum_join_seconds, policy.maximum_job_seconds
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(each.replace("_", " ") for each in names) or "nothing"
+    for name, value in policy.model_dump(mode="json", exclude_none=True).items():
+        several = list(value) if isinstance(value, list | dict) else [value]
+        yield name, ", ".join(map(str, several)) or "nothing"
 
 
 def _count(number: int, what: str) -> str:
