@@ -189,7 +189,7 @@ def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> dict[st
     """Return what a job asks, as its own signed request has it: an agent may lie about the rest."""
     request = request_of(asking)
     left = sentences.left_after(request, shown.left, agent.ask(Policy, "/v1/policy").cap)
-    facts = dict(sentences.asked(request, asking.parties, now=now(), left=left))
+    facts = sentences.asked(request, asking.parties, now=now(), left=left)
     facts["Who decided"] = sentences.decisions(asking)
     return {
         name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()

@@ -251,17 +251,18 @@ def _entries(of: CertifiedRound | LostRound) -> list[Said]:
 def certificate_in_words(verified: Verified) -> Iterator[str]:
     """Say what was released, to whom, from how many, by whose word and at what price."""
     yield "The certificate holds."
-    for title, paragraphs in sections(certificate_facts(verified)):
+    for title, paragraphs in sections(certificate_facts(verified)).items():
         yield f"\n{title}"
         yield from (f"  {each}" for each in paragraphs)
 
 
-def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Yield a title and paragraphs for each thing that a certificate says."""
+def sections(said: Said) -> dict[str, list[str]]:
+    """Return paragraphs for each thing that a certificate says, by their titles."""
     manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
-    yield (
-        "Under which agreement",
-        [
+    lost = alike(said["lost_rounds"], lambda each: each["reason"])
+    lost_rounds = [f"{_counted(each)}: {each[0]['reason']}." for each in lost]
+    return {
+        "Under which agreement": [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
             f"{manifest['digest']}. {_trusted(manifest)}",
             *(
@@ -270,43 +271,31 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
                 for number, reason in manifest["emergencies"].items()
             ),
         ],
-    )
-    sums = "sum" if len(rounds) == 1 else "sums"
-    yield (
-        "What was released, and to whom",
-        [
+        "What was released, and to whom": [
             f"A posterior of {task['model'] or task['name'].replace('_', ' ')} on the "
-            f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
+            f"columns {', '.join(task['columns'])}, made of the sums below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
             f"What it is for: {said['purpose'] or 'the request does not say.'}",
         ],
-    )
-    yield "Its rounds, whose ids are in the JSON", list(released(said))
-    if said["lost_rounds"]:
-        lost = alike(said["lost_rounds"], lambda each: each["reason"])
-        yield "Lost rounds", [f"{_counted(each)}: {each[0]['reason']}." for each in lost]
-    yield (
-        "At what price for each client, by replacement of all its records",
-        [
+        "Its rounds, whose ids are in the JSON": list(released(said)),
+        **({"Lost rounds": lost_rounds} if lost_rounds else {}),
+        "At what price for each client, by replacement of all its records": [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
             _breakdown(said["breakdown"]),
         ],
-    )
-    yield (
-        "Who signed that this is so",
-        [
+        "Who signed that this is so": [
             f"{_party(said['analyst'])}: the job request.",
             f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
             *(_attested(group) for group in alike(rounds, _signers)),
             f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
             "take none.",
         ],
-    )
-    yield "In the log that the Compute nodes witness", [_logged(said["log"])]
-    yield "Ledger entries in which the price is kept", list(ledgers(rounds))
-    yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
+        "In the log that the Compute nodes witness": [_logged(said["log"])],
+        "Ledger entries in which the price is kept": list(ledgers(rounds)),
+        "What no certificate can show": [f"- {each}" for each in said["not_shown"]],
+    }
 
 
 def _in_log(verified: Verified) -> dict[str, Any] | None:

@@ -75,5 +75,5 @@ def _said(verified: Verified) -> dict[str, Any]:
             }
         ),
         "result": certificate.report.body.summary(),
-        "sections": list(sections(said)),
+        "sections": list(sections(said).items()),
     }

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,7 +28,6 @@ from shoal_command.connection import (
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
-from shoal_holder.crowds.status import RecordsLeft
 from shoal_holder.state import ReservedBudget
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.privacy.accounting import Cost
@@ -60,7 +59,9 @@ def trainer(
     entries = [
         {
             **_cells(each, each.delta),
-            "epsilon so far": _number(each.cumulative_epsilon),
+            "epsilon so far": math.inf
+            if each.cumulative_epsilon is None
+            else each.cumulative_epsilon,
             "at delta": each.delta,
         }
         for each in lines
@@ -194,48 +195,35 @@ def _cells(line: Line, delta: float) -> dict[str, Any]:
     }
 
 
-def _epsilon(charge: Line | ReservedBudget, delta: float) -> str:
-    """Say what is charged or reserved as an epsilon at the delta of the cap."""
-    found = epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
-    return _number(found if math.isfinite(found) else None)
+def _epsilon(charge: Line | ReservedBudget, delta: float) -> float:
+    """Return what is charged or reserved as an epsilon at the delta of the cap."""
+    return epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
 
 
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
-def _sentences(spent: Spent, lines: Sequence[Line]) -> Iterator[str]:
-    yield (
+def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
+    pure, gaussian, records = spent.left.pure, spent.left.gaussian, spent.left_to_records
+    return [
         f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
-        f"{sum(each.clients for each in lines):,} times to a client."
-    )
-    yield (
+        f"{sum(each.clients for each in lines):,} times to a client.",
         f"Every epsilon here is at delta {spent.delta:.3g}, but for pure jobs and crowd jobs, "
-        "which need none. They do not add up: what is left says what one more job may cost."
-    )
-    yield (
+        "which need none. They do not add up: what is left says what one more job may cost.",
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
         f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "
-        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}."
-    )
-    pure, gaussian = spent.left.pure, spent.left.gaussian
-    yield (
+        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}.",
         "Left to the client with the least: "
         + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
         + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
-        + " for Gaussian jobs. What open jobs may still ask for is counted as spent."
-        + _left_to_records(spent.left_to_records)
-    )
-
-
-def _left_to_records(left: RecordsLeft | None) -> str:
-    if left is None:
-        return " Crowd jobs are not allowed."
-    return (
-        f" For crowd jobs, of the epsilon {left.maximum:.4g} that you allow one record: "
-        f"{left.least:.4g} to those of the client with the least, {left.most:.4g} with the most, "
-        "and to no client more than it has for pure jobs."
-    )
+        + " for Gaussian jobs. What open jobs may still ask for is counted as spent.",
+        "Crowd jobs are not allowed."
+        if records is None
+        else f"For crowd jobs, of the epsilon {records.maximum:.4g} that you allow one record: "
+        f"{records.least:.4g} to those of the client with the least, {records.most:.4g} with the "
+        "most, and to no client more than it has for pure jobs.",
+    ]
 
 
 def _unbroken(chain: Chain) -> str:

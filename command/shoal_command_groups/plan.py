@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -108,39 +107,43 @@ def _side_by_side(study: Study, prospects: tuple[Prospect, ...]) -> list[dict[st
     return [{"": what, **dict(zip(names, cells, strict=True))} for what, cells in rows.items()]
 
 
-def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
-    yield f"An estimate of zero for every coefficient would err by {study.effect:g}."
-    if study.instances > 1:
-        single = draw_and_discard(study.model_copy(update={"instances": 1}))
-        yield (
-            f"With one instance instead of {study.instances} Draw and Discard would err by "
-            f"{single.error.total:.3g}: instances are for load, and cost accuracy."
-        )
-    yield _of_the_load(study)
+def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> list[str]:
+    single = draw_and_discard(study.model_copy(update={"instances": 1}))
     needed = contributions_needed(study, study.effect / 4.0)
     many = "more than 10^12" if needed is None else f"about {needed:,}"
-    yield (
-        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
-        f"{many} contributions at this price each."
+    instances = (
+        f"With one instance instead of {study.instances} Draw and Discard would err by "
+        f"{single.error.total:.3g}: instances are for load, and cost accuracy."
     )
-    for each in prospects:
-        name = _NAMES[each.protocol]
-        if each.excluded is not None:
-            yield f"{name}: not possible: {each.excluded}."
-        chosen = ", ".join(
-            f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
-            for what, value in each.settings.items()
-        )
-        yield f"{name}, for: {chosen}."
-        yield f"{name}, trust: {trust(each)}"
-        if study.sharing.committee is not None and each.protocol == "distributed_compute":
-            opening = study.sharing.opening(study.nodes)
-            for chance in coalitions(
-                nodes=study.nodes, committee=study.sharing.committee, opening=opening
-            ):
-                yield f"{name}, coalitions: {chance}."
-        yield f"{name}, formulas: {formulas(each)}"
-    yield _ASSUMED
+    return [
+        f"An estimate of zero for every coefficient would err by {study.effect:g}.",
+        *([instances] if study.instances > 1 else []),
+        _of_the_load(study),
+        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
+        f"{many} contributions at this price each.",
+        *(sentence for each in prospects for sentence in _of_a_protocol(study, each)),
+        _ASSUMED,
+    ]
+
+
+def _of_a_protocol(study: Study, prospect: Prospect) -> list[str]:
+    name = _NAMES[prospect.protocol]
+    excluded = [] if prospect.excluded is None else [f"not possible: {prospect.excluded}."]
+    chosen = ", ".join(
+        f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
+        for what, value in prospect.settings.items()
+    )
+    chances: tuple[Any, ...] = ()
+    if study.sharing.committee is not None and prospect.protocol == "distributed_compute":
+        opening = study.sharing.opening(study.nodes)
+        chances = coalitions(nodes=study.nodes, committee=study.sharing.committee, opening=opening)
+    return [
+        *(f"{name}: {each}" for each in excluded),
+        f"{name}, for: {chosen}.",
+        f"{name}, trust: {trust(prospect)}",
+        *(f"{name}, coalitions: {each}." for each in chances),
+        f"{name}, formulas: {formulas(prospect)}",
+    ]
 
 
 def _of_the_load(study: Study) -> str:

@@ -131,7 +131,7 @@ class _Pages:
                 self._owner_in(shown)
             except ValueError as error:
                 cannot = f"{error}."
-        facts = dict(sentences.asked(asked, view.parties, now=self._clock(), left=left))
+        facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
         if asking is not None:
             facts["Who decides"] = sentences.decisions(asking)
         return self._show(
@@ -207,7 +207,7 @@ class _Pages:
             "job.html",
             job=status,
             asked=asked,
-            facts=dict(sentences.asked(asked, view.parties, now=self._clock()))
+            facts=sentences.asked(asked, view.parties, now=self._clock())
             | decided
             | {"Records here": f"{status.slots:,} slots take part", "Job": status.job},
             rounds=status.rounds[: -ROWS - 1 : -1],
@@ -271,9 +271,9 @@ class _Pages:
         return self._show(
             request,
             "policy.html",
-            rules=dict(sentences.rules(policy)),
-            health=dict(sentences.health(status)),
-            troubles=list(sentences.troubles(status)),
+            rules=sentences.rules(policy),
+            health=sentences.health(status),
+            troubles=sentences.troubles(status),
         )
 
     async def _known(self, job: str) -> JobRequest | None:
