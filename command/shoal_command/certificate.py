@@ -21,7 +21,6 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
-from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
@@ -160,7 +159,9 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "task": {
             "name": request.task.name,
             "columns": [each.name for each in request.task.columns],
-            "model": _installed_model(request.task),
+            "model": f"the installed model {request.task.entry_point}@{request.task.digest}"
+            if isinstance(request.task, NumpyroTask)
+            else None,
         },
         "population_size": report.population_size,
         "participations": report.participations.model_dump(),
@@ -181,7 +182,14 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
             )
         ],
         "coalitions": _coalitions(certificate),
-        "log": _in_log(verified),
+        "log": None
+        if verified.logged is None
+        else {
+            "origin": verified.logged.checkpoint.origin,
+            "place": verified.logged.place,
+            "size": verified.logged.checkpoint.size,
+            "signed_by": list(verified.logged.signed_by),
+        },
         "privacy": report.privacy.model_dump(mode="json"),
         "breakdown": [
             {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
@@ -197,13 +205,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
 def _signer(verified: Verified, signed: Signed[Any]) -> dict[str, str]:
     party = verified.signer(signed)
     return {"name": party.name, "operator": party.operator}
-
-
-def _installed_model(task: Task) -> str | None:
-    """Return what data holders allowed by name and digest, where the task is one of those."""
-    if not isinstance(task, NumpyroTask):
-        return None
-    return f"the installed model {task.entry_point}@{task.digest}"
 
 
 def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
@@ -296,15 +297,6 @@ def sections(said: Said) -> dict[str, list[str]]:
         "Ledger entries in which the price is kept": list(ledgers(rounds)),
         "What no certificate can show": [f"- {each}" for each in said["not_shown"]],
     }
-
-
-def _in_log(verified: Verified) -> dict[str, Any] | None:
-    found = verified.logged
-    if found is None:
-        return None
-    head = found.checkpoint
-    signed = list(found.signed_by)
-    return {"origin": head.origin, "place": found.place, "size": head.size, "signed_by": signed}
 
 
 def _logged(of: dict[str, Any] | None) -> str:

@@ -159,10 +159,8 @@ def enrol(
     chain, asking = open_chain(directory), [read_enrolment(path) for path in enrolment]
     *earlier, before = [each.roster for each in chain]
     roster = parties.enrol(before, asking, earlier=earlier)
-    manifest = _signed(chain[-1], roster, authority)
-    added = consortium_files.add_version(directory, manifest, roster)
     lines = [_enrolled(before, roster, each) for each in asking]
-    _tell_added(added, lines, as_json, directory if publish else None)
+    _add(directory, _signed(chain[-1], roster, authority), roster, lines, publish, as_json)
 
 
 @app.command()
@@ -192,9 +190,8 @@ def replace(
         "Only a person whom you know can tell you that the new key is the data holder's own.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, roster)
     lines = [_enrolled(before, roster, asked)]
-    _tell_added(added, lines, as_json, directory if publish else None)
+    _add(directory, manifest, roster, lines, publish, as_json)
 
 
 @app.command()
@@ -220,8 +217,8 @@ def revoke(
         "again.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, roster)
-    _tell_added(added, [f"Revoked {e}." for e in lines], as_json, directory if publish else None)
+    revoked = [f"Revoked {each}." for each in lines]
+    _add(directory, manifest, roster, revoked, publish, as_json)
 
 
 @app.command()
@@ -287,14 +284,8 @@ def change(
         "are never listed again.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, kept[-1].roster)
-    _warn_of_weaknesses(added)
-    _tell_added(
-        added,
-        [f"{each.name}: card {fingerprint(each)}" for each in cards],
-        as_json,
-        directory if publish else None,
-    )
+    lines = [f"{each.name}: card {fingerprint(each)}" for each in cards]
+    _add(directory, manifest, kept[-1].roster, lines, publish, as_json)
 
 
 @app.command("move-authority")
@@ -336,7 +327,7 @@ def move_authority(
             yes=yes,
         )
         for place, made in ((to, key), (new_recovery, spare)):
-            if place is not None and made is not None and not _signing_key(place).exists():
+            if place and made and not (place / "signing.key").exists():
                 make_authority_directory(place, made)
         current = consortium_files.add_version(directory, manifest, current.roster)
     dictionary_files.sign_again(directory, key)
@@ -346,12 +337,8 @@ def move_authority(
 
 def _key_in(directory: Path) -> SigningKey:
     """Return the key in a private directory; a new one, which is not written, if there is none."""
-    file = _signing_key(directory)
+    file = directory / "signing.key"
     return read_signing_key(file) if file.exists() else SigningKey(secrets.token_bytes(32))
-
-
-def _signing_key(directory: Path) -> Path:
-    return directory / "signing.key"
 
 
 @app.command()
@@ -384,6 +371,20 @@ def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_jso
 def _signed(current: Consortium, roster: Roster, authority: Path) -> Signed[Manifest]:
     key = read_signing_key(authority / "signing.key")
     return parties.next_manifest(current, roster=roster, authority=key)
+
+
+def _add(
+    directory: Path,
+    manifest: Signed[Manifest],
+    roster: Roster,
+    lines: Sequence[str],
+    publish: bool,
+    as_json: bool,
+) -> None:
+    """Add a version, warn of what is wrong with it, and go on as `_tell_added`."""
+    added = consortium_files.add_version(directory, manifest, roster)
+    _warn_of_weaknesses(added)
+    _tell_added(added, lines, as_json, directory if publish else None)
 
 
 def _tell_added(

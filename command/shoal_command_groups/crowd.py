@@ -204,7 +204,7 @@ def _check_contributions(made: int) -> None:
 def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> Described:
     """Describe what a crowd job asks of whom, its cost to a client and a record, and its state."""
     task = request.task
-    found: Described = {
+    facts = {
         "Job": request.digest,
         "Asked by": request.analyst,
         "Learns": f"{task.family} model of {task.target.name}",
@@ -219,15 +219,11 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Contributions": f"{state.contributions:,} of {state.wanted:,}",
         "Contributors": f"{state.contributors:,} clients",
         "Closes": ahead(state.closes_at, now=now),
+        "Approval": state.waits_in_words,
+        "If it stays so": None if state.contributions else NOBODY,
+        "Variance over instances": ", ".join(f"{each:.4g}" for each in state.spread or ()),
     }
-    if state.waits_in_words:
-        found["Approval"] = state.waits_in_words
-    if not state.contributions:
-        found["If it stays so"] = NOBODY
-    if state.spread is not None:
-        spread = ", ".join(f"{each:.4g}" for each in state.spread)
-        found["Variance over instances"] = spread
-    return found
+    return {name: each for name, each in facts.items() if each}
 
 
 def _learned(model: CrowdModel) -> str:

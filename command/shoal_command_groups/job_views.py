@@ -25,25 +25,25 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
 
     `rounds` is how many the job has at most; of many, the newest are described.
     """
-    found: Described = {
+    until = ahead(join_deadline, now=now)
+    is_joining = state.phase is JobPhase.JOINING
+    facts = {
         "Job": state.job,
         "Phase": state.phase.value,
         "Joined": f"{state.joined:,} clients",
+        "Left": f"{state.left:,} clients" if state.left else None,
+        "Population": None
+        if state.population_size is None
+        else f"{state.population_size:,} clients",
+        "Joining open until": until if is_joining else None,
+        "Approval": state.approvals.in_words(f"until {until}") if is_joining else None,
+        "Over by": ahead(state.ends_by, now=now)
+        if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING)
+        else None,
+        "Progress": state.rounds_in_words(rounds),
+        "Reason": state.reason,
     }
-    if state.left:
-        found["Left"] = f"{state.left:,} clients"
-    if state.population_size is not None:
-        found["Population"] = f"{state.population_size:,} clients"
-    if state.phase is JobPhase.JOINING:
-        found["Joining open until"] = ahead(join_deadline, now=now)
-        if said := state.approvals.in_words(f"until {ahead(join_deadline, now=now)}"):
-            found["Approval"] = said
-    if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        found["Over by"] = ahead(state.ends_by, now=now)
-    found["Progress"] = state.rounds_in_words(rounds)
-    if state.reason is not None:
-        found["Reason"] = state.reason
-    found["Rounds"] = [
+    newest = [
         {
             "round": str(each.number),
             "phase": each.phase,
@@ -56,17 +56,14 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         }
         for each in state.rounds[-FEW_ROUNDS:]
     ]
-    return found
+    return {**{name: each for name, each in facts.items() if each}, "Rounds": newest}
 
 
 def posterior(report: PosteriorReport) -> Described:
     """Describe a posterior: each number with its interval, then rounds, sharing, cohorts, price."""
     found = report.summary()
-    if len(report.rounds) > FEW_ROUNDS:
-        asked = span([report.participations.least, report.participations.most])
-        rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
-    else:
-        rounds = {f"Round {number}": each for number, each in enumerate(report.rounds)}
+    asked = span([report.participations.least, report.participations.most])
+    rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
     if report.lost_rounds:
         rounds["Lost rounds"] = f"{len(report.lost_rounds):,}, says the trainer"
     rows = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
@@ -84,8 +81,7 @@ def _sharing(report: PosteriorReport) -> str:
     counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
     if all(sums == nodes for sums, nodes in counts):
         return said
-    told = counts if len(counts) <= FEW_ROUNDS else sorted(set(counts))
-    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in told)
+    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in sorted(set(counts)))
     return f"{said}; results rest on the sums of {rests}"
 
 
@@ -96,20 +92,21 @@ def left_in_words(left: EpsilonLeft) -> str:
 
 def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
     """Describe the trainer's jobs, the newest first, crowd jobs, and what clients have left."""
-    jobs = []
-    for each in page.jobs:
-        what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
-        said = each.phase + (f": {each.reason}" if each.reason else "")
-        jobs.append(
-            {
-                "submitted, UTC": f"{each.submitted_at:%Y-%m-%d %H:%M}",
-                "job": each.job,
-                "analyst": each.analyst,
-                "what": f"{what}: {each.purpose}" if each.purpose else what,
-                "price": price(Cap(epsilon=each.epsilon, delta=each.delta)),
-                "state": _joined(said, each.approvals.in_words("until joining closes")),
-            }
-        )
+    jobs = [
+        {
+            "submitted, UTC": f"{each.submitted_at:%Y-%m-%d %H:%M}",
+            "job": each.job,
+            "analyst": each.analyst,
+            "what": f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
+            + (f": {each.purpose}" if each.purpose else ""),
+            "price": price(Cap(epsilon=each.epsilon, delta=each.delta)),
+            "state": _joined(
+                each.phase + (f": {each.reason}" if each.reason else ""),
+                each.approvals.in_words("until joining closes"),
+            ),
+        }
+        for each in page.jobs
+    ]
     budgets = [
         {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
         for each in page.budgets
