@@ -124,7 +124,7 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         for minutes in (0, 31):
             trial.late = timedelta(minutes=minutes)
             await holder.step()
-            while not (await holder.status()).crowds or holder._crowds.is_under_way:
+            while not (await holder.status()).crowds or holder._crowds._task is not None:
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (
