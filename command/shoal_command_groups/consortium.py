@@ -113,9 +113,6 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     chain = open_chain(directory)
     shown = described(chain[-1])
     _warn_of_weaknesses(chain[-1])
-    nodes = len(chain[-1].manifest.compute_nodes)
-    policy = chain[-1].manifest.policy
-    needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
     holders = [_holder(chain, index) for index in range(chain[-1].roster.holders)]
     more = len(holders) - _MOST_SHOWN
     tell(
@@ -123,9 +120,6 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
         as_json,
         shown | {"data_holders": holders[:_MOST_SHOWN]},
         *([f"{more:,} more data holders: --json lists them all."] if more > 0 else []),
-        f"Sums open with {needed} of {nodes} Compute nodes, or more."
-        if committee is None
-        else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
         *of_the_log(chain),
     )
 

@@ -53,57 +53,63 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
     return sorted(findings, key=lambda found: found.severity is not Severity.SERIOUS)
 
 
-def _shared_by_nodes(manifest: Manifest) -> Iterator[Finding]:
-    """Yield what Compute nodes have in common and must not, and what others share with them."""
-    nodes = manifest.compute_nodes
+def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
+    """Return what Compute nodes have in common and must not, and what others share with them."""
+    nodes, others = manifest.compute_nodes, (manifest.aggregator, manifest.trainer)
     blinding = "the blinding assumes that Compute nodes do not put their shares together"
     common: dict[str, list[str] | list[bytes]] = {
         "are run by one operator": [_folded(node.operator) for node in nodes],
         "are on one host": [host_of(node.url).casefold() for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
-    for what, values in common.items():
-        for names in _alike(nodes, values):
-            yield Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
-    for other in (manifest.aggregator, manifest.trainer):
-        same = [node.name for node in nodes if _folded(node.operator) == _folded(other.operator)]
-        if same:
-            yield Finding(
+    parties: list[ServiceParty | Analyst] = [*nodes, *others, *manifest.analysts]
+    return [
+        *(
+            Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
+            for what, values in common.items()
+            for names in _alike(nodes, values)
+        ),
+        *(
+            Finding(
                 Severity.CAUTION,
                 ", ".join([*same, other.name]),
                 "are run by one operator: this operator can also stop any round",
             )
-    parties: list[ServiceParty | Analyst] = [
-        *(*nodes, manifest.aggregator, manifest.trainer),
-        *manifest.analysts,
-    ]
-    for party in parties:
-        if party.verify_key == manifest.authority:
-            yield Finding(
+            for other in others
+            if (same := [e.name for e in nodes if _folded(e.operator) == _folded(other.operator)])
+        ),
+        *(
+            Finding(
                 Severity.SERIOUS,
                 party.name,
                 "signs with the authority's key: who runs it can change the consortium",
             )
+            for party in parties
+            if party.verify_key == manifest.authority
+        ),
+    ]
 
 
-def _near(manifest: Manifest) -> Iterator[Finding]:
-    """Yield hosts of Compute nodes that differ but lie close together."""
+def _near(manifest: Manifest) -> list[Finding]:
+    """Return hosts of Compute nodes that differ but lie close together."""
     nodes = manifest.compute_nodes
     hosts = [host_of(node.url).casefold() for node in nodes]
     if len(set(hosts)) == 1:
-        return  # said already
-    for names in _alike(nodes, [_domain(host) for host in hosts]):
-        yield Finding(
-            Severity.CAUTION,
-            names,
-            "are under one domain or network: ask whether one organisation, or one hosting "
-            "company, could read them all",
-        )
-    for node, host in zip(nodes, hosts, strict=True):
-        if host in ("localhost", "::1") or host.startswith("127."):
-            yield Finding(
+        return []  # said already
+    near = (
+        "are under one domain or network: ask whether one organisation, or one hosting company, "
+        "could read them all"
+    )
+    return [
+        *(Finding(Severity.CAUTION, each, near) for each in _alike(nodes, map(_domain, hosts))),
+        *(
+            Finding(
                 Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
             )
+            for node, host in zip(nodes, hosts, strict=True)
+            if host in ("localhost", "::1") or host.startswith("127.")
+        ),
+    ]
 
 
 def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
@@ -129,18 +135,16 @@ def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
             )
 
 
-def _policy(manifest: Manifest) -> Iterator[Finding]:
+def _policy(manifest: Manifest) -> list[Finding]:
     policy, clients = manifest.policy, manifest.roster.clients
     nodes, lowest = len(manifest.compute_nodes), manifest.policy.minimum_threshold
     majority = nodes // 2 + 1
-    if lowest is not None and lowest > nodes:
-        yield Finding(
-            Severity.SERIOUS,
-            "policy",
+    loose = [
+        (
+            lowest is not None and lowest > nodes,
             f"minimum_threshold is {lowest}, and there are {nodes} Compute nodes: "
             "threshold sharing can never be used",
-        )
-    loose = [
+        ),
         (
             lowest is not None and lowest < majority and policy.minimum_committee is None,
             f"minimum_threshold is {lowest}, which is never used: of {nodes} Compute nodes "
@@ -193,9 +197,15 @@ def _policy(manifest: Manifest) -> Iterator[Finding]:
             f"of minimum_cohort {policy.minimum_cohort}",
         ),
     ]
-    for is_so, problem in loose:
-        if is_so:
-            yield Finding(Severity.CAUTION, "policy", problem)
+    severities = [
+        Severity.SERIOUS,
+        *(len(loose) - 1) * [Severity.CAUTION],
+    ]  # the first stops rounds
+    return [
+        Finding(severity, "policy", problem)
+        for severity, (is_so, problem) in zip(severities, loose, strict=True)
+        if is_so
+    ]
 
 
 def _alike(nodes: Sequence[ServiceParty], values: Iterable[object]) -> Iterator[str]:

@@ -51,14 +51,10 @@ class Process:
         """Tell whether it was stopped, or never started."""
         return self._running is None
 
-    def last_words(self) -> str:
-        """Return the last line of its output, "" if there is none."""
-        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
     def ending(self) -> str:
         """Say why it ended: its last line, or with which status if that is a line of its log."""
-        words = self.last_words()
+        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        words = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"with status {self.exit_status}" if words.startswith("{") else words
 
     def wait_until_ready(self) -> None:

@@ -65,29 +65,26 @@ class Plan:
     dictionary: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.compute_nodes < 2:
-            raise ValueError("a consortium has at least two Compute nodes")
-        lowest, majority = self.policy.minimum_threshold, self.compute_nodes // 2 + 1
+        nodes, lowest = self.compute_nodes, self.policy.minimum_threshold
         committee = self.policy.minimum_committee
-        if committee is not None and not committee < self.compute_nodes:
-            raise ValueError("a committee has fewer nodes than there are Compute nodes")
-        if committee is not None:
-            majority = 2
-        if lowest is not None and not majority <= lowest <= self.compute_nodes:
-            raise ValueError(
-                f"a threshold of {lowest} can never be used: of {self.compute_nodes} Compute nodes "
-                f"{majority} to {self.compute_nodes} may be demanded"
-            )
-        if not all(count >= 1 for count in self.clients.values()):
-            raise ValueError("a site has at least one client")
-        if bad := [site for site in self.clients if not _SITE.fullmatch(site)]:
-            raise ValueError(
-                f"{bad[0]!r} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
-                "and no hyphen first"
-            )
+        fewest = 2 if committee is not None else nodes // 2 + 1
+        unnamed = [site for site in self.clients if not _SITE.fullmatch(site)]
         taken = set(self.clients) & set(self.services())
-        if taken:
-            raise ValueError(f"a site may not be called {taken.pop()}: a service is")
+        wrong = {
+            "a consortium has at least two Compute nodes": nodes < 2,
+            "a committee has fewer nodes than there are Compute nodes": (
+                committee is not None and committee >= nodes
+            ),
+            f"a threshold of {lowest} can never be used: of {nodes} Compute nodes {fewest} to "
+            f"{nodes} may be demanded": lowest is not None and not fewest <= lowest <= nodes,
+            "a site has at least one client": min(self.clients.values(), default=1) < 1,
+            f"{', '.join(unnamed)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
+            "and no hyphen first": bool(unnamed),
+            f"a site may not be called {', '.join(taken)}: a service is": bool(taken),
+        }
+        for problem, is_so in wrong.items():
+            if is_so:
+                raise ValueError(problem)
 
     def services(self) -> dict[str, PartyRole]:
         """Return the names and roles of the services, in the order of their ports."""
