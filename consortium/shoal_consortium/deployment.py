@@ -197,13 +197,9 @@ def _policy(manifest: Manifest) -> list[Finding]:
             f"of minimum_cohort {policy.minimum_cohort}",
         ),
     ]
-    severities = [
-        Severity.SERIOUS,
-        *(len(loose) - 1) * [Severity.CAUTION],
-    ]  # the first stops rounds
     return [
-        Finding(severity, "policy", problem)
-        for severity, (is_so, problem) in zip(severities, loose, strict=True)
+        Finding(Severity.CAUTION if place else Severity.SERIOUS, "policy", problem)
+        for place, (is_so, problem) in enumerate(loose)  # the first one stops rounds
         if is_so
     ]
 

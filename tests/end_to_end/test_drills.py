@@ -246,7 +246,7 @@ def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
         node.start()
         wait_until(lambda: node.exit_status == REFUSES_TO_START)
         node.stop()
-        token = node.last_words().rpartition("SHOAL_ACCEPT_LOSS=")[2]
+        token = node.ending().rpartition("SHOAL_ACCEPT_LOSS=")[2]
         node.environment = {**node.environment, "SHOAL_ACCEPT_LOSS": token}
         node.start()
         node.wait_until_ready()
