@@ -6,22 +6,23 @@ import hashlib
 import io
 import re
 import secrets
+import tomllib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from threading import Lock
 from typing import Any, Final
 
+import pydantic
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
-from shoal.jobs.task_files import example
+from shoal.jobs.task_files import TaskFile, example, parse_task_file
 from shoal_agent.console.sentences import price
 from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
-from shoal_command_groups.console import forms
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
@@ -30,8 +31,7 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
-from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import Signed, describe
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 
@@ -159,44 +159,25 @@ class _Pages:
         return self.console.shown(request, "dictionary.html", variables=list(variables.values()))
 
     def new(self, request: Request) -> Response:
-        """Show the form for a job of the kind that the address names."""
-        name = request.query_params.get("task", "regression")
-        return self._form(request, name if name in STUDIES else "regression", {})
+        """Show the task file of the kind of job that the address names, to be changed and sent."""
+        name = request.query_params.get("task", "linear_regression")
+        return self._text(request, example(name if name in STUDIES else "linear_regression"))
 
-    def _form(
-        self, request: Request, name: str, form: Form, *, wrong: str = "", toml: str = ""
-    ) -> Response:
-        variables = self.analyst.variables()
-        usable = [
-            each
-            for each in variables.values()
-            if not each.retired and not isinstance(each, Category)
-        ]
+    def _text(self, request: Request, toml: str, *, wrong: str = "") -> Response:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK
+        names = list(STUDIES)
         return self.console.shown(
-            request,
-            "new.html",
-            status=HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK,
-            wrong=wrong,
-            toml=toml or example(name),
-            name=name,
-            names=list(STUDIES),
-            parameters=forms.parameters_of(name),
-            roles=forms.roles_of(name),
-            variables=usable,
-            numbers=forms.NUMBERS,
-            form=form,
+            request, "new.html", status=status, wrong=wrong, toml=toml, names=names
         )
 
     def check(self, request: Request, form: Form) -> Response:
-        """Show what would become of the job of a form or a file; nothing is submitted."""
-        toml = ""
+        """Show what would become of the job of a task file; nothing is submitted."""
+        toml = form.get("toml", "").replace("\r\n", "\n")
         try:
-            toml = forms.toml_in(form)
-            file = forms.parsed(toml)
+            file = parsed(toml)
             report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
-            name = form.get("task", "regression")
-            return self._form(request, name, form, wrong=str(error), toml=toml)
+            return self._text(request, toml, wrong=str(error))
         errors: tuple[ExpectedError, ...] | None = None
         unknown = ""
         try:
@@ -217,9 +198,9 @@ class _Pages:
         """Submit a job; the same page sent twice is the same job."""
         ticket, toml = form.get("ticket", ""), form.get("toml", "")
         try:
-            file = forms.parsed(toml)
+            file = parsed(toml)
         except ValueError as error:
-            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
+            return self._text(request, toml, wrong=str(error))
         signed = self._submitted.get(ticket)
         if signed is None:  # of two threads that come here at once the first one's counts
             made = self.analyst.request(file.task, file.settings)
@@ -316,6 +297,20 @@ class _Pages:
 def _in_thread(show: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
     """Return `show` as the event loop takes it: the analyst's client waits for answers."""
     return lambda *request: asyncio.to_thread(show, *request)
+
+
+def parsed(toml: str) -> TaskFile:
+    """Read a task file's text.
+
+    Raises:
+        ValueError: it is not TOML, or something in it is missing, unknown or out of range.
+    """
+    try:
+        return parse_task_file(tomllib.loads(toml))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"this is not TOML: {error}") from None
+    except pydantic.ValidationError as error:
+        raise ValueError(describe(error)) from None
 
 
 def _job_in(request: Request) -> str:
