@@ -28,7 +28,6 @@ from shoal_command.terminal import (
     tell,
     warn,
 )
-from shoal_command_groups.job_views import listed_crowds
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
@@ -66,17 +65,6 @@ def example(
 ) -> None:
     """Print a crowd file to begin with."""
     say(crowd_files.example(family))
-
-
-@app.command("list")
-def list_crowds(
-    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
-) -> None:
-    """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
-    with asking("the trainer"):
-        listed = Analyst.open(party, consortium, notice=warn).crowds()
-    found = {"crowds": [each.model_dump() for each in listed]}
-    tell(found, as_json, {"Crowd jobs": listed_crowds(listed)})
 
 
 @app.command("show")
@@ -193,7 +181,7 @@ def verify(
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
     analyst = Analyst.open(party, consortium, notice=warn)
-    return analyst.crowd(checked_id(job, listed_by="shoal crowd list"))
+    return analyst.crowd(checked_id(job, listed_by="shoal job list"))
 
 
 def _check_contributions(made: int) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
+from shoal_command.terminal import AsJson, say, tell
 from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
 
@@ -52,18 +52,3 @@ def sign(
         f"Version {signed.body.sequence} of the dictionary, digest {signed.digest}",
         "Run `shoal consortium publish`, so that the trainer learns of it.",
     )
-
-
-@app.command()
-def show(directory: Directory, as_json: AsJson = False) -> None:
-    """Show the variables, their types, units, bounds or levels, and meanings."""
-    found = dictionary_files.versions(directory)
-    if not found:
-        fail("the consortium has no dictionary", ExitStatus.MISTAKE)
-    newest = found[-1].body
-    shown = {
-        "sequence": newest.sequence,
-        "dictionary": newest.digest,
-        "variables": [each.model_dump(mode="json") for each in newest.variables],
-    }
-    tell(shown, as_json, shown)

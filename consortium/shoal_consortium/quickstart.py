@@ -187,9 +187,10 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
     """Return how to start each service of the federation in `directory`."""
     manifest = consortium.manifest
     parties: list[tuple[PartyRole, ServiceParty]] = [
-        (PartyRole.COMPUTE, node) for node in manifest.compute_nodes
+        *((PartyRole.COMPUTE, node) for node in manifest.compute_nodes),
+        (PartyRole.AGGREGATOR, manifest.aggregator),
+        (PartyRole.TRAINER, manifest.trainer),
     ]
-    parties += [(PartyRole.AGGREGATOR, manifest.aggregator), (PartyRole.TRAINER, manifest.trainer)]
     return [
         _process(directory, directory / "parties" / party.name, party.url, MODULES[role], {})
         for role, party in parties

@@ -92,4 +92,6 @@ def test_a_forged_version_is_found(directory: Path) -> None:
     sign(directory)
     path = directory / "consortium" / "history" / "000001-dictionary.json"
     path.write_bytes(path.read_bytes().replace(b"110", b"120"))
-    assert "000001-dictionary.json" in refused("dictionary", "show", directory / "consortium")
+    where = ("--consortium", directory / "consortium", "--authority", directory / "authority")
+    said = refused("dictionary", "sign", directory / "dictionary.toml", *where)
+    assert "000001-dictionary.json" in said

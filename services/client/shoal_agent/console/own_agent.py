@@ -50,12 +50,12 @@ class ApprovalsView(pydantic.BaseModel):
             ValueError: it is not.
         """
         public = bytes(key.verify_key).hex()
-        for name, listed in self.owners.items():
-            if listed == public:
-                return name
-        raise ValueError(
-            f"the data holder's policy does not list this key among its `owners`: {public}"
-        )
+        names = {listed: name for name, listed in self.owners.items()}
+        if public not in names:
+            raise ValueError(
+                f"the data holder's policy does not list this key among its `owners`: {public}"
+            )
+        return names[public]
 
 
 def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
