@@ -284,7 +284,9 @@ def sections(said: Said) -> dict[str, list[str]]:
         "At what price for each client, by replacement of all its records": [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
-            _breakdown(said["breakdown"]),
+            "Of the price: "
+            + "; ".join(f"{100 * e['share']:.3g} % for {e['measured']}" for e in said["breakdown"])
+            + ".",
         ],
         "Who signed that this is so": [
             f"{_party(said['analyst'])}: the job request.",
@@ -344,11 +346,6 @@ def _price(of: dict[str, Any]) -> str:
     promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
     price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
-
-
-def _breakdown(several: list[dict[str, Any]]) -> str:
-    parts = [f"{100.0 * each['share']:.3g} % for {each['measured']}" for each in several]
-    return f"Of the price: {'; '.join(parts)}."
 
 
 def _signers(of: Said) -> Hashable:

@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -93,12 +92,6 @@ def tell(value: Any, as_json: bool, *parts: Any, indent: int | None = 2) -> None
         return
     for each in parts:
         say(each)
-
-
-def asking(whom: str) -> AbstractContextManager[object]:
-    """Show, on a terminal only, that an answer is being waited for."""
-    console = Console(stderr=True)
-    return console.status(f"Asking {whom} ...") if console.is_terminal else nullcontext()
 
 
 def confirm(question: str, *facts: Any, yes: bool) -> None:

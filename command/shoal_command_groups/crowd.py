@@ -20,7 +20,6 @@ from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     Yes,
-    asking,
     confirm,
     fail,
     now,
@@ -54,8 +53,7 @@ def open_crowd(
     See `shoal crowd example` for a file.
     """
     read = crowd_files.read_crowd_file(file)
-    with asking("the trainer"):
-        job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
+    job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
     tell({"job": job.id}, as_json, job.id)
 
 
@@ -73,8 +71,7 @@ def show_crowd(
 ) -> None:
     """Show what a job asks and costs, and where it stands by the trainer's word."""
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        request, state = handle.request(), handle.state()
+    request, state = handle.request(), handle.state()
     tell({"request": request, "state": state}, as_json, described(request, state, now=now()))
 
 
@@ -114,8 +111,7 @@ def model(
     Exit status: 5 nobody contributed; 6 the job is still open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        found = handle.snapshot() if snapshot else handle.result()
+    found = handle.snapshot() if snapshot else handle.result()
     if found is None:
         fail("the job is still open; --snapshot shows its model so far", ExitStatus.NOT_YET)
     if not snapshot:
@@ -137,16 +133,14 @@ def close(
     says that you asked. A job that is closed stays as it is.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        state = handle.state()
+    state = handle.state()
     confirm(
         "Close for good?",
         f"Job {job} takes no more contributions, for good.",
         str(state),
         yes=yes,
     )
-    with asking("the trainer"):
-        closing = handle.close()
+    closing = handle.close()
     tell(closing, as_json, str(closing))
 
 
@@ -167,8 +161,7 @@ def verify(
     open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        closing = handle.verify()
+    closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
     _check_contributions(closing.contributions)

@@ -10,7 +10,6 @@ import typer
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
 from shoal_command.connection import (
     ConsortiumDirectory,
@@ -23,7 +22,6 @@ from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     Yes,
-    asking,
     confirm,
     fail,
     say,
@@ -56,8 +54,7 @@ def submit(
     See `shoal job example` for a task file.
     """
     file = task_files.read_task_file(task)
-    with asking("the trainer"):
-        job = Analyst.open(party, consortium, notice=warn).submit(file.task, file.settings)
+    job = Analyst.open(party, consortium, notice=warn).submit(file.task, file.settings)
     if not wait:
         tell({"job": job.id}, as_json, job.id)
         return
@@ -87,15 +84,9 @@ def check(
     """
     file = task_files.read_task_file(task)
     analyst = Analyst.open(party, consortium, notice=warn)
-    with asking("the trainer"):
-        checked = analyst.check(file.task, file.settings)
-        known = analyst.variables() if simulate else {}
-    errors: tuple[ExpectedError, ...] | None = None
-    if simulate:
-        try:
-            errors = checked.expected_errors(known.values())
-        except ValueError as error:
-            warn(f"the job was not simulated: {error}")
+    checked = analyst.check(file.task, file.settings)
+    known = analyst.variables() if simulate else {}
+    errors = job_views.simulated(checked, known.values()) if simulate else ()
     tell(job_views.check_facts(checked, errors), as_json, job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
@@ -106,8 +97,7 @@ def variables(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """Show the consortium's data dictionary: what jobs may read, with bounds and meanings."""
-    with asking("the trainer"):
-        variables = Analyst.open(party, consortium, notice=warn).dictionary().variables
+    variables = Analyst.open(party, consortium, notice=warn).dictionary().variables
     tell(variables, as_json, variables)
 
 
@@ -138,8 +128,7 @@ def result(
     job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
-    with asking("the trainer"):
-        report = _handle(job, party, consortium).result()
+    report = _handle(job, party, consortium).result()
     if report is None:
         fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
     tell(report, as_json, job_views.posterior(report))
@@ -153,9 +142,8 @@ def list_jobs(
 
     Crowd jobs follow those in rounds. Below is how much epsilon clients have left for one more job.
     """
-    with asking("the trainer"):
-        analyst = Analyst.open(party, consortium, notice=warn)
-        listed, crowds = analyst.jobs(), analyst.crowds()
+    analyst = Analyst.open(party, consortium, notice=warn)
+    listed, crowds = analyst.jobs(), analyst.crowds()
     found = listed.model_dump(exclude={"next"}) | {"crowds": crowds}
     tell(found, as_json, job_views.listed(listed, crowds))
 
@@ -174,8 +162,7 @@ def withdraw(
     and `withdraw` are the same.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        request, state = handle.request(), handle.state()
+    request, state = handle.request(), handle.state()
     rounds, deadline = request.task.rounds, request.join_deadline
     confirm(
         "Withdraw for good?",
@@ -183,8 +170,7 @@ def withdraw(
         state.in_words(rounds=rounds, join_deadline=deadline),
         yes=yes,
     )
-    with asking("the trainer"):
-        handle.withdraw()
+    handle.withdraw()
     tell(
         {"job": job, "phase": JobPhase.WITHDRAWN},
         as_json,
@@ -212,8 +198,7 @@ def fetch(
     usage; 3 the trainer refused, or what it sent does not hold; 4 it could not be reached; 5 the
     job ended without a posterior; 6 the job is not finished yet.
     """
-    with asking("the trainer"):
-        encoded = _handle(job, party, consortium).certificate()
+    encoded = _handle(job, party, consortium).certificate()
     if encoded is None:
         fail("the job is not finished; see `shoal job watch`", ExitStatus.NOT_YET)
     if str(out) == "-":

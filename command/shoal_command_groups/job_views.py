@@ -1,6 +1,6 @@
 """Describes jobs to analysts: their progress, posteriors and checks, and lists of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
@@ -12,6 +12,7 @@ from shoal_agent.console.sentences import Described, ahead, price, to_go
 from shoal_command.certificate import span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.wire.phases import JobPhase, Phase
 
 FEW_ROUNDS: Final = 4  # are shown one by one
@@ -136,7 +137,17 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:
+def simulated(
+    checked: JobCheckReport, variables: Iterable[Variable]
+) -> tuple[ExpectedError, ...] | str:
+    """Return what errors to expect, by a simulation, or why there was none."""
+    try:
+        return checked.expected_errors(variables)
+    except ValueError as error:
+        return f"The job was not simulated: {error}."
+
+
+def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> dict[str, Any]:
     """Return what is known of a job before it is submitted, for JSON."""
     privacy = checked.request.privacy
     return {
@@ -148,11 +159,13 @@ def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None)
         "answering": checked.answering,
         "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
-        "expected_errors": None if errors is None else [asdict(each) for each in errors],
+        "expected_errors": errors
+        if isinstance(errors, str)
+        else [asdict(each) for each in errors] or None,
     }
 
 
-def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Described:
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> Described:
     """Describe what is known of a job before it is submitted, with a row for each data holder.
 
     And one for each number of the posterior, if the job was simulated.
@@ -176,7 +189,9 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> De
             for each in checked.holders
         ],
     }
-    if errors is not None:
+    if isinstance(errors, str):
+        return found | {"Errors to expect": errors}
+    if errors:
         more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
         found["Where errors come from"] = ASSUMED + more
         found["Errors to expect"] = [

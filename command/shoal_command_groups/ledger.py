@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from shoal_agent.console.sentences import in_epsilon
 from shoal_agent.status import (
     AgentPage,
     ChainPage,
@@ -28,10 +29,7 @@ from shoal_command.connection import (
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
-from shoal_holder.state import ReservedBudget
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -118,7 +116,7 @@ def agent(
             "reserved_by_open_jobs": [
                 {
                     **{name: getattr(each, name) for name in ("job", "slots", "until")},
-                    "epsilon": _epsilon(each, page.spent.delta),
+                    "epsilon": in_epsilon(each, page.spent.delta),
                 }
                 for each in page.reserved
             ],
@@ -190,14 +188,9 @@ def _cells(line: Line, delta: float) -> dict[str, Any]:
     return {
         "": line.number,
         **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
-        "epsilon": _epsilon(line, delta),
+        "epsilon": in_epsilon(line, delta),
         "digest": line.shown_digest,
     }
-
-
-def _epsilon(charge: Line | ReservedBudget, delta: float) -> float:
-    """Return what is charged or reserved as an epsilon at the delta of the cap."""
-    return epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
 
 
 def _number(value: float | None) -> str:

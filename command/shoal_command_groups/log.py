@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal_command.connection import read_file
-from shoal_command.terminal import AsJson, ExitStatus, asking, fail, now, tell, warn
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, tell, warn
 from shoal_consortium.log_reading import (
     Read,
     Reading,
@@ -61,7 +61,7 @@ def verify(
     chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
     said = _said(reading)
-    places = range(reading.seen, reading.size) if copy else ()
+    places = range(reading.seen, len(reading.entries)) if copy else ()
     new = [{"place": each, **reading.entries[each].model_dump(mode="json")} for each in places]
     tell(
         {**said, "new": new},
@@ -100,8 +100,7 @@ def _read(
     read: Read = from_files(files) if files else from_aggregator(Endpoint.of(aggregator))
     others = [read_note(read_file(path).decode("utf-8", "replace")) for path in against]
     try:
-        with asking("the aggregator"):
-            return read_log(read, chain, copy=copy, others=others)
+        return read_log(read, chain, copy=copy, others=others)
     except ForkedLog as fork:
         where = keep_evidence(copy, fork) if copy else []
         kept = f" Both checkpoints are in {where[0]} and {where[1]}." if where else ""
@@ -115,13 +114,13 @@ def _read(
 def _said(reading: Reading) -> dict[str, Any]:
     return {
         "origin": reading.note.checkpoint.origin,
-        "size": reading.size,
+        "size": len(reading.entries),
         "root": reading.note.checkpoint.root.hex(),
         "signed_by": sorted(reading.signed_by),
         "version": reading.version.sequence,
         "needed": reading.version.quorum,
         "signed_at": _signed_at(reading).isoformat(),
-        "new_entries": reading.size - reading.seen,
+        "new_entries": len(reading.entries) - reading.seen,
         "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
     }
 
@@ -140,8 +139,8 @@ def _sentences(reading: Reading, version: Consortium) -> list[str]:
         f"{newest} have not signed this checkpoint: it does not show whether the log went on."
     ]
     return [
-        f"The log holds: {reading.size:,} entries, signed by {signed}, {needed} of whom are "
-        f"needed; the newest signature is {age:,.0f} s old.",
+        f"The log holds: {len(reading.entries):,} entries, signed by {signed}, {needed} of whom "
+        f"are needed; the newest signature is {age:,.0f} s old.",
         *(stale if reading.version.sequence < newest else []),
         f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
         "aggregator.",

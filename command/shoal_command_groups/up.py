@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
+from shoal_command.terminal import ExitStatus, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
 from shoal_consortium.processes import Federation, Process
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
@@ -71,8 +71,7 @@ def up(
     stopping = _told_to_stop()
     with Federation() as federation:
         try:
-            with asking(f"{len(started)} services whether they are ready"):
-                federation.start(*started)
+            federation.start(*started)
         except RuntimeError as error:
             taken = "in use" in str(error)
             hint = ". Is another federation running on these ports?" if taken else ""

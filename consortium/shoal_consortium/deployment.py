@@ -13,7 +13,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of
+from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of, hosts_of, validity
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
 
 LARGEST_EPSILON: Final = 10.0
@@ -59,7 +59,7 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
     blinding = "the blinding assumes that Compute nodes do not put their shares together"
     common: dict[str, list[str] | list[bytes]] = {
         "are run by one operator": [_folded(node.operator) for node in nodes],
-        "are on one host": [host_of(node.url).casefold() for node in nodes],
+        "are on one host": [_host(node) for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
     parties: list[ServiceParty | Analyst] = [*nodes, *others, *manifest.analysts]
@@ -93,7 +93,7 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
 def _near(manifest: Manifest) -> list[Finding]:
     """Return hosts of Compute nodes that differ but lie close together."""
     nodes = manifest.compute_nodes
-    hosts = [host_of(node.url).casefold() for node in nodes]
+    hosts = [_host(node) for node in nodes]
     if len(set(hosts)) == 1:
         return []  # said already
     near = (
@@ -114,13 +114,13 @@ def _near(manifest: Manifest) -> list[Finding]:
 
 def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
     for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
-        certificate = _certificate(party)
-        ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+        begins, ends = validity(party.certificate)
+        hosts = {each.casefold() for each in hosts_of(party.certificate)}
         serious = {
             f"its certificate expired on {ends:%Y-%m-%d}": ends <= now,
             f"its certificate is valid from {begins:%Y-%m-%d} on": now < begins,
-            "its certificate is not for the host of its URL: nobody will connect": not _is_for(
-                certificate, host_of(party.url)
+            "its certificate is not for the host of its URL: nobody will connect": (
+                _host(party) not in hosts
             ),
         }
         for problem, is_so in serious.items():
@@ -227,25 +227,17 @@ def _domain(host: str) -> str | None:
     return str(ipaddress.ip_network(f"{host}/{_NEARBY[address.version]}", strict=False))
 
 
-def _certificate(party: ServiceParty) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(party.certificate.encode())
+def _host(party: ServiceParty) -> str:
+    """Return a service's host, in the one way in which certificates have it, too."""
+    host = host_of(party.url)
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.casefold()
 
 
 def _public_key(party: ServiceParty) -> bytes:
-    return (
-        _certificate(party)
-        .public_key()
-        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    key = x509.load_pem_x509_certificate(party.certificate.encode()).public_key()
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def _is_for(certificate: x509.Certificate, host: str) -> bool:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    try:
-        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
-    except ValueError:
-        listed = (name.casefold() for name in names.get_values_for_type(x509.DNSName))
-        return host.casefold() in listed

@@ -17,7 +17,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.task_files import TaskFile, example, parse_task_file
 from shoal_agent.console.sentences import price
@@ -176,19 +175,13 @@ class _Pages:
             report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
             return self._text(request, toml, wrong=str(error))
-        errors: tuple[ExpectedError, ...] | None = None
-        unknown = ""
-        try:
-            errors = report.expected_errors(self.analyst.variables().values())
-        except ValueError as error:
-            unknown = str(error)
+        errors = job_views.simulated(report, self.analyst.variables().values())
         return self.console.shown(
             request,
             "check.html",
             report=report,
             facts=job_views.check(report, errors),
             toml=toml,
-            unknown=unknown,
             ticket=secrets.token_hex(16),
         )
 

@@ -35,9 +35,9 @@ def price(cap: Cap) -> str:
     return f"ε = {cap.epsilon:g}" + ("" if cap.is_pure else f" at δ = {cap.delta:g}")
 
 
-def in_epsilon(mu: float, epsilon: float | None, cap: Cap) -> float:
-    """Return what a charge costs as an epsilon at the cap's delta; `epsilon` None is infinite."""
-    return epsilon_at(cap.delta, Cost.stated(mu, epsilon))
+def in_epsilon(charge: Any, delta: float) -> float:
+    """Return what a charge, or a reservation, costs as an epsilon at the delta of the cap."""
+    return epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
 
 
 def chance(of: Cap | PrivacySpent) -> float:
@@ -335,23 +335,21 @@ def described(status: HolderStatus) -> Described:
         "Action needed": " ".join(troubles(status)) or "No action needed.",
         **health(status),
         "Jobs that wait for approval": [{"job": job} for job in status.waiting],
-        "Jobs": [_job(each) for each in status.jobs],
+        "Jobs": [
+            {
+                "job": each.job,
+                "slots": f"{each.slots:,}",
+                "here": standing(each)[0],
+                "rounds answered": f"{sum(bool(one.answers) for one in each.rounds):,}",
+                "answers": f"{sum(one.answers or 0 for one in each.rounds):,}",
+            }
+            for each in status.jobs
+        ],
         "Crowd jobs": crowds(status.crowds),
         "Refused jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
         "Open crowd jobs not contributed to": [
             {"jobs": f"{count:,}", "reason": reason} for reason, count in counted
         ],
-    }
-
-
-def _job(job: JobStatus) -> dict[str, str]:
-    answered = [each.answers for each in job.rounds if each.answers]
-    return {
-        "job": job.job,
-        "slots": f"{job.slots:,}",
-        "here": standing(job)[0],
-        "rounds answered": f"{len(answered):,}",
-        "answers": f"{sum(answered):,}",
     }
 
 
