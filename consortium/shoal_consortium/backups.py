@@ -19,17 +19,17 @@ from urllib.parse import quote
 
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, ROSTER
 from shoal_hosting.marks import pages_are_whole
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory
+from shoal_hosting.private_files import PRIVATE_DIRECTORY
+from shoal_hosting.startup import PRIVATE_FILE, sync_directory
 
 ROLES: Final = ("compute", "aggregator", "trainer")
 _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
 _MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.escape(ROSTER)})")
 _ENCRYPTED: Final = 0x1  # flag of a ZIP archive's member
 _LOCK: Final = "lock"  # that a running service holds
-_IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
 _DUMP: Final = (
-    "this service's state is in PostgreSQL, whose own tools back it up: in bash, with the "
+    "A state in PostgreSQL is backed up by its own tools: in bash, with the "
     f"service's environment, run `pg_dump --format=custom --file=FILE {_URL}`, and to go back, "
     f"over an empty database, `pg_restore --exit-on-error --dbname={_URL} FILE`"
 )
@@ -46,11 +46,11 @@ def back_up(data: Path, to: Path) -> str:
             to do. Or another command writes a backup to `to`.
         OSError: a file cannot be read or written.
     """
-    if (data / _IN_POSTGRESQL).exists():
-        raise ValueError(_DUMP)
     role = next((each for each in ROLES if (data / f"{each}.sqlite").exists()), None)
     if role is None:
-        raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
+        raise ValueError(
+            f"{data} has no service's SQLite file: name the data volume of one that ran. {_DUMP}"
+        )
     with _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
@@ -76,8 +76,6 @@ def restore(backup: Path, data: Path) -> str:
     """
     data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     with _held(data / _LOCK, f"a service runs over {data}: stop it first"):
-        if (data / _IN_POSTGRESQL).exists():
-            raise ValueError(_DUMP)
         for role in ROLES:
             for ending in ("", "-wal"):  # a log without its database would be played into this one
                 path = data / f"{role}.sqlite{ending}"
