@@ -257,7 +257,7 @@ def test_a_request_that_is_not_the_jobs_is_not_believed(
     job = federation(world).submit(regression().to_task())
     trainer.request = forged(world, trainer, **changes)
     with pytest.raises(error):
-        job.wait()
+        job.request()
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def interrupting(
     world.scripts["trainer"] = script
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/request", "/result"])
+@pytest.mark.parametrize("path", ["/jobs", "/result"])
 def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     world: World, trainer: ReportingTrainer, interrupt: Callable[[], None], path: str
 ) -> None:

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
 from shoal.formulas import Formula, Known, about_zero, design, parse, parse_part, single
-from shoal.jobs.federation import CrowdFederation, Federation
-from shoal.jobs.job_failures import JobRefused
+from shoal.jobs.federation import Learning, LearningCrowd
 from shoal_learning.coding import Variable, Variables, is_names
-from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_learning.simulation import SimulatedFederation
+from shoal_learning.simulated_records import OnRecords
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number
@@ -235,10 +233,8 @@ class Parameters:
         Raises:
             ValueError: it had another one; the message names the parameters.
         """
-        values = had.model_dump()
-        different = [name for name, value in asked.model_dump().items() if values[name] != value]
-        if different:
-            raise ValueError(f"the job was submitted with another {', '.join(different)}")
+        if names := different(asked, had):
+            raise ValueError(f"the job was submitted with another {', '.join(names)}")
 
     @classmethod
     def _column_parameters(cls) -> dict[str, Callable[[object, str, Known], Any]]:
@@ -294,8 +290,14 @@ class Parameters:
         return self.summary()._repr_html_()
 
 
+def different(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> list[str]:
+    """Return the names of the fields in which two tasks differ."""
+    values = had.model_dump()
+    return [name for name, value in asked.model_dump().items() if values.get(name) != value]
+
+
 def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:
-    """Return what to fit on, by the estimator's own variables, and the variables that it knows.
+    """Return what to fit on, by the estimator's own variables, and the variables that are agreed.
 
     A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
     federation is asked for its data dictionary only where that can say more than the estimator; if
@@ -303,23 +305,17 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
 
     Raises:
         ValueError: a parameter is not usable, or a simulation's records have no such variable.
-        JobRefused: the variables are not all given, and there is no dictionary.
     """
-    simulated: Any = getattr(learning, "with_variables", None)
-    if simulated is not None:
-        known = estimator._known()
-        there = simulated(known.variables, counts_others=known.counts_others)
+    known = estimator._known()
+    agreed: Mapping[str, Variable] = {}
+    there: Any = learning
+    if isinstance(learning, OnRecords):
+        there = learning.with_variables(known.variables, counts_others=known.counts_others)
         there.require_variables(estimator._lacking())
-        return there, there.variables()
-    ask: Any = getattr(learning, "variables", None)
-    if ask is None or not estimator._asks_for_variables():
-        return learning, {}
-    try:
-        return learning, ask()
-    except JobRefused:
-        if estimator._lacking():
-            raise
-        return learning, {}
+        agreed = there.variables()
+    elif estimator._asks_for_variables():
+        agreed = {name: each for name, each in there.variables().items() if not each.retired}
+    return there, agreed
 
 
 def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
@@ -328,8 +324,7 @@ def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
     Raises:
         ValueError: it is the other one, or neither, or there are targets beside it.
     """
-    others = (Federation, SimulatedFederation) if crowd else (CrowdFederation, SimulatedCrowd)
-    if not callable(getattr(learning, "learn", None)) or isinstance(learning, others):
+    if not isinstance(learning, LearningCrowd if crowd else Learning):
         raise ValueError(
             "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
             "the SimulatedCrowd of shoal_learning.crowds.simulation of records that you have"

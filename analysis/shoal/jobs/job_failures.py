@@ -69,7 +69,8 @@ class JobInterrupted(KeyboardInterrupt):
 
     def __init__(self, job: str, *, acknowledged: bool = True) -> None:
         super().__init__(
-            f"interrupted, but the job goes on; its id is {job}"
+            f"interrupted, but the job goes on; its id is {job}. To come back: "
+            f"estimator.fit_from(federation.resume({job!r}))"
             if acknowledged
             else f"interrupted; the job was not acknowledged, and may not have been opened: {job}"
         )

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from threading import Event
 from typing import Any, Final, TypeVar
 
@@ -98,17 +99,17 @@ class TrainerLine:
     async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
         trainer = self._connect(self._book.current.manifest.trainer)
         try:
-            for tried in range(tries - 1):
+            for attempt in count(1):
                 try:
                     return await conversation(trainer)
                 except Unavailable as error:
-                    if not tried:
-                        self._notice(f"{_silent(trainer)}: {error}; trying again")
+                    silence = f"the trainer at {trainer.url} does not answer: {error}"
+                    if attempt == tries:
+                        raise Unavailable(silence) from error
+                    if attempt == 1:
+                        self._notice(f"{silence}; trying again")
                     await asyncio.sleep(trainer.seconds_until_due)
-            try:
-                return await conversation(trainer)
-            except Unavailable as error:
-                raise Unavailable(f"{_silent(trainer)}: {error}") from error
+            raise AssertionError("the attempts are counted without end")
         finally:
             await trainer.close()
 
@@ -206,10 +207,6 @@ class TrainerLine:
             await asyncio.gather(*(send(node) for node in nodes))
 
         run(send_to_all())
-
-
-def _silent(trainer: Peer) -> str:
-    return f"the trainer at {trainer.url} does not answer"
 
 
 def _is_unknown(answer: Answer) -> bool:
