@@ -15,10 +15,8 @@ from shoal.planning import (
     compare,
     contributions_needed,
     draw_and_discard,
-    formulas,
     instances_for_load,
     sufficient_open_seconds,
-    trust,
 )
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
@@ -74,8 +72,6 @@ def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
         each.protocol: {
             **dataclasses.asdict(each),
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
-            "trust": trust(each),
-            "formulas": formulas(each),
             **(_load(study) if each.protocol == "draw_and_discard" else {}),
         }
         for each in prospects
@@ -132,14 +128,14 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
             for what, value in each.settings.items()
         )
         yield f"{name}, for: {chosen}."
-        yield f"{name}, trust: {trust(each)}"
+        yield f"{name}, trust: {each.trust}"
         if study.sharing.committee is not None and each.protocol == "distributed_compute":
             opening = study.sharing.opening(study.nodes)
             for chance in coalitions(
                 nodes=study.nodes, committee=study.sharing.committee, opening=opening
             ):
                 yield f"{name}, coalitions: {chance}."
-        yield f"{name}, formulas: {formulas(each)}"
+        yield f"{name}, formulas: {each.formulas}"
     yield _ASSUMED
 
 
