@@ -32,7 +32,6 @@ VARIABLES = (
 )
 CLIENTS = sum(SITES.values())
 TASK_FILE = f"""
-purpose = "what raises <b>blood pressure</b>"
 [task]
 name = "linear_regression"
 method = "plain"
@@ -40,18 +39,17 @@ method = "plain"
 age = [18, 90]
 [target]
 pressure = [80, 180]
-[privacy]
+[settings]
+purpose = "what raises <b>blood pressure</b>"
 epsilon = 2.0
 delta = 1e-6
 dropouts = 2
 colluders = 2
-[population]
-minimum = 10
-maximum = {CLIENTS}
-[deadlines]
-join = 10
-round = 40
-grace = 40
+minimum_population = 10
+maximum_population = {CLIENTS}
+join_seconds = 10
+round_seconds = 40
+grace_seconds = 40
 """
 
 

@@ -1,87 +1,48 @@
 """Reads task files: a job that an analyst wrote in TOML."""
 
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Any, Final, get_args
 
 from pydantic import Field
 
 from shoal.jobs.job_settings import Bounds, JobSettings, columns_of
 from shoal_holder.toml_files import read_toml
-from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.sharing.schemes import sharing_of
 from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Clients, Count
 
-_END: Final = """
-[privacy]                      # for one client, over the whole job
-epsilon = 1.0
+_SETTINGS: Final = """
+[settings]
+purpose = ""                   # one line, for data holders and the certificate
+epsilon = 1.0                  # for one client, over the whole job
 delta = 1e-6                   # 0 asks for pure epsilon, with discrete Laplace noise: dearer
 dropouts = 20
 colluders = 200                # at least as many as the largest data holder has
-
-[population]                   # the round starts as soon as `maximum` clients have joined, or
-minimum = 500                  # when `join` has passed and at least `minimum` have: set `maximum`
-maximum = 600                  # to the number of clients that you expect
-
-[deadlines]                    # seconds
-join = 600                     # from the submission, for clients to join
-round = 120                    # from a round's announcement, for uploads
-grace = 120                    # from there, for the services, until they give up
-
-# [sharing]                    # to go on without some Compute nodes, where the policy allows it:
-# threshold = 2                # any two of them open a sum; without this, all of them are needed
-# committee = 3                # each data holder shares with three of many; without this, with all
+minimum_population = 500       # the round starts as soon as the maximum of clients have joined, or
+maximum_population = 600       # when the time to join has passed and the minimum have: set the
+                               # maximum to the number of clients that you expect
+join_seconds = 600             # from the submission, for clients to join
+round_seconds = 120            # from a round's announcement, for uploads
+grace_seconds = 120            # from there, for the services, until they give up
+# sharing = { scheme = "threshold", threshold = 2 }   # to go on without some Compute nodes, where
+                               # the policy allows it: any two of them open a sum. Without this, all
+                               # of them are needed. With committee = 3 each data holder shares with
+                               # three of many
 """
-
-_PURPOSE: Final = 'purpose = ""                   # one line, for data holders and the certificate'
-
-Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
-
-
-class _Population(Model):
-    """How many clients must and may take part."""
-
-    minimum: Annotated[Clients, Field(ge=2)]
-    maximum: Annotated[Clients, Field(ge=2)]
-
-
-class _Deadlines(Model):
-    """How long things may take, in seconds."""
-
-    join: Seconds
-    round: Seconds
-    grace: Seconds
-
-
-class _Sharing(Model):
-    threshold: Count | None = None
-    committee: Count | None = None
 
 
 class _TaskFile(Model):
-    purpose: Purpose = ""
     task: dict[str, Any]
     features: dict[str, Bounds] | None = Field(default=None, min_length=1)
     target: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
     offset: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
     weights: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
     columns: dict[str, Bounds] | None = Field(default=None, min_length=1)
-    privacy: PrivacyDemand
-    population: _Population
-    deadlines: _Deadlines
-    sharing: _Sharing = _Sharing()
+    settings: JobSettings
 
 
-class _TaskInFile(Model):
-    task: Task
-
-
-@dataclass(frozen=True)
-class TaskFile:
+class TaskFile(Model):
     """A job, complete but for the analyst, the consortium and the time of its submission."""
 
     task: Task
@@ -116,17 +77,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         field, is_single = _field_of_columns(str(task.get("name")))
         columns = columns_of(file.columns)
         task[field] = columns[0] if is_single and len(columns) == 1 else columns
-    settings = JobSettings(
-        **file.privacy.model_dump(),
-        minimum_population=file.population.minimum,
-        maximum_population=file.population.maximum,
-        join_seconds=file.deadlines.join,
-        round_seconds=file.deadlines.round,
-        grace_seconds=file.deadlines.grace,
-        sharing=sharing_of(file.sharing.threshold, file.sharing.committee),
-        purpose=file.purpose,
-    )
-    return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)
+    return TaskFile.model_validate({"task": task, "settings": file.settings})
 
 
 def _field_of_columns(name: str) -> tuple[str, bool]:
@@ -144,6 +95,6 @@ def _kinds(annotation: object) -> tuple[object, ...]:
 
 def example(name: TaskName) -> str:
     """Return a task file to begin with, headed by the queries that its rounds ask."""
-    content = (STUDIES[name].example + _END).rstrip()
+    content = (STUDIES[name].example + _SETTINGS).rstrip()
     queries = parse_task_file(tomllib.loads(content)).task.query_names()
-    return f"# asks for the queries {', '.join(queries)}\n{_PURPOSE}\n{content}"
+    return f"# asks for the queries {', '.join(queries)}\n{content}"

@@ -12,17 +12,17 @@ from shoal_protocol.studies import STUDIES, TaskName
 from shoal_protocol.wire.documents import describe
 
 NUMBERS: Final = {
-    "privacy.epsilon": ("Epsilon, for each client", "1.0"),
-    "privacy.delta": ("Delta: 0 asks for pure epsilon", "1e-6"),
-    "privacy.dropouts": ("Clients that may go missing", "20"),
-    "privacy.colluders": ("Clients that may collude: those of the largest data holder", "200"),
-    "population.minimum": ("Clients that must join", "500"),
-    "population.maximum": ("Clients that are enough to begin", "600"),
-    "deadlines.join": ("Seconds to join", "600"),
-    "deadlines.round": ("Seconds to answer a round", "120"),
-    "deadlines.grace": ("Seconds more until a round is given up", "120"),
+    "epsilon": ("Epsilon, for each client", "1.0"),
+    "delta": ("Delta: 0 asks for pure epsilon", "1e-6"),
+    "dropouts": ("Clients that may go missing", "20"),
+    "colluders": ("Clients that may collude: those of the largest data holder", "200"),
+    "minimum_population": ("Clients that must join", "500"),
+    "maximum_population": ("Clients that are enough to begin", "600"),
+    "join_seconds": ("Seconds to join", "600"),
+    "round_seconds": ("Seconds to answer a round", "120"),
+    "grace_seconds": ("Seconds more until a round is given up", "120"),
 }
-"""Fields of every job, by their place in a task file: label and what stands there at first."""
+"""Settings of every job, as a task file has them: label and what stands there at first."""
 _TABLES: Final = ("features", "target", "columns")
 
 
@@ -76,8 +76,6 @@ def toml_in(form: Mapping[str, str]) -> str:
 
 
 def _lines(form: Mapping[str, str]) -> Iterator[str]:
-    yield f"purpose = {_text(form.get('purpose', ''))}"
-    yield ""
     yield "[task]"
     yield f"name = {_text(form.get('task', ''))}"
     for key, value in form.items():
@@ -93,13 +91,9 @@ def _lines(form: Mapping[str, str]) -> Iterator[str]:
         raise ValueError("no variable was chosen: say of one at least what it is in the job")
     for role, rows in chosen.items():
         yield from ("", f"[{role}]", *rows)
-    section = ""
-    for place, (label, _) in NUMBERS.items():
-        table, _, key = place.partition(".")
-        if table != section:
-            yield from ("", f"[{table}]")
-            section = table
-        yield f"{key} = {_number(label, form.get(place, ''))}"
+    yield from ("", "[settings]", f"purpose = {_text(form.get('purpose', ''))}")
+    for key, (label, _) in NUMBERS.items():
+        yield f"{key} = {_number(label, form.get(key, ''))}"
 
 
 def _text(value: str) -> str:
