@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -378,7 +378,7 @@ def wald(
 
 
 def _posterior(of: Coefficients) -> RegressionPosterior:
-    posterior: RegressionPosterior = getattr(of, "posterior_", of)
+    posterior = cast(RegressionPosterior, getattr(of, "posterior_", of))
     if not hasattr(posterior, "covariance_matrix"):
         raise ValueError("coefficients are of a fitted regression, or of its posterior")
     return posterior

@@ -66,6 +66,11 @@ class Known:
             references[name] = variable.levels[0]
         return replace(self, variables={**self.variables, **more}, references=references)
 
+    def joined(self, other: "Known") -> "Known":
+        """Return these and all of `other`."""
+        variables, references = {**self.variables, **other.variables}, {**self.references}
+        return replace(self, variables=variables, references=references | {**other.references})
+
     def over(self, dictionary: Mapping[str, Variable]) -> Self:
         """Return what is known with a dictionary: bounds are these, places of levels are its own.
 
@@ -102,11 +107,8 @@ def named(variables: Mapping[str, Variable], name: str) -> Any:
             raise ValueError(f"{base!r} has no indicator of missing values in the data dictionary")
         near = near_to(name, variables)
         raise ValueError(
-            f"there is no variable {name!r}{near}: correct it, or give bounds or levels in "
-            f"`variables`, as {{{name!r}: (0, 1)}}"
-            if near
-            else f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
-            f"{{{name!r}: (0, 1)}}"
+            f"there is no variable {name!r}{near}{': correct it, or' if near else ':'} give its "
+            f"bounds or levels in `variables`, as {{{name!r}: (0, 1)}}"
         )
     return variables[name]
 
@@ -254,23 +256,12 @@ def _part(text: str) -> Part:
         read = _FUNCTIONS.get(node.func.id)
         given = [_value(each, quoted) for each in node.args]
         named = {str(each.arg): _value(each.value, quoted) for each in node.keywords}
-        if read is not None and given and isinstance(given[0], _Name | _Power):
+        if read is not None and given and isinstance(given[0], Part):
             try:
                 return read(written, *given, **named)
             except TypeError:
                 raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
-
-
-@dataclass(frozen=True)
-class _Name:
-    name: str
-
-
-@dataclass(frozen=True)
-class _Power:
-    name: str
-    exponent: Argument
 
 
 def _name(node: ast.Name, quoted: list[str]) -> str:
@@ -280,15 +271,17 @@ def _name(node: ast.Name, quoted: list[str]) -> str:
 
 
 def _value(node: ast.expr, quoted: list[str]) -> Any:
-    """Return a name, a power of one, or a constant."""
+    """Return a variable, a power of one, or a constant."""
     if isinstance(node, ast.Name):
-        return _Name(_name(node, quoted))
+        name = _name(node, quoted)
+        return Part(name, "itself", name)
     if (
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Pow | ast.BitXor)
         and isinstance(node.left, ast.Name)
     ):
-        return _Power(_name(node.left, quoted), _value(node.right, quoted))
+        name = _name(node.left, quoted)
+        return Part(name, "power", name, {"exponent": _value(node.right, quoted)})
     try:
         found = ast.literal_eval(node)
     except ValueError:
@@ -307,44 +300,47 @@ def _value(node: ast.expr, quoted: list[str]) -> Any:
 
 
 def _category(
-    text: str, of: _Name, *, reference: Argument | None = None, levels: Argument | None = None
+    text: str, of: Part, *, reference: Argument | None = None, levels: Argument | None = None
 ) -> Part:
     given = {"reference": reference, "levels": levels}
-    written = text if levels is None and reference is None else f"C({of.name})"
-    return Part(written, "category", of.name, _given(given))
+    written = text if levels is None and reference is None else f"C({of.variable})"
+    return Part(written, "category", of.variable, _given(given))
 
 
-def _level(text: str, of: _Name, level: Argument) -> Part:
-    return Part(f"level({of.name}, {level})", "level", of.name, {"level": level})
+def _level(text: str, of: Part, level: Argument) -> Part:
+    return Part(f"level({of.variable}, {level})", "level", of.variable, {"level": level})
 
 
-def _of_power(text: str, of: _Power | _Name, exponent: Argument | None = None) -> Part:
-    if isinstance(of, _Name) == (exponent is None):
+def _of_power(text: str, of: Part, exponent: Argument | None = None) -> Part:
+    if (of.kind == "itself") == (exponent is None):
         raise TypeError
-    power = of.exponent if isinstance(of, _Power) else exponent
+    power = of.arguments.get("exponent", exponent)
     if power not in range(1, 7):
         raise ValueError("a variable is taken to a whole power from 1 to 6")
-    return Part(f"{of.name}**{power:.0f}", "power", of.name, {"exponent": power or 1.0})
+    return Part(f"{of.variable}**{power:.0f}", "power", of.variable, {"exponent": power or 1.0})
 
 
-def _log(text: str, of: _Name, lower: Argument | None = None) -> Part:
-    return Part(f"log({of.name})", "log", of.name, _given({"lower": lower}))
+def _log(text: str, of: Part, lower: Argument | None = None) -> Part:
+    return Part(f"log({of.variable})", "log", of.variable, _given({"lower": lower}))
 
 
 def _spline(
-    text: str, of: _Name, columns: Argument | None = None, *, knots: Argument | None = None
+    text: str, of: Part, columns: Argument | None = None, *, knots: Argument | None = None
 ) -> Part:
     if (columns is None) == (knots is None):
         raise ValueError(
             "a spline has a number of columns, spline(x, 4), or spline(x, knots=[1, 2])"
         )
     return Part(
-        f"spline({of.name})", "spline", of.name, _given({"columns": columns, "knots": knots})
+        f"spline({of.variable})",
+        "spline",
+        of.variable,
+        _given({"columns": columns, "knots": knots}),
     )
 
 
-def _missing(text: str, of: _Name) -> Part:
-    return Part(text, "itself", f"{of.name}_missing")
+def _missing(text: str, of: Part) -> Part:
+    return Part(text, "itself", f"{of.variable}_missing")
 
 
 def _given(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
@@ -367,15 +363,6 @@ _DEGREE: Final = 3
 
 
 @dataclass(frozen=True)
-class Design:
-    """A formula's features, its target and its offset, as tasks take them."""
-
-    features: tuple[ColumnBounds, ...]
-    target: ColumnBounds
-    offset: ColumnBounds | None
-
-
-@dataclass(frozen=True)
 class _Choice:
     """One function that a part stands for; `short` is its label where the other is too long."""
 
@@ -384,24 +371,14 @@ class _Choice:
     factor: Factor
 
 
-def design(formula: Formula, known: Known) -> Design:
-    """Return a formula's columns.
+def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return the columns of a formula's terms, as tasks take them.
 
     Columns are centred at the middle of their bounds, and a constant in the data's units follows
     from the centres. So a formula without one has features whose bounds are about zero.
 
     Raises:
         ValueError: a variable is unknown, or not of the kind that the formula takes it for.
-    """
-    offset = None if formula.offset is None else single(formula.offset, "offset", known)
-    return Design(features_of(formula, known), single(formula.target, "target", known), offset)
-
-
-def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
-    """Return the columns of a formula's terms.
-
-    Raises:
-        ValueError: as `design`.
     """
     features: list[ColumnBounds] = []
     spanned: set[frozenset[Part]] = {frozenset()} if formula.constant else set()
@@ -457,7 +434,7 @@ def single(part: Part, what: str, known: Known) -> ColumnBounds:
     """Return the one column of a part, which is the `what` of a regression.
 
     Raises:
-        ValueError: it has several, or as `design`.
+        ValueError: it has several, or as `features_of`.
     """
     found = _choices(part, known, reduced=True)
     if len(found) != 1 and _is_categorical(part, known):

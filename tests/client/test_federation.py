@@ -66,6 +66,8 @@ class ReportingTrainer:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         self.asked.append(path)
+        if path == "/v1/dictionary":
+            return problem(404, "unknown-dictionary")
         if request.method == "POST":
             self.requests.append(request.content)
             signed = decode(request.content, StudyRequest)

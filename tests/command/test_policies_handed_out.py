@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -85,7 +85,12 @@ def test_the_hospitals_policy_allows_no_model_that_nobody_read(hospital: Policy)
 
 def test_the_hospitals_policy_allows_their_own_job_as_it_is(hospital: Policy) -> None:
     file = read_task_file(HOSPITALS / "blood-pressure.toml")
-    made = {"manifest": "0" * 64, "nonce": "0" * 32, "analyst": "analyst", "now": NOW}
+    made: dict[str, Any] = {
+        "manifest": "0" * 64,
+        "nonce": "0" * 32,
+        "analyst": "analyst",
+        "now": NOW,
+    }
     assert hospital.refusal(file.settings.request(file.task, **made)) is None
 
 

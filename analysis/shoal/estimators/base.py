@@ -263,9 +263,3 @@ class Estimator(Parameters, Generic[PosteriorT]):
     @property
     def _caption(self) -> str:
         return f"{self.privacy_}{'' if self.report_ is not None else '; simulated'}"
-
-    def __sklearn_tags__(self) -> Any:
-        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
-        from sklearn.utils import Tags, TargetTags
-
-        return Tags(estimator_type=None, target_tags=TargetTags(required=False))

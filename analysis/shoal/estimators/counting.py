@@ -37,9 +37,6 @@ class Counting(Parameters):
         given = {name: said for name, said in self._levels().items() if is_levels(said)}
         return replace(Known.given(given, "levels"), counts_others=True)
 
-    def _asks_for_variables(self) -> bool:
-        return True  # what places are called
-
     def _lacking(self) -> set[str]:
         named = {name for name, said in self._levels().items() if said is None}
         return super()._lacking() | named

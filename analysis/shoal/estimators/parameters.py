@@ -9,7 +9,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
-from shoal.formulas import Formula, Known, about_zero, design, parse, parse_part, single
+from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning, LearningCrowd
 from shoal_learning.coding import Variable, Variables, is_names
 from shoal_learning.simulated_records import OnRecords
@@ -51,6 +51,7 @@ class Parameters:
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
     _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
+    _kind: ClassVar[str | None] = None  # of estimator, as scikit-learn names it
     _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
     n_features_in_: int
@@ -150,13 +151,8 @@ class Parameters:
             return NOTHING_KNOWN
         known = Known.given(self.variables or {}, "variables")
         for parameter in ("features", self._answer):
-            for name, variable in levels_in(getattr(self, parameter), parameter).variables.items():
-                known = known.and_one(name, variable, parameter)
+            known = known.joined(levels_in(getattr(self, parameter), parameter))
         return known
-
-    def _asks_for_variables(self) -> bool:
-        """Tell whether a dictionary can say more than the parameters: a variable, or places."""
-        return bool(self._lacking() or self._known().references)
 
     def _lacking(self) -> set[str]:
         """Return the variables that are read, and of which the parameters say nothing."""
@@ -182,16 +178,16 @@ class Parameters:
         formula = self._formula_in(given)
         if formula is None:
             return given
-        found = design(formula, known)
-        given |= {"features": found.features, self._answer: found.target}
-        if found.offset is not None:
+        target = single(formula.target, "target", known)
+        given |= {"features": features_of(formula, known), self._answer: target}
+        if formula.offset is not None:
             if given["offset"] is not None:
                 raise ValueError("the formula has an offset: name no other one")
-            given["offset"] = found.offset
+            given["offset"] = single(formula.offset, "offset", known)
         if not formula.constant:
             given["intercept"] = type(given["intercept"])(0)
             if self._centres_target:
-                given["target"] = about_zero(found.target)
+                given["target"] = about_zero(target)
         return given
 
     def _formula_in(self, given: dict[str, Any]) -> Formula | None:
@@ -289,6 +285,18 @@ class Parameters:
             return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
         return self.summary()._repr_html_()
 
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
+        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
+
+        kind = self._kind
+        return Tags(
+            estimator_type=kind,
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags() if kind == "classifier" else None,
+            regressor_tags=RegressorTags() if kind == "regressor" else None,
+        )
+
 
 def different(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> list[str]:
     """Return the names of the fields in which two tasks differ."""
@@ -300,22 +308,18 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     """Return what to fit on, by the estimator's own variables, and the variables that are agreed.
 
     A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
-    federation is asked for its data dictionary only where that can say more than the estimator; if
-    it has none, places of levels are as the estimator orders them.
+    federation is asked for its data dictionary; if it has none, places of levels are as the
+    estimator orders them.
 
     Raises:
         ValueError: a parameter is not usable, or a simulation's records have no such variable.
     """
     known = estimator._known()
-    agreed: Mapping[str, Variable] = {}
     there: Any = learning
     if isinstance(learning, OnRecords):
         there = learning.with_variables(known.variables, counts_others=known.counts_others)
         there.require_variables(estimator._lacking())
-        agreed = there.variables()
-    elif estimator._asks_for_variables():
-        agreed = {name: each for name, each in there.variables().items() if not each.retired}
-    return there, agreed
+    return there, {name: each for name, each in there.variables().items() if not each.retired}
 
 
 def require_fits(learning: object, targets: object, *, crowd: bool) -> None:

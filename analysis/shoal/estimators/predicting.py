@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class ReadsRows(Parameters):
 class Predictor(ReadsRows):
     """What predicts one number: a target, or the probability of one class of two."""
 
-    _estimator_type: ClassVar[str] = "regressor"
+    _kind = "regressor"
     _target: ColumnBounds
 
     @abstractmethod
@@ -154,16 +154,6 @@ class Predictor(ReadsRows):
         """What the predictions are of."""
         return self._target.name
 
-    def __sklearn_tags__(self) -> Any:
-        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
-        from sklearn.utils import RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=False),
-            regressor_tags=RegressorTags(),
-        )
-
 
 class BinaryClassifier(Predictor):
     """A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
@@ -171,7 +161,7 @@ class BinaryClassifier(Predictor):
     Of a text the upper one is the level that is learned.
     """
 
-    _estimator_type: ClassVar[str] = "classifier"
+    _kind = "classifier"
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -241,12 +231,3 @@ class BinaryClassifier(Predictor):
         if not np.isin(observed, [self._target.lower, self._target.upper]).all():
             raise ValueError("targets must be the target's lower or upper bound: see classes_")
         return np.where(observed == self._target.upper, 1.0, 0.0)
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=False),
-        )

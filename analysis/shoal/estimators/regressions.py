@@ -1,7 +1,7 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,17 +98,7 @@ class Regression(Predictor, Estimator[RegressionT]):
     def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
         return {"rows": self._table(rows), "targets": self._observed(rows, targets)}
 
-    @overload
-    def predict(self, rows: object, return_std: Literal[False] = False) -> NDArray[Any]: ...
-
-    @overload
-    def predict(
-        self, rows: object, return_std: Literal[True]
-    ) -> tuple[NDArray[Any], FloatVector]: ...
-
-    def predict(
-        self, rows: object, return_std: bool = False
-    ) -> NDArray[Any] | tuple[NDArray[Any], FloatVector]:
+    def predict(self, rows: object, return_std: bool = False) -> Any:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
 
         Of a logistic regression, the more probable of its `classes_`; the standard deviation is the
@@ -336,7 +326,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     """
 
     task_type = MultinomialRegressionTask
-    _estimator_type: ClassVar[str] = "classifier"
+    _kind = "classifier"
     levels = None
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
@@ -518,12 +508,3 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     def _probability_of(self, level: str) -> str:
         return f"probability that {self._target_name} is {level}"
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=True),
-        )

@@ -32,10 +32,7 @@ class Validation(Estimator[ValidationPosterior]):
     task_type = ValidationTask
 
     def _known(self) -> Known:
-        known = super()._known()
-        for name, variable in levels_in(self.site, "site").variables.items():
-            known = known.and_one(name, variable, "site")
-        return known
+        return super()._known().joined(levels_in(self.site, "site"))
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         given = super()._designed(given, known)
@@ -93,11 +90,7 @@ class LeaveOneSiteOut:
         _name_of(site)
 
     def _known(self) -> Known:
-        own, sites = self.model._known(), levels_in(self.site, "site")
-        return Known({**own.variables, **sites.variables}, {**own.references, **sites.references})
-
-    def _asks_for_variables(self) -> bool:
-        return True
+        return self.model._known().joined(levels_in(self.site, "site"))
 
     def _lacking(self) -> set[str]:
         return self.model._lacking()

@@ -144,8 +144,8 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
 
     def __init__(self, job: str, analyst: "Analyst", console: Console | None = None) -> None:
         """Ask for `job` in the name of `analyst`; `wait` prints progress on `console`."""
-        self.id = job
-        self._analyst = analyst
+        self.id: str = job
+        self._analyst: Analyst = analyst
         self._line = analyst.line
         self._console = console
 
@@ -363,7 +363,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     _state_type = CrowdState
 
     @cached_property
-    def _crowd(self) -> Crowd:
+    def crowd(self) -> Crowd:
         """The job's request and opening, verified."""
         consortium = self._consortium(self.request().manifest)
         return self._talk(lambda trainer: trainer.crowd(self.id, consortium))
@@ -374,7 +374,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         Raises:
             ProtocolError: it is no model of the job's task.
         """
-        crowd = self._crowd
+        crowd = self.crowd
         shown = self._line.read(Snapshot, f"{self._path}/{self.id}/instances")
         try:
             return CrowdModel(
@@ -387,7 +387,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
 
     def closing(self, *, wait_seconds: int = 0, tries: int = TRIES) -> Signed[CrowdClosing] | None:
         """Return the job's closing, which follows from its opening; None while it is open."""
-        crowd = self._crowd
+        crowd = self.crowd
         signed = self._talk(
             lambda trainer: trainer.closing(crowd, wait_seconds=wait_seconds), tries
         )
@@ -401,7 +401,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         closing = self.closing(wait_seconds=wait_seconds, tries=tries)
         if closing is None:
             return None
-        return CrowdModel.closed(self._crowd.request.task, closing.body)
+        return CrowdModel.closed(self.crowd.request.task, closing.body)
 
     def close(self) -> CrowdClosing:
         """Have the job closed now, for good; return its closing, which says so.
@@ -413,7 +413,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
             JobRefused: it is another analyst's.
             JobFailed: the trainer says that it closed the job, and shows no closing.
         """
-        crowd, own = self._crowd, self._analyst
+        crowd, own = self.crowd, self._analyst
         asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
         answer = self._line.post_of_job(f"{self._path}/{self.id}", "closing", own.signed(asked))
         if answer.is_refusal:
@@ -431,7 +431,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         Raises:
             ProtocolError: a log does not hold; the message says of which instance, and where.
         """
-        crowd, signed = self._crowd, self.closing()
+        crowd, signed = self.crowd, self.closing()
         if signed is None:
             return None
         closing = signed.body
