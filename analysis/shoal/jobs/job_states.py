@@ -1,6 +1,5 @@
 """Unsigned states of jobs, as the trainer reports them."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 import pydantic
@@ -203,7 +202,3 @@ class CrowdsPage(pydantic.BaseModel):
 
     crowds: tuple[ListedCrowd, ...]
     next: Count | None
-
-
-Progress = Callable[[JobState], None]
-"""What is called with each new state of a job in rounds."""
