@@ -545,26 +545,6 @@ class Answers:
         weights = np.exp(found - found.max())
         return Comparison(target, chosen, found, weights / weights.sum())
 
-    def correlations(self, columns: Sequence[str] | None = None) -> Estimates:
-        """Return the correlations of columns, None: of all; normal in their intervals' middle.
-
-        The posterior's own `interval` has them exactly: normal between -1 and 1.
-
-        Raises:
-            ValueError: a name is no column, or is there twice.
-        """
-        places = self._places(self._columns(columns))
-        size = len(self.posterior.variables)
-        rows, others = np.triu_indices(size, 1)
-        found = [np.zeros((size, size)) for _ in range(2)]
-        for matrix, values in zip(found, (self.posterior.mean, self.posterior.sd), strict=True):
-            matrix[rows, others] = matrix[others, rows] = values
-        pairs = np.triu_indices(len(places), 1)
-        mean, sd = (matrix[np.ix_(places, places)][pairs] for matrix in found)
-        names = pairs_of(tuple(self.posterior.columns[each] for each in places))
-        caution = self.posterior.caution
-        return Estimates("Correlations", names, mean, sd, limits=(-1.0, 1.0), caution=caution)
-
     def partial_correlations(self, columns: Sequence[str] | None = None) -> Estimates:
         """Return the correlation of each two columns, all others in `columns` being equal.
 

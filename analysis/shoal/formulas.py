@@ -117,6 +117,7 @@ Kind = Literal["itself", "category", "power", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
+_STAND_IN: Final = "_quoted_"
 _OFFSET: Final = re.compile(r"offset\((.*)\)", re.DOTALL)
 _SUPPORTED: Final = (
     'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
@@ -239,23 +240,17 @@ def _with_powers(formula: str) -> str:
 
 
 def _part(text: str) -> Part:
-    quoted: list[str] = []
-
-    def stand_in(match: re.Match[str]) -> str:
-        quoted.append(match[1])
-        return f"_quoted_{len(quoted) - 1}"
-
     try:
-        node = ast.parse(_QUOTED.sub(stand_in, text), mode="eval").body
+        node = ast.parse(_QUOTED.sub(_stand_in, text), mode="eval").body
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
     written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
-    if isinstance(node, ast.Name) and node.id.startswith("_quoted_"):
-        return Part(written, "itself", _name(node, quoted))
+    if isinstance(node, ast.Name) and node.id.startswith(_STAND_IN):
+        return Part(written, "itself", _name(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         read = _FUNCTIONS.get(node.func.id)
-        given = [_value(each, quoted) for each in node.args]
-        named = {str(each.arg): _value(each.value, quoted) for each in node.keywords}
+        given = [_value(each) for each in node.args]
+        named = {str(each.arg): _value(each.value) for each in node.keywords}
         if read is not None and given and isinstance(given[0], Part):
             try:
                 return read(written, *given, **named)
@@ -264,24 +259,28 @@ def _part(text: str) -> Part:
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
 
 
-def _name(node: ast.Name, quoted: list[str]) -> str:
-    is_quoted = node.id.startswith("_quoted_")
-    name = quoted[int(node.id.removeprefix("_quoted_"))] if is_quoted else node.id
-    return canonical_text(name)
+def _stand_in(match: re.Match[str]) -> str:
+    """Return an identifier that stands for a name in backticks, whatever characters it has."""
+    return f"{_STAND_IN}{match[1].encode().hex()}"
 
 
-def _value(node: ast.expr, quoted: list[str]) -> Any:
+def _name(node: ast.Name) -> str:
+    quoted = node.id.removeprefix(_STAND_IN)
+    return canonical_text(node.id if quoted == node.id else bytes.fromhex(quoted).decode())
+
+
+def _value(node: ast.expr) -> Any:
     """Return a variable, a power of one, or a constant."""
     if isinstance(node, ast.Name):
-        name = _name(node, quoted)
+        name = _name(node)
         return Part(name, "itself", name)
     if (
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Pow | ast.BitXor)
         and isinstance(node.left, ast.Name)
     ):
-        name = _name(node.left, quoted)
-        return Part(name, "power", name, {"exponent": _value(node.right, quoted)})
+        name = _name(node.left)
+        return Part(name, "power", name, {"exponent": _value(node.right)})
     try:
         found = ast.literal_eval(node)
     except ValueError:
@@ -289,14 +288,14 @@ def _value(node: ast.expr, quoted: list[str]) -> Any:
     if isinstance(found, list | tuple) and all(
         isinstance(each, str | int | float) for each in found
     ):
-        return tuple(
-            canonical_text(each) if isinstance(each, str) else float(each) for each in found
-        )
-    if isinstance(found, str):
-        return canonical_text(found)
-    if isinstance(found, int | float):
-        return float(found)
+        return tuple(map(_constant, found))
+    if isinstance(found, str | int | float):
+        return _constant(found)
     raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")
+
+
+def _constant(found: str | float) -> str | float:
+    return canonical_text(found) if isinstance(found, str) else float(found)
 
 
 def _category(

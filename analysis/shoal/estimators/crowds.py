@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import described, require_fits
-from shoal.estimators.predicting import BinaryClassifier, Predictor, d_squared, r_squared
+from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
 from shoal.jobs.job_failures import JobFailed
@@ -137,7 +137,7 @@ class CrowdLinearRegression(CrowdRegression):
 
     family = "linear"
     _centres_target = True
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class CrowdPoissonRegression(CrowdRegression):
@@ -145,7 +145,7 @@ class CrowdPoissonRegression(CrowdRegression):
 
     family = "poisson"
     _from_zero = True
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):

@@ -12,9 +12,9 @@ from shoal.estimators.predicting import (
     BinaryClassifier,
     Predictor,
     ReadsRows,
-    d_squared,
-    d_squared_of_gamma,
-    r_squared,
+    gamma_deviance,
+    poisson_deviance,
+    squares,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_learning.coding import Variable, are_numbers_of, is_levels
@@ -239,7 +239,7 @@ class LinearRegression(MeasuredRegression):
     family = "normal"
     _fixed = frozenset({"name", "family", "offset"})
     task_type = RegressionTask
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class PoissonRegression(MeasuredRegression):
@@ -251,7 +251,7 @@ class PoissonRegression(MeasuredRegression):
     family = "poisson"
     _from_zero = True
     task_type = RegressionTask
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class NegativeBinomialRegression(MeasuredRegression):
@@ -263,7 +263,7 @@ class NegativeBinomialRegression(MeasuredRegression):
     family = "negative_binomial"
     _from_zero = True
     task_type = RegressionTask
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class GammaRegression(MeasuredRegression):
@@ -275,7 +275,7 @@ class GammaRegression(MeasuredRegression):
 
     family = "gamma"
     task_type = RegressionTask
-    _metric = staticmethod(d_squared_of_gamma)
+    _deviance = staticmethod(gamma_deviance)
 
 
 class LogisticRegression(BinaryClassifier, MeasuredRegression):
@@ -299,7 +299,7 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
 
     task_type = LinearRegressionTask
     _centres_target = True
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):

@@ -10,6 +10,7 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -50,7 +51,6 @@ from shoal.jobs.trainer_line import (
     Notice,
     TrainerLine,
     no_notice,
-    pause,
     shaped,
 )
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
@@ -260,7 +260,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
                 if not state.has_result:
                     progress(self.state())
                 return result
-            pause(SHORTEST_PAUSE_SECONDS)
+            time.sleep(SHORTEST_PAUSE_SECONDS)
 
 
 class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):

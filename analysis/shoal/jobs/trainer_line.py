@@ -64,11 +64,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         thread.shutdown()
 
 
-def pause(seconds: float) -> None:
-    """Wait for so many seconds."""
-    run(asyncio.sleep(seconds))
-
-
 class TrainerLine:
     """Conversations with the trainer that the newest known manifest names."""
 
