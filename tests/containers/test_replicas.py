@@ -23,7 +23,7 @@ name = "quantiles"
 levels = [0.5]
 rounds = 4
 smallest_cell = 5
-[columns]
+[variables]
 systolic_pressure = [80, 180]
 [settings]
 epsilon = 1.0

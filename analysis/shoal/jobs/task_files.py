@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -34,11 +34,7 @@ grace_seconds = 120            # from there, for the services, until they give u
 
 class _TaskFile(Model):
     task: dict[str, Any]
-    features: dict[str, Bounds] | None = Field(default=None, min_length=1)
-    target: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
-    offset: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
-    weights: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
-    columns: dict[str, Bounds] | None = Field(default=None, min_length=1)
+    tables: dict[str, Annotated[dict[str, Bounds], Field(min_length=1)]]
     settings: JobSettings
 
 
@@ -65,32 +61,17 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     Raises:
         pydantic.ValidationError: something is missing, unknown or out of range.
     """
-    file = _TaskFile.model_validate(content)
+    tables = {name: content[name] for name in content if name not in ("task", "settings")}
+    rest = {name: content[name] for name in content if name not in tables}
+    file = _TaskFile.model_validate({**rest, "tables": tables})
     task = dict(file.task)
-    if file.features is not None:
-        task["features"] = columns_of(file.features)
-    for field in ("target", "offset", "weights"):
-        column = getattr(file, field)
-        if column is not None:
-            [task[field]] = columns_of(column)
-    if file.columns is not None:
-        field, is_single = _field_of_columns(str(task.get("name")))
-        columns = columns_of(file.columns)
-        task[field] = columns[0] if is_single and len(columns) == 1 else columns
+    study = STUDIES.get(str(task.get("name")))  # type: ignore[call-overload]
+    for name, table in file.tables.items():
+        columns = columns_of(table)
+        field = study.model_fields.get(name) if study is not None else None
+        is_one = field is not None and field.annotation in (ColumnBounds, ColumnBounds | None)
+        task[name] = columns[0] if is_one and len(columns) == 1 else columns
     return TaskFile.model_validate({"task": task, "settings": file.settings})
-
-
-def _field_of_columns(name: str) -> tuple[str, bool]:
-    """Return what a task calls the columns of the table [columns], and whether it takes one."""
-    fields = STUDIES[name].model_fields if name in STUDIES else {}
-    holding = [each for each, field in fields.items() if ColumnBounds in _kinds(field.annotation)]
-    own = ("features", "target", "offset", "weights")
-    field = next((each for each in holding if each not in own), "columns")
-    return field, field in fields and fields[field].annotation is ColumnBounds
-
-
-def _kinds(annotation: object) -> tuple[object, ...]:
-    return (annotation, *get_args(annotation))
 
 
 def example(name: TaskName) -> str:

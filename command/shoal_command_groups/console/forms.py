@@ -23,7 +23,7 @@ NUMBERS: Final = {
     "grace_seconds": ("Seconds more until a round is given up", "120"),
 }
 """Settings of every job, as a task file has them: label and what stands there at first."""
-_TABLES: Final = ("features", "target", "columns")
+_TABLES: Final = ("features", "target", "columns", "column", "variables", "time")
 
 
 def example_of(name: TaskName) -> str:
