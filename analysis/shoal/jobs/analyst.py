@@ -134,8 +134,9 @@ def refuse(answer: Answer, request: StudyRequest | CrowdJobRequest | None = None
 class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
     """A job at the trainer, by its id.
 
-    Every method raises `Unavailable` if the trainer did not answer, several times, `JobFailed`
-    if it does not know the job, and `ProtocolError` for what is not signed as it should be.
+    Every method raises `Unavailable` if the trainer did not answer, several times,
+    `JobRefused` if it does not know the job, and `ProtocolError` for what is not signed as it
+    should be.
     """
 
     _path: ClassVar[str]
@@ -180,7 +181,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         path = f"{self._path}/{self.id}/request"
         answer = self._line.ask(lambda trainer: trainer.get(path))
         if answer.is_refusal:
-            raise JobFailed(answer.reason)
+            raise failure(answer.code, answer.reason)
         signed = decode(answer.body, self._request_type)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.digest != self.id:
@@ -291,7 +292,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
-            raise failure(answer)
+            raise failure(answer.code, answer.reason)
         signed = decode(answer.body, PosteriorReport)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.body.job != self.id:
@@ -314,7 +315,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.is_refusal and answer.code == "certificate-incomplete":
             raise Unavailable(answer.reason)
         if answer.status != OK:
-            raise failure(answer)
+            raise failure(answer.code, answer.reason)
         encoded = unpack(answer.body)
         bound_to = read_certificate(encoded).body.manifest
         self._consortium(bound_to)  # and those before it, if it is new here
@@ -445,7 +446,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         try:
             return self._line.talk(lambda peer: ask(CrowdTrainer(lambda: peer)), tries)
         except CrowdRefused as refusal:
-            raise JobFailed(str(refusal)) from None
+            raise failure(refusal.code, str(refusal)) from None
 
 
 class Analyst:

@@ -3,7 +3,6 @@
 import re
 from typing import Final
 
-from shoal_hosting.peers.peer import Answer
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
@@ -28,16 +27,6 @@ class OutOfBudget(JobRefused):
 class JobFailed(NoResult):
     """The job ended without a posterior; the message says why."""
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the trainer knows of no such job in rounds."""
-        return str(self).startswith(UnknownJob.code)
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it, where the trainer cannot know."""
-        return _TWO_KINDS if self.unknown else None
-
 
 class JobWithdrawn(JobFailed):
     """Its analyst has withdrawn the job: it will have no posterior."""
@@ -54,11 +43,13 @@ def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
     return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
-def failure(answer: Answer) -> JobFailed:
-    """Return what to raise for a refusal of a job's report or certificate."""
-    if answer.code == _WithdrawnProblem.code:
+def failure(code: str, reason: str) -> JobFailed | JobRefused:
+    """Return what to raise where the trainer does not show what it has of a job, and why."""
+    if code == UnknownJob.code:
+        return JobRefused(f"{reason}. {_TWO_KINDS}")
+    if code == _WithdrawnProblem.code:
         return JobWithdrawn(WITHDRAWN)
-    return JobFailed(answer.reason)
+    return JobFailed(reason)
 
 
 class JobInterrupted(KeyboardInterrupt):

@@ -73,8 +73,11 @@ async def ask(party: ServiceParty, path: str, notice: Notice) -> list[Any]:
 def _spec(book: ManifestBook, value: Any, round_id: str) -> Signed[RoundSpec] | None:
     try:
         signed = from_json(value, RoundSpec)
-        if signed.digest != round_id:
-            return None
+    except ProtocolError:
+        return None
+    if signed.digest != round_id:
+        return None
+    try:
         book.get(signed.body.manifest).verify(signed)
     except UnknownManifest:
         raise UnknownManifest(

@@ -65,7 +65,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     rest = {name: content[name] for name in content if name not in tables}
     file = _TaskFile.model_validate({**rest, "tables": tables})
     task = dict(file.task)
-    study = STUDIES.get(str(task.get("name")))  # type: ignore[call-overload]
+    study = STUDIES.get(str(task.get("name")))
     for name, table in file.tables.items():
         columns = columns_of(table)
         field = study.model_fields.get(name) if study is not None else None

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import httpx
 import pydantic
 
-from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_failures import failure
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
@@ -152,13 +152,14 @@ class TrainerLine:
         """Return what the trainer says, in the shape it must have.
 
         Raises:
-            JobFailed: the trainer refuses, as where it does not know a job.
+            JobRefused: the trainer does not know the job.
+            JobFailed: it refuses for another reason.
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: the answer has another shape.
         """
         answer = self.ask(lambda trainer: trainer.get(path), tries)
         if answer.status != OK:
-            raise JobFailed(answer.reason)
+            raise failure(answer.code, answer.reason)
         return shaped(answer, shape)
 
     def post(self, path: str, document: Signed[Any]) -> Answer:
