@@ -5,11 +5,10 @@ Notebooks run a loop of their own, so each conversation has its own loop in a th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from threading import Event
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -40,28 +39,16 @@ def no_notice(text: str) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in an event loop in another thread; an interruption here ends it there."""
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-    interrupted = Event()
-
-    async def begun() -> T:
-        task = asyncio.ensure_future(work)
-        running.set_result((asyncio.get_running_loop(), task))
-        if interrupted.is_set():  # before there was a task to be cancelled
-            task.cancel()
-        return await task
-
-    thread = ThreadPoolExecutor(1)
+    loop, thread = asyncio.new_event_loop(), ThreadPoolExecutor(1)
+    task = loop.create_task(work)  # before the thread begins, so that it can always be cancelled
     try:
-        return thread.submit(asyncio.run, begun()).result()
+        return thread.submit(loop.run_until_complete, task).result()
     except KeyboardInterrupt:
-        interrupted.set()
-        if running.done():
-            loop, task = running.result()
-            with suppress(RuntimeError):  # it ended by itself, and its loop with it
-                loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(task.cancel)
         raise
     finally:
         thread.shutdown()
+        loop.close()
 
 
 class TrainerLine:
