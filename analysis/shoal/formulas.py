@@ -46,25 +46,17 @@ class Known:
         """
         if not isinstance(variables, Mapping):
             raise ValueError(f'{parameter} must be a mapping, as {{"age": (18, 90)}}')
-        found = cls()
-        for name, said in variables.items():
-            found = found.and_one(canonical_text(str(name)), said, parameter)
-        return found
-
-    def and_one(self, name: str, said: object, parameter: str) -> Self:
-        """Return these and one more variable.
-
-        Raises:
-            ValueError: as `given`.
-        """
-        variable = variable_given(name, said, parameter)
-        more: dict[str, Variable] = {name: variable}
-        if variable.indicator is not None:
-            more[variable.indicator.name] = variable.indicator
-        references = dict(self.references)
-        if isinstance(variable, Category):
-            references[name] = variable.levels[0]
-        return replace(self, variables={**self.variables, **more}, references=references)
+        said = {canonical_text(str(name)): each for name, each in variables.items()}
+        found = {name: variable_given(name, each, parameter) for name, each in said.items()}
+        indicators = {
+            each.indicator.name: each.indicator
+            for each in found.values()
+            if each.indicator is not None
+        }
+        references = {
+            name: each.levels[0] for name, each in found.items() if isinstance(each, Category)
+        }
+        return cls({**found, **indicators}, references)
 
     def joined(self, other: "Known") -> "Known":
         """Return these and all of `other`."""

@@ -43,7 +43,6 @@ from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
-from shoal_protocol.wire.encoding import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -360,7 +359,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
                 )
         known = super()._known()
         if isinstance(target, str) and is_levels(levels):
-            return known.and_one(canonical_text(target), levels, "levels")
+            return known.joined(Known.given({target: levels}, "levels"))
         return known
 
     def _lacking(self) -> set[str]:
