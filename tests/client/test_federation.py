@@ -85,7 +85,8 @@ class ReportingTrainer:
             state |= {"reason": self.reason if self.phase == "failed" else None}
             return httpx.Response(200, json=state)
         if self.phase == "failed":
-            return problem(410, "job-failed")
+            kind = "urn:shoal:problem:job-failed"
+            return httpx.Response(410, json={"type": kind, "detail": self.reason})
         if self.report is None:
             return httpx.Response(202, json={})
         return httpx.Response(200, content=self.report)

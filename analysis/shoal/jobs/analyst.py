@@ -253,8 +253,6 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             if state != last:
                 progress(state)
                 last = state
-            if state.failure is not None:
-                raise state.failure
             seconds = 0 if state.has_result else POLL_SECONDS
             result = self.result(wait_seconds=seconds, tries=PATIENT_TRIES)
             if result is not None:

@@ -9,7 +9,7 @@ from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 
-WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
+_WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
 _TWO_KINDS: Final = (
     "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
@@ -48,8 +48,8 @@ def failure(code: str, reason: str) -> JobFailed | JobRefused:
     if code == UnknownJob.code:
         return JobRefused(f"{reason}. {_TWO_KINDS}")
     if code == _WithdrawnProblem.code:
-        return JobWithdrawn(WITHDRAWN)
-    return JobFailed(reason)
+        return JobWithdrawn(_WITHDRAWN)
+    return JobFailed(reason.removeprefix("job-failed: "))
 
 
 class JobInterrupted(KeyboardInterrupt):

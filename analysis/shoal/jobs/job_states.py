@@ -5,7 +5,6 @@ from datetime import datetime
 import pydantic
 
 from shoal.jobs.job_check import Budget
-from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
 from shoal_protocol.wire.encoding import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
@@ -90,15 +89,6 @@ class JobState(pydantic.BaseModel):
         """Tell whether the result can be fetched now."""
         return self.phase is JobPhase.FINISHED
 
-    @property
-    def failure(self) -> JobFailed | None:
-        """Return what to raise if the job ended without a result."""
-        if self.phase is JobPhase.WITHDRAWN:
-            return JobWithdrawn(WITHDRAWN)
-        if self.phase is JobPhase.FAILED:
-            return JobFailed(self.reason or "the trainer gives no reason")
-        return None
-
 
 class ListedJob(pydantic.BaseModel):
     """A job in the trainer's list: who asked what, when and at which price."""
@@ -165,11 +155,6 @@ class CrowdState(_Crowd):
     def has_result(self) -> bool:
         """Tell whether the result can be fetched now."""
         return self.phase is CrowdPhase.CLOSED
-
-    @property
-    def failure(self) -> None:
-        """Return None: a crowd job always ends with a model."""
-        return None
 
 
 class ShownInstance(pydantic.BaseModel):
