@@ -249,7 +249,6 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         contributions=0,
         wanted=1000,
         contributors=0,
-        instances=3,
         spread=None,
         closes_at=NOW,
     )

@@ -235,28 +235,29 @@ class Parameters:
     @classmethod
     def _column_parameters(cls) -> dict[str, Callable[[object, str, Known], Any]]:
         """Return, by name, how the parameters are read that are columns in the task."""
-        found: dict[str, Callable[[object, str, Known], Any]] = {}
-        for name in cls._parameter_names():
-            field = cls.task_type.model_fields.get(name)
-            kind = None if field is None else field.annotation
-            if kind is ColumnBounds:
-                found[name] = one_of
-            elif kind == ColumnBounds | None:
-                found[name] = _one_or_none
-            elif ColumnBounds in get_args(kind):
-                found[name] = bounds_of
-        return found
+        readers: dict[Any, Callable[[object, str, Known], Any]] = {
+            ColumnBounds: one_of,
+            ColumnBounds | None: _one_or_none,
+        }
+        fields = cls.task_type.model_fields
+        kinds = {name: fields[name].annotation for name in cls._parameter_names() if name in fields}
+        return {
+            name: readers.get(kind, bounds_of)
+            for name, kind in kinds.items()
+            if kind is ColumnBounds or ColumnBounds in get_args(kind)
+        }
 
     @classmethod
     def _parameter_names(cls) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        given = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is dataclasses.MISSING or value is not field.default:
-                given.append(f"{field.name}={value!r}")
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        given = [
+            f"{field.name}={value!r}"
+            for field in fields
+            if (value := getattr(self, field.name)) is not field.default
+        ]
         return f"{type(self).__name__}({', '.join(given)})"
 
     def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:

@@ -42,7 +42,6 @@ from shoal.jobs.job_states import (
     JobsPage,
     JobState,
     ListedCrowd,
-    ListedJob,
     Snapshot,
 )
 from shoal.jobs.trainer_line import (
@@ -617,10 +616,10 @@ class Analyst:
             MalformedDocument: the answer is no such list.
         """
         self.catch_up()
-        jobs: dict[str, ListedJob] = {}  # others come in meanwhile, and move these
-        for page in self._pages("/v1/jobs/list", JobsPage, newest):
-            jobs |= {job.job: job for job in page.jobs}
-        return page.model_copy(update={"jobs": tuple(jobs.values())})
+        pages = list(self._pages("/v1/jobs/list", JobsPage, newest))
+        # others come in meanwhile, and move these
+        jobs = {job.job: job for page in pages for job in page.jobs}
+        return pages[-1].model_copy(update={"jobs": tuple(jobs.values())})
 
     def _pages(self, path: str, shape: type[PageT], newest: int | None) -> Iterator[PageT]:
         """Yield the pages of a list at the trainer, the newest first, up to so many in all.
@@ -652,7 +651,5 @@ class Analyst:
             JobRefused, Unavailable, MalformedDocument: as `jobs`.
         """
         self.catch_up()
-        crowds: dict[str, ListedCrowd] = {}
-        for page in self._pages("/v1/crowds/list", CrowdsPage, newest):
-            crowds |= {crowd.job: crowd for crowd in page.crowds}
-        return list(crowds.values())
+        pages = self._pages("/v1/crowds/list", CrowdsPage, newest)
+        return list({crowd.job: crowd for page in pages for crowd in page.crowds}.values())

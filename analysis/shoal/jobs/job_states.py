@@ -137,7 +137,6 @@ class CrowdState(_Crowd):
     contributions: Count
     wanted: Count
     contributors: Count
-    instances: Count
     spread: tuple[Size, ...] | None
     closes_at: datetime
 
@@ -160,7 +159,6 @@ class CrowdState(_Crowd):
 class ShownInstance(pydantic.BaseModel):
     """An instance of a crowd's model as it is now."""
 
-    revision: Count
     weights: tuple[Integer, ...]
 
 
