@@ -89,18 +89,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
     _rehearsals: tuple[tuple[Task, Setting], ...] = ()
     _beyond: tuple[str, ...] = ()
 
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
-        """Return the task that the parameters describe, as a federation gets it.
-
-        `variables`: those of the federation's data dictionary, which `fit` asks for.
-
-        Raises:
-            ValueError: they describe none; the message names the parameter.
-            ImportError: there is a formula, and formulaic is not installed.
-        """
-        task: Task = self._checked(variables)
-        return task
-
     def fit(
         self, federation: Learning, targets: object = None, *, without_simulation: bool = False
     ) -> Self:

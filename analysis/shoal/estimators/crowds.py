@@ -3,7 +3,6 @@
 They have neither intervals nor standard deviations: what error to expect, `shoal plan` says.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_dev
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
 from shoal.jobs.job_failures import JobFailed
-from shoal_learning.coding import Variable
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors.summaries import Summary
@@ -35,17 +33,6 @@ class CrowdRegression(Predictor):
     _fixed = frozenset({"family"})
     _learned_attribute = "model_"
     family: ClassVar[Family]
-
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> CrowdTask:
-        """Return the task that the parameters describe, as a crowd gets it.
-
-        `variables`: those of the data dictionary, which `fit` asks for.
-
-        Raises:
-            ValueError: they describe none; the message names the parameter.
-        """
-        task: CrowdTask = self._checked(variables, family=self.family)
-        return task
 
     def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.

@@ -100,18 +100,27 @@ class Parameters:
             setattr(self, name, value)
         return self
 
-    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
-        """Return the task that the parameters, and those that are `fixed`, describe.
+    def to_task(self, variables: Mapping[str, Variable] | None = None) -> Any:
+        """Return the task that the parameters describe, as a federation gets it.
 
-        `variables` are those of a data dictionary, where there is one.
+        `variables`: those of the federation's data dictionary, which `fit` asks for.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
             ImportError: there is a formula, and formulaic is not installed.
         """
+        return self._checked(variables)
+
+    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
+        """Return the task of the parameters, of those that are `fixed`, and of the class's own.
+
+        Raises:
+            ValueError, ImportError: as `to_task`.
+        """
+        own = {name: getattr(self, name) for name in self._fixed if hasattr(self, name)}
         given = {
             name: canonical_text(said) if isinstance(said, str) else said
-            for name, said in {**self.get_params(), **fixed}.items()
+            for name, said in {**self.get_params(), **own, **fixed}.items()
         }
         known = self._known().over(self._counted_from_zero(variables or {}))
         given = self._designed(given, known)

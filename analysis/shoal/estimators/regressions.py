@@ -17,7 +17,7 @@ from shoal.estimators.predicting import (
     squares,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_learning.coding import Variable, are_numbers_of, is_levels
+from shoal_learning.coding import are_numbers_of, is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, require_level
 from shoal_protocol.posteriors.plots import Scale
@@ -211,10 +211,6 @@ class MeasuredRegression(
     _fixed = frozenset({"name", "family", "purpose"})
     family: ClassVar[TargetFamily]
     _predictors: tuple[ColumnBounds, ...]
-
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> RegressionTask:
-        task: RegressionTask = self._checked(variables, family=self.family)
-        return task
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         super()._inputs(task)
