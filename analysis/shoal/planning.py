@@ -200,9 +200,6 @@ def sufficient_open_seconds(study: Study) -> float:
     return busy / (1.0 - LAST_MOMENTS)
 
 
-Protocol = Literal["distributed_compute", "draw_and_discard"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ErrorParts:
     """Root mean square errors of the p coefficients on the normalised scale, by cause.
@@ -237,7 +234,7 @@ class Prospect:
     at all, and is None if it can.
     """
 
-    protocol: Protocol
+    protocol: Literal["distributed_compute", "draw_and_discard"]
     rounds: int
     answers: int
     sent_bytes: int  # by one client, in all
@@ -544,13 +541,10 @@ class Steps:
         slopes = assumed.slopes(self._rows)
         self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
         self._squares = self._mean_step(self._settled, power=2)
+        self.fastest = 1.0 / float(self._falls.max())
+        """The learning rate above which a touched coefficient would overshoot."""
         self._table = [self._averaged(size) for size in _STRAYING]
         """Mean step, its slope and its mean square by the spread of instances; shapes (3, p)."""
-
-    @property
-    def fastest(self) -> float:
-        """The learning rate above which a touched coefficient would overshoot."""
-        return 1.0 / float(self._falls.max())
 
     def error(self, task: CrowdTask, count: int) -> ErrorParts:
         """Return the averaged model's error after `count` contributions; all begins at zero."""

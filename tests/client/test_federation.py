@@ -299,6 +299,7 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     with pytest.raises(JobInterrupted) as raised:
         regression().fit(there)
     job = raised.value.job
+    assert raised.value.acknowledged == (f"federation.resume('{job}')" in str(raised.value))
     assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None

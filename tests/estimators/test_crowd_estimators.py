@@ -26,7 +26,7 @@ from shoal.estimators import (
 from shoal.estimators.crowds import CrowdRegression
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.federation import CrowdFederation
-from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
@@ -215,21 +215,6 @@ def test_a_job_that_was_opened_earlier_fits_an_estimator(world: CrowdWorld) -> N
     assert fitted.model_ == submitted.result() and fitted.model_.contributions == 12
     with pytest.raises(ValueError, match="another clip"):
         asked().set_params(clip=0.06).fit_from(submitted)
-
-
-def test_an_interrupted_wait_says_how_to_come_back_and_the_job_goes_on(
-    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> Any:
-        raise KeyboardInterrupt
-
-    federation = real(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(CrowdJob, "result", interrupted)
-        with pytest.raises(JobInterrupted) as raised:
-            asked().fit_from(federation.resume(world.job))
-    assert f"federation.resume('{raised.value.job}')" in str(raised.value)
-    assert asked().fit_from(federation.resume(raised.value.job)).model_.contributions == 12
 
 
 async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(

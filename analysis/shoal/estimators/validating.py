@@ -128,7 +128,9 @@ class LeaveOneSiteOut:
         other = OtherLevel(variable=site, value=value)
         features = [ColumnBounds.of_term("elsewhere", Term(factors=(other,)))]
         for each in task.features:
-            factors = (_centred(each),) if each.term is None else each.term.factors
+            # about the middle of its bounds: 0 elsewhere then is a value like others
+            centred = Centred(variable=each.name, lower=each.lower, upper=each.upper)
+            factors = (centred,) if each.term is None else each.term.factors
             if site in (factor.variable for factor in factors) or task.pooled is not None:
                 raise ValueError("a model has no effects of the site that is left out")
             if len(factors) > 3:
@@ -197,11 +199,6 @@ class LeaveOneSiteOut:
         if not hasattr(self, "validation_"):
             raise NotFittedError("nothing is fitted yet: call fit first")
         return self.validation_
-
-
-def _centred(column: ColumnBounds) -> Centred:
-    """Return a column about the middle of its bounds: 0 elsewhere then is a value like others."""
-    return Centred(variable=column.name, lower=column.lower, upper=column.upper)
 
 
 def _elsewhere(task: RegressionTask, fitted: MeasuredRegression) -> tuple[float, ...]:
