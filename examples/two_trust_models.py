@@ -16,7 +16,7 @@ from matplotlib import pyplot
 from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
 from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
-from shoal.planning import Study, compare, trust
+from shoal.planning import Study, compare
 from shoal_learning.crowds.simulation import CrowdModel, in_turn, simulate
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows
 
@@ -46,7 +46,7 @@ in_rounds, by_crowd = compare(study)
 for name, plan in (("in rounds", in_rounds), ("Draw and Discard", by_crowd)):
     print(
         f"{name}: a client takes part {plan.answers} times and sends {plan.sent_bytes:,} bytes; "
-        f"expected error {plan.error.total:.2f}\n  trust: {trust(plan)}"
+        f"expected error {plan.error.total:.2f}\n  trust: {plan.trust}"
     )
 
 # %% [markdown]

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from shoal_learning.simulation import SimulatedFederation as SimulatedFederation
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
     from shoal_protocol.queries.columns import ColumnBounds as ColumnBounds
+    from shoal_protocol.sharing.schemes import AdditiveSharing as AdditiveSharing
     from shoal_protocol.sharing.schemes import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
+    "AdditiveSharing": "shoal_protocol.sharing.schemes",
     "Analyst": "shoal.jobs.analyst",
     "ColumnBounds": "shoal_protocol.queries.columns",
     "CrowdFederation": "shoal.jobs.federation",

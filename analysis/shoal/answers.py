@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Final, Protocol
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +39,21 @@ from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Regre
 
 Floats = NDArray[np.float64]
 
-ANYWHERE: Final = (-math.inf, math.inf)
+
+class _Shown:
+    """What prints its summary, in notebooks as HTML."""
+
+    summary: Any
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return str(self.summary()._repr_html_())
 
 
 @dataclass(frozen=True)
-class Estimates:
+class Estimates(_Shown):
     """Numbers `names` with `mean` and `sd`, shapes (k,), normal and within `limits`.
 
     `caution` is to be read first, if there is one.
@@ -53,7 +63,7 @@ class Estimates:
     names: tuple[str, ...]
     mean: Floats
     sd: Floats
-    limits: tuple[float, float] = ANYWHERE
+    limits: tuple[float, float] = (-math.inf, math.inf)
     caution: str | None = None
 
     def interval(self, level: float = LEVEL) -> Floats:
@@ -79,12 +89,6 @@ class Estimates:
         ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
         facts = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, ("", "mean", "sd", *ends), rows, facts)
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
@@ -133,27 +137,27 @@ class Blur:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         shape = (draws, *truth.shape)
         raw = generator.standard_normal(shape) / np.sqrt(2.0 * self.records)
-        found = truth + root @ (raw + np.swapaxes(raw, 1, 2)) @ root.T
         noise = np.triu(generator.standard_normal(shape), 1) * self.products
-        found += noise + np.swapaxes(noise, 1, 2)
+        seen = truth + root @ (raw + np.swapaxes(raw, 1, 2)) @ root.T
+        seen += noise + np.swapaxes(noise, 1, 2)
         diagonal = np.arange(len(truth))
-        scale = np.sqrt(found[:, diagonal, diagonal])
         relative = np.sqrt(np.log1p(self.variances**2))  # above 0, whatever the noise
+        scale = np.sqrt(seen[:, diagonal, diagonal])
         scale = scale * np.exp(0.5 * relative * generator.standard_normal(shape[:2]))
-        found = found / (scale[:, :, None] * scale[:, None, :])
-        found[:, diagonal, diagonal] = 1.0
-        return np.asarray(found)
+        seen = seen / (scale[:, :, None] * scale[:, None, :])
+        seen[:, diagonal, diagonal] = 1.0
+        return np.asarray(seen)
 
 
 @dataclass(frozen=True)
-class PrincipalComponents:
+class PrincipalComponents(_Shown):
     """Components of the correlations of `columns`, the largest first.
 
     `shares`, shape (k,), are what each explains of all variance, and `loadings`, shape (m, k), the
-    columns' parts in each, of length 1. Bias by noise is taken off both. Components are a group
-    where noise may have made the differences of what they explain: their shares' intervals reach to
-    `group_shares`, the mean of each one's group, shape (k,), and their loadings are shown as `any`.
-    `verdict` says which these are.
+    columns' parts in each, of length 1, with standard deviations `loading_sd`. Bias by noise is
+    taken off both. Components are a group where noise may have made the differences of what they
+    explain: their shares' intervals reach to `group_shares`, the mean of each one's group, shape
+    (k,), and their loadings are shown as `any`. `verdict` says which these are.
     """
 
     columns: tuple[str, ...]
@@ -162,13 +166,8 @@ class PrincipalComponents:
     group_shares: Floats
     is_apart: NDArray[np.bool_]
     verdict: Verdict
-    _share_errors: Floats  # (draws, k), and those of loadings (draws, m, k)
-    _loading_errors: Floats
-
-    @property
-    def loading_sd(self) -> Floats:
-        """Standard deviations of the loadings, shape (m, k)."""
-        return np.asarray(self._loading_errors.std(axis=0))
+    loading_sd: Floats
+    _share_errors: Floats  # (draws, k)
 
     def share_interval(self, level: float = LEVEL) -> Floats:
         """Return intervals that hold `level` of each share, shape (k, 2).
@@ -176,8 +175,13 @@ class PrincipalComponents:
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        low, high = _about(self.shares, self._share_errors, level).T
-        ends = [np.minimum(low, self.group_shares), np.maximum(high, self.group_shares)]
+        require_level(level)
+        levels = [0.5 - level / 2.0, 0.5 + level / 2.0]
+        below, above = np.quantile(self._share_errors, levels, axis=0)
+        ends = [
+            np.minimum(self.shares - above, self.group_shares),
+            np.maximum(self.shares - below, self.group_shares),
+        ]
         return np.asarray(np.clip(np.stack(ends, axis=-1), 0.0, 1.0))
 
     def summary(self, level: float = LEVEL) -> Summary:
@@ -198,12 +202,6 @@ class PrincipalComponents:
         numbers = tuple(str(each + 1) for each in range(len(self.shares)))
         facts = (("Verdict", str(self.verdict)),)
         return Summary("Principal components", ("", *numbers), tuple(rows), facts)
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
 
 def components_of(
@@ -248,8 +246,8 @@ def components_of(
         group_shares=means[groups][:count],
         is_apart=is_apart[:count],
         verdict=_judged(is_apart[:count]),
+        loading_sd=np.asarray((seen_axes - axes).std(axis=0)),
         _share_errors=errors[:, :count],
-        _loading_errors=seen_axes - axes,
     )
 
 
@@ -275,13 +273,6 @@ def _correlations(vectors: Floats, values: Floats) -> Floats:
     return np.asarray(matrix / np.outer(scale, scale))
 
 
-def _about(centre: Floats, errors: Floats, level: float) -> Floats:
-    """Return intervals about a centre from simulated errors, the draws along their first axis."""
-    require_level(level)
-    low, high = np.quantile(errors, [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
-    return np.stack([centre - high, centre - low], axis=-1)
-
-
 # Contrasts, differences and tests of a regression's coefficients, from its posterior alone.
 #
 # from shoal.answers import contrast, wald
@@ -290,13 +281,8 @@ def _about(centre: Floats, errors: Floats, level: float) -> Floats:
 # wald(model, ["age", "age2"]).p_value
 
 
-class Fitted(Protocol):
-    """A fitted regression."""
-
-    posterior_: Any
-
-
-Coefficients = RegressionPosterior | Fitted
+Coefficients = Any
+"""A fitted regression, or its posterior."""
 
 Weights = Mapping[str, float]
 """Of coefficients, by name: {"intercept": 1.0, "age": 50.0} is what is expected at an age of 50."""
@@ -392,10 +378,9 @@ def wald(
 
 
 def _posterior(of: Coefficients) -> RegressionPosterior:
-    found: Any = of if isinstance(of, RegressionPosterior) else getattr(of, "posterior_", of)
-    if not hasattr(found, "covariance_matrix"):
+    posterior = cast(RegressionPosterior, getattr(of, "posterior_", of))
+    if not hasattr(posterior, "covariance_matrix"):
         raise ValueError("coefficients are of a fitted regression, or of its posterior")
-    posterior: RegressionPosterior = found
     return posterior
 
 
@@ -423,7 +408,7 @@ _LOST: Final = 0.1  # of rows' squares: more makes intervals doubtful
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(_Shown):
     """Models of one target by the evidence for each, all as likely beforehand."""
 
     target: str
@@ -449,12 +434,6 @@ class Comparison:
         )
         headings = ("", "log evidence", "probability")
         return Summary(f"Models of {self.target}", headings, rows, ())
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
 
 @dataclass(frozen=True)
@@ -565,26 +544,6 @@ class Answers:
         )
         weights = np.exp(found - found.max())
         return Comparison(target, chosen, found, weights / weights.sum())
-
-    def correlations(self, columns: Sequence[str] | None = None) -> Estimates:
-        """Return the correlations of columns, None: of all; normal in their intervals' middle.
-
-        The posterior's own `interval` has them exactly: normal between -1 and 1.
-
-        Raises:
-            ValueError: a name is no column, or is there twice.
-        """
-        places = self._places(self._columns(columns))
-        size = len(self.posterior.variables)
-        rows, others = np.triu_indices(size, 1)
-        found = [np.zeros((size, size)) for _ in range(2)]
-        for matrix, values in zip(found, (self.posterior.mean, self.posterior.sd), strict=True):
-            matrix[rows, others] = matrix[others, rows] = values
-        pairs = np.triu_indices(len(places), 1)
-        mean, sd = (matrix[np.ix_(places, places)][pairs] for matrix in found)
-        names = pairs_of(tuple(self.posterior.columns[each] for each in places))
-        caution = self.posterior.caution
-        return Estimates("Correlations", names, mean, sd, limits=(-1.0, 1.0), caution=caution)
 
     def partial_correlations(self, columns: Sequence[str] | None = None) -> Estimates:
         """Return the correlation of each two columns, all others in `columns` being equal.

@@ -46,25 +46,22 @@ class Known:
         """
         if not isinstance(variables, Mapping):
             raise ValueError(f'{parameter} must be a mapping, as {{"age": (18, 90)}}')
-        found = cls()
-        for name, said in variables.items():
-            found = found.and_one(canonical_text(str(name)), said, parameter)
-        return found
+        said = {canonical_text(str(name)): each for name, each in variables.items()}
+        found = {name: variable_given(name, each, parameter) for name, each in said.items()}
+        indicators = {
+            each.indicator.name: each.indicator
+            for each in found.values()
+            if each.indicator is not None
+        }
+        references = {
+            name: each.levels[0] for name, each in found.items() if isinstance(each, Category)
+        }
+        return cls({**found, **indicators}, references)
 
-    def and_one(self, name: str, said: object, parameter: str) -> Self:
-        """Return these and one more variable.
-
-        Raises:
-            ValueError: as `given`.
-        """
-        variable = variable_given(name, said, parameter)
-        more: dict[str, Variable] = {name: variable}
-        if variable.indicator is not None:
-            more[variable.indicator.name] = variable.indicator
-        references = dict(self.references)
-        if isinstance(variable, Category):
-            references[name] = variable.levels[0]
-        return replace(self, variables={**self.variables, **more}, references=references)
+    def joined(self, other: "Known") -> "Known":
+        """Return these and all of `other`."""
+        variables, references = {**self.variables, **other.variables}, {**self.references}
+        return replace(self, variables=variables, references=references | {**other.references})
 
     def over(self, dictionary: Mapping[str, Variable]) -> Self:
         """Return what is known with a dictionary: bounds are these, places of levels are its own.
@@ -102,11 +99,8 @@ def named(variables: Mapping[str, Variable], name: str) -> Any:
             raise ValueError(f"{base!r} has no indicator of missing values in the data dictionary")
         near = near_to(name, variables)
         raise ValueError(
-            f"there is no variable {name!r}{near}: correct it, or give bounds or levels in "
-            f"`variables`, as {{{name!r}: (0, 1)}}"
-            if near
-            else f"there is no variable {name!r}: give its bounds or levels in `variables`, as "
-            f"{{{name!r}: (0, 1)}}"
+            f"there is no variable {name!r}{near}{': correct it, or' if near else ':'} give its "
+            f"bounds or levels in `variables`, as {{{name!r}: (0, 1)}}"
         )
     return variables[name]
 
@@ -115,6 +109,7 @@ Kind = Literal["itself", "category", "power", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
+_STAND_IN: Final = "_quoted_"
 _OFFSET: Final = re.compile(r"offset\((.*)\)", re.DOTALL)
 _SUPPORTED: Final = (
     'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
@@ -237,24 +232,18 @@ def _with_powers(formula: str) -> str:
 
 
 def _part(text: str) -> Part:
-    quoted: list[str] = []
-
-    def stand_in(match: re.Match[str]) -> str:
-        quoted.append(match[1])
-        return f"_quoted_{len(quoted) - 1}"
-
     try:
-        node = ast.parse(_QUOTED.sub(stand_in, text), mode="eval").body
+        node = ast.parse(_QUOTED.sub(_stand_in, text), mode="eval").body
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
     written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
-    if isinstance(node, ast.Name) and node.id.startswith("_quoted_"):
-        return Part(written, "itself", _name(node, quoted))
+    if isinstance(node, ast.Name) and node.id.startswith(_STAND_IN):
+        return Part(written, "itself", _name(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         read = _FUNCTIONS.get(node.func.id)
-        given = [_value(each, quoted) for each in node.args]
-        named = {str(each.arg): _value(each.value, quoted) for each in node.keywords}
-        if read is not None and given and isinstance(given[0], _Name | _Power):
+        given = [_value(each) for each in node.args]
+        named = {str(each.arg): _value(each.value) for each in node.keywords}
+        if read is not None and given and isinstance(given[0], Part):
             try:
                 return read(written, *given, **named)
             except TypeError:
@@ -262,33 +251,28 @@ def _part(text: str) -> Part:
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
 
 
-@dataclass(frozen=True)
-class _Name:
-    name: str
+def _stand_in(match: re.Match[str]) -> str:
+    """Return an identifier that stands for a name in backticks, whatever characters it has."""
+    return f"{_STAND_IN}{match[1].encode().hex()}"
 
 
-@dataclass(frozen=True)
-class _Power:
-    name: str
-    exponent: Argument
+def _name(node: ast.Name) -> str:
+    quoted = node.id.removeprefix(_STAND_IN)
+    return canonical_text(node.id if quoted == node.id else bytes.fromhex(quoted).decode())
 
 
-def _name(node: ast.Name, quoted: list[str]) -> str:
-    is_quoted = node.id.startswith("_quoted_")
-    name = quoted[int(node.id.removeprefix("_quoted_"))] if is_quoted else node.id
-    return canonical_text(name)
-
-
-def _value(node: ast.expr, quoted: list[str]) -> Any:
-    """Return a name, a power of one, or a constant."""
+def _value(node: ast.expr) -> Any:
+    """Return a variable, a power of one, or a constant."""
     if isinstance(node, ast.Name):
-        return _Name(_name(node, quoted))
+        name = _name(node)
+        return Part(name, "itself", name)
     if (
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Pow | ast.BitXor)
         and isinstance(node.left, ast.Name)
     ):
-        return _Power(_name(node.left, quoted), _value(node.right, quoted))
+        name = _name(node.left)
+        return Part(name, "power", name, {"exponent": _value(node.right)})
     try:
         found = ast.literal_eval(node)
     except ValueError:
@@ -296,55 +280,58 @@ def _value(node: ast.expr, quoted: list[str]) -> Any:
     if isinstance(found, list | tuple) and all(
         isinstance(each, str | int | float) for each in found
     ):
-        return tuple(
-            canonical_text(each) if isinstance(each, str) else float(each) for each in found
-        )
-    if isinstance(found, str):
-        return canonical_text(found)
-    if isinstance(found, int | float):
-        return float(found)
+        return tuple(map(_constant, found))
+    if isinstance(found, str | int | float):
+        return _constant(found)
     raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")
 
 
+def _constant(found: str | float) -> str | float:
+    return canonical_text(found) if isinstance(found, str) else float(found)
+
+
 def _category(
-    text: str, of: _Name, *, reference: Argument | None = None, levels: Argument | None = None
+    text: str, of: Part, *, reference: Argument | None = None, levels: Argument | None = None
 ) -> Part:
     given = {"reference": reference, "levels": levels}
-    written = text if levels is None and reference is None else f"C({of.name})"
-    return Part(written, "category", of.name, _given(given))
+    written = text if levels is None and reference is None else f"C({of.variable})"
+    return Part(written, "category", of.variable, _given(given))
 
 
-def _level(text: str, of: _Name, level: Argument) -> Part:
-    return Part(f"level({of.name}, {level})", "level", of.name, {"level": level})
+def _level(text: str, of: Part, level: Argument) -> Part:
+    return Part(f"level({of.variable}, {level})", "level", of.variable, {"level": level})
 
 
-def _of_power(text: str, of: _Power | _Name, exponent: Argument | None = None) -> Part:
-    if isinstance(of, _Name) == (exponent is None):
+def _of_power(text: str, of: Part, exponent: Argument | None = None) -> Part:
+    if (of.kind == "itself") == (exponent is None):
         raise TypeError
-    power = of.exponent if isinstance(of, _Power) else exponent
+    power = of.arguments.get("exponent", exponent)
     if power not in range(1, 7):
         raise ValueError("a variable is taken to a whole power from 1 to 6")
-    return Part(f"{of.name}**{power:.0f}", "power", of.name, {"exponent": power or 1.0})
+    return Part(f"{of.variable}**{power:.0f}", "power", of.variable, {"exponent": power or 1.0})
 
 
-def _log(text: str, of: _Name, lower: Argument | None = None) -> Part:
-    return Part(f"log({of.name})", "log", of.name, _given({"lower": lower}))
+def _log(text: str, of: Part, lower: Argument | None = None) -> Part:
+    return Part(f"log({of.variable})", "log", of.variable, _given({"lower": lower}))
 
 
 def _spline(
-    text: str, of: _Name, columns: Argument | None = None, *, knots: Argument | None = None
+    text: str, of: Part, columns: Argument | None = None, *, knots: Argument | None = None
 ) -> Part:
     if (columns is None) == (knots is None):
         raise ValueError(
             "a spline has a number of columns, spline(x, 4), or spline(x, knots=[1, 2])"
         )
     return Part(
-        f"spline({of.name})", "spline", of.name, _given({"columns": columns, "knots": knots})
+        f"spline({of.variable})",
+        "spline",
+        of.variable,
+        _given({"columns": columns, "knots": knots}),
     )
 
 
-def _missing(text: str, of: _Name) -> Part:
-    return Part(text, "itself", f"{of.name}_missing")
+def _missing(text: str, of: Part) -> Part:
+    return Part(text, "itself", f"{of.variable}_missing")
 
 
 def _given(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
@@ -367,15 +354,6 @@ _DEGREE: Final = 3
 
 
 @dataclass(frozen=True)
-class Design:
-    """A formula's features, its target and its offset, as tasks take them."""
-
-    features: tuple[ColumnBounds, ...]
-    target: ColumnBounds
-    offset: ColumnBounds | None
-
-
-@dataclass(frozen=True)
 class _Choice:
     """One function that a part stands for; `short` is its label where the other is too long."""
 
@@ -384,24 +362,14 @@ class _Choice:
     factor: Factor
 
 
-def design(formula: Formula, known: Known) -> Design:
-    """Return a formula's columns.
+def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return the columns of a formula's terms, as tasks take them.
 
     Columns are centred at the middle of their bounds, and a constant in the data's units follows
     from the centres. So a formula without one has features whose bounds are about zero.
 
     Raises:
         ValueError: a variable is unknown, or not of the kind that the formula takes it for.
-    """
-    offset = None if formula.offset is None else single(formula.offset, "offset", known)
-    return Design(features_of(formula, known), single(formula.target, "target", known), offset)
-
-
-def features_of(formula: Formula, known: Known) -> tuple[ColumnBounds, ...]:
-    """Return the columns of a formula's terms.
-
-    Raises:
-        ValueError: as `design`.
     """
     features: list[ColumnBounds] = []
     spanned: set[frozenset[Part]] = {frozenset()} if formula.constant else set()
@@ -457,7 +425,7 @@ def single(part: Part, what: str, known: Known) -> ColumnBounds:
     """Return the one column of a part, which is the `what` of a regression.
 
     Raises:
-        ValueError: it has several, or as `design`.
+        ValueError: it has several, or as `features_of`.
     """
     found = _choices(part, known, reduced=True)
     if len(found) != 1 and _is_categorical(part, known):

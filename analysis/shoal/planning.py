@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +143,7 @@ class Study(Model):
     @property
     def tolerated(self) -> tuple[int, int]:
         """Dropouts and colluders of a round."""
-        few = min(self.clients, LARGEST_POPULATION) // 100
+        few = self.population // 100
         return (
             few if self.dropouts is None else self.dropouts,
             few if self.colluders is None else self.colluders,
@@ -155,9 +155,22 @@ class Study(Model):
         return self.clients * self.contributions_per_client
 
     @property
-    def fits_rounds(self) -> bool:
-        """Whether a job can have as many clients."""
-        return self.clients <= LARGEST_POPULATION
+    def population(self) -> int:
+        """How many clients a job in rounds has: all, or as many as it can have."""
+        return min(self.clients, LARGEST_POPULATION)
+
+    def columns(self) -> dict[str, Any]:
+        """Return features and target, as tasks take them."""
+        features = tuple(
+            ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
+            for place in range(self.features)
+        )
+        lower = -1.0 if self.family == "linear" else 0.0
+        upper = self.largest_count if self.family == "poisson" else 1.0
+        return {
+            "features": features,
+            "target": ColumnBounds(name="target", lower=lower, upper=upper),
+        }
 
 
 ANSWER_SECONDS: Final = 0.5
@@ -187,9 +200,6 @@ def sufficient_open_seconds(study: Study) -> float:
     return busy / (1.0 - LAST_MOMENTS)
 
 
-Protocol = Literal["distributed_compute", "draw_and_discard"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ErrorParts:
     """Root mean square errors of the p coefficients on the normalised scale, by cause.
@@ -209,22 +219,9 @@ class ErrorParts:
         return math.hypot(self.noise, self.sampling, self.bias, self.unfinished)
 
     @classmethod
-    def of(
-        cls,
-        *,
-        noise: NDArray[np.float64],
-        sampling: NDArray[np.float64],
-        bias: NDArray[np.float64],
-        unfinished: NDArray[np.float64],
-    ) -> "ErrorParts":
+    def of(cls, **parts: NDArray[np.float64]) -> "ErrorParts":
         """Return the parts, given each coefficient's, shapes (p,)."""
-
-        def rms(each: NDArray[np.float64]) -> float:
-            return float(np.sqrt(np.mean(each**2)))
-
-        return cls(
-            noise=rms(noise), sampling=rms(sampling), bias=rms(bias), unfinished=rms(unfinished)
-        )
+        return cls(**{name: float(np.sqrt(np.mean(part**2))) for name, part in parts.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,11 +229,12 @@ class Prospect:
     """One protocol's costs and error. Bytes are of documents and envelopes, without HTTP and TLS.
 
     `rounds` is how often all wait for each other; `answers` how often one client takes part;
-    `settings` what the error was computed for. `excluded` says why the study cannot be made this
-    way at all, and is None if it can.
+    `settings` what the error was computed for. `trust` says whom a client has to trust for what,
+    and `formulas` how the error was computed. `excluded` says why the study cannot be made this way
+    at all, and is None if it can.
     """
 
-    protocol: Protocol
+    protocol: Literal["distributed_compute", "draw_and_discard"]
     rounds: int
     answers: int
     sent_bytes: int  # by one client, in all
@@ -244,6 +242,8 @@ class Prospect:
     taken_in_bytes: int  # by all services together, of all clients
     error: ErrorParts
     settings: Mapping[str, float | int | str]
+    trust: str
+    formulas: str
     excluded: str | None = None
 
 
@@ -254,7 +254,7 @@ _NAME: Final = "trainer"
 _HOLDER: Final = 1_000_000  # an index of seven digits
 
 
-def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int]:
+def of_a_round(study: Study, query: Query) -> tuple[int, int]:
     """Return what a data holder sends and receives in a round: its envelopes; the round's spec."""
     envelopes = sum(
         envelope_size(
@@ -262,13 +262,11 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         )
         for node in study.sharing.members(holder=0, nodes=study.nodes)
     )
-    population = min(population, LARGEST_POPULATION)
     dropouts, colluders = study.tolerated
-    terms = {"population": population, "dropouts": dropouts, "colluders": colluders}
+    terms = {"population": study.population, "dropouts": dropouts, "colluders": colluders}
     sensitivity = query.design(study.cap.mechanism).sensitivity
     noise = noise_for(study.cap.mechanism, sensitivity=sensitivity, cost=study.cap.whole, **terms)
     cost = price(noise, sensitivity=sensitivity, **terms)
-    every = max(1, min(study.clients, LARGEST_POPULATION) // population)
     spec = RoundSpec(
         manifest=_DIGEST,
         job=_DIGEST,
@@ -278,11 +276,11 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
         modulus_bits=study.sharing.modulus_bits,
         sharing=study.sharing,
         noise=noise,
-        population=encode_clients(BitMap(range(0, population * every, every))),
-        population_size=population,
+        population=encode_clients(BitMap(range(study.population))),
+        population_size=study.population,
         dropouts=dropouts,
         colluders=colluders,
-        minimum_cohort=population - dropouts,
+        minimum_cohort=study.population - dropouts,
         smallest_answer=1,
         compute_nodes=tuple(f"compute-{node}" for node in range(study.nodes)),
         opened_at=_WHEN,
@@ -298,19 +296,18 @@ def of_a_round(study: Study, query: Query, *, population: int) -> tuple[int, int
 def of_joining(study: Study, task: Task) -> tuple[int, int]:
     """Return what a data holder sends and receives to join: its join; the job's request."""
     dropouts, colluders = study.tolerated
-    population = min(study.clients, LARGEST_POPULATION)
     request = StudyRequest(
         manifest=_DIGEST,
         nonce="0" * 32,
         analyst="analyst",
         task=task,
-        terms=task.terms(least=population, most=population),
+        terms=task.terms(least=study.population, most=study.population),
         privacy=PrivacyDemand(
             epsilon=study.epsilon, delta=study.delta, dropouts=dropouts, colluders=colluders
         ),
         sharing=study.sharing,
-        minimum_population=population,
-        maximum_population=population,
+        minimum_population=study.population,
+        maximum_population=study.population,
         join_deadline=_WHEN,
         round_seconds=3600,
         grace_seconds=3600,
@@ -344,13 +341,7 @@ def of_crowd_job(task: CrowdTask) -> int:
 
 def of_contribution(task: CrowdTask) -> tuple[int, int]:
     """Return what one contribution sends and receives: nonce, submission; draw, receipt."""
-    draw, submission, receipt = _exchange(task)
-    nonce = len('{"nonce":""}') + len(_DIGEST)
-    return nonce + _size(submission, "client"), _size(draw) + _size(receipt)
-
-
-def _exchange(task: CrowdTask) -> tuple[Draw, Submission, SubmissionReceipt]:
-    weights = _weights(task)
+    weights = (-int(task.grid / 2.0),) * task.dimension  # as long in digits as one half, negative
     draw = Draw(
         manifest=_DIGEST,
         job=_DIGEST,
@@ -374,12 +365,9 @@ def _exchange(task: CrowdTask) -> tuple[Draw, Submission, SubmissionReceipt]:
         nonce=_DIGEST,
         weights=_DIGEST,
     )
-    return draw, submission, SubmissionReceipt(manifest=_DIGEST, entry=entry)
-
-
-def _weights(task: CrowdTask) -> tuple[int, ...]:
-    """Return weights as long in digits as one half, negative, on the lattice."""
-    return (-int(task.grid / 2.0),) * task.dimension
+    receipt = SubmissionReceipt(manifest=_DIGEST, entry=entry)
+    nonce = len('{"nonce":""}') + len(_DIGEST)
+    return nonce + _size(submission, "client"), _size(draw) + _size(receipt)
 
 
 def _size(document: Document, signer: str = _NAME) -> int:
@@ -444,7 +432,7 @@ def assume(study: Study) -> Assumed:
     signs = np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
     truth = study.effect * signs
     predictors = truth[0] + features @ truth[1:]
-    targets, weights = _OUTCOMES[study.family](study, predictors)
+    targets, weights = _outcomes(study, predictors)
     return Assumed(study, features, targets, weights / POINTS, truth)
 
 
@@ -505,36 +493,26 @@ def _falls(mean_step: Callable[[Floats], Floats], point: Floats) -> Floats:
     return falls
 
 
-def _numbers(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
-    """Return a linear model's targets, normal around their means and cut, and their weights."""
-    nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES)
-    targets = np.clip(predictors[:, None] + study.residual_sd * nodes, -1.0, 1.0)
-    return targets, np.broadcast_to(masses / masses.sum(), targets.shape)
+def _outcomes(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
+    """Return targets and their weights, shapes (n, m), by linear predictors, shape (n,).
 
-
-def _classes(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
-    """Return both classes and their probabilities."""
-    chances = probability(predictors)
-    weights = np.column_stack([1.0 - chances, chances])
-    return np.broadcast_to(np.array([0.0, 1.0]), weights.shape), weights
-
-
-def _counts(study: Study, predictors: Floats) -> tuple[Floats, Floats]:
-    """Return counts and their probabilities; the last one stands for all from there on."""
+    Of a linear model targets are normal around their means and cut. Of a logistic one they are both
+    classes. Of a Poisson model they are counts, the last of which stands for all from there on.
+    """
+    if study.family == "linear":
+        nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES)
+        targets = np.clip(predictors[:, None] + study.residual_sd * nodes, -1.0, 1.0)
+        return targets, np.broadcast_to(masses / masses.sum(), targets.shape)
+    if study.family == "logistic":
+        chances = probability(predictors)
+        weights = np.column_stack([1.0 - chances, chances])
+        return np.broadcast_to(np.array([0.0, 1.0]), weights.shape), weights
     log_rates, top = np.clip(predictors, -700.0, 700.0)[:, None], math.ceil(study.largest_count)
     counts = np.arange(top + 1.0)
     logs = np.array([math.lgamma(count + 1.0) for count in counts])
-    masses = np.exp(counts * log_rates - np.exp(log_rates) - logs)
-    masses[:, -1] = np.maximum(0.0, 1.0 - masses[:, :-1].sum(axis=1))
-    return np.broadcast_to(np.minimum(counts, study.largest_count), masses.shape), masses
-
-
-_OUTCOMES: Final[dict[Family, Callable[[Study, Floats], tuple[Floats, Floats]]]] = {
-    "linear": _numbers,
-    "logistic": _classes,
-    "poisson": _counts,
-}
-"""Targets, shape (n, m), and their weights, by predictors, shape (n,)."""
+    weights = np.exp(counts * log_rates - np.exp(log_rates) - logs)
+    weights[:, -1] = np.maximum(0.0, 1.0 - weights[:, :-1].sum(axis=1))
+    return np.broadcast_to(np.minimum(counts, study.largest_count), weights.shape), weights
 
 
 CLIP_RATIO: Final[dict[Family, float]] = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
@@ -546,15 +524,6 @@ _STRAYING: Final = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 33)])
 _EVERY: Final = 16  # of the assumed points, where it is averaged over instances besides
 _INSTANCE_NODES: Final = 9  # of Gauss and Hermite's rule, for the predictors of instances
 _ITERATIONS: Final = 60
-
-
-@dataclass(frozen=True)
-class _Local:
-    """Mean step, its slope and its mean square, at a spread of instances; shapes (p,)."""
-
-    mean: Floats
-    fall: Floats
-    square: Floats
 
 
 class Steps:
@@ -571,19 +540,16 @@ class Steps:
         self._rows = assumed.rows(1.0)
         slopes = assumed.slopes(self._rows)
         self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
-        self._squares = np.array([np.sum(each) for each in self._clipped(self._settled, power=2)])
-        self._table = [self._averaged(size) for size in _STRAYING]
-
-    @property
-    def fastest(self) -> float:
+        self._squares = self._mean_step(self._settled, power=2)
+        self.fastest = 1.0 / float(self._falls.max())
         """The learning rate above which a touched coefficient would overshoot."""
-        return 1.0 / float(self._falls.max())
+        self._table = [self._averaged(size) for size in _STRAYING]
+        """Mean step, its slope and its mean square by the spread of instances; shapes (3, p)."""
 
     def error(self, task: CrowdTask, count: int) -> ErrorParts:
         """Return the averaged model's error after `count` contributions; all begins at zero."""
         touched, rate = task.touched / task.dimension, task.learning_rate
-        local, drawn = self._around(task, count)
-        falls = local.fall
+        means, falls, drawn = self._around(task, count)
         scattered, left = np.empty(len(falls)), np.empty(len(falls))
         for fall in np.unique(falls):
             brings = Contraction(
@@ -608,85 +574,68 @@ class Steps:
             # what instances stray by, and so what their steps scatter more, is the noise's doing
             noise=np.sqrt(scattered * (task.update_variance + touched * rate**2 * drawn - own)),
             sampling=np.sqrt(scattered * own + common),
-            bias=self._settled + (1.0 - still) * local.mean / falls - self._assumed.truth,
+            bias=self._settled + (1.0 - still) * means / falls - self._assumed.truth,
             unfinished=still * self._settled,
         )
 
-    def _around(self, task: CrowdTask, count: int) -> tuple[_Local, Floats]:
-        """Return the steps around instances as they stray, and how much they scatter by themselves.
+    def _around(self, task: CrowdTask, count: int) -> tuple[Floats, Floats, Floats]:
+        """Return the steps around instances as they stray: their means, falls, and scatter.
 
-        Shapes (p,). Of a step's mean square, what follows from the fall is left out of the latter.
+        Shapes (p,). Of a step's mean square, what follows from the fall is left out of the scatter.
         """
         rate, noise = task.learning_rate, task.noise_variance
         touches = count * task.touched / task.dimension
         touches /= task.instances + self._study.open_sessions  # of one weight of one instance
-        size, local, variance = 0.0, self._at(0.0), np.zeros(len(self._falls))
+        size, variance = 0.0, np.zeros(len(self._falls))
+        means, falls, squares = self._at(0.0)
         for _ in range(_ITERATIONS):
-            resting = (rate * local.square + noise / rate) / (2.0 * local.fall)
-            variance = -np.expm1(-2.0 * rate * local.fall * touches) * resting
-            found = float(np.mean(variance * self._falls))
-            local = self._at(found)
-            if abs(found - size) <= 1e-6 * found:
+            resting = (rate * squares + noise / rate) / (2.0 * falls)
+            variance = -np.expm1(-2.0 * rate * falls * touches) * resting
+            previous, size = size, float(np.mean(variance * self._falls))
+            means, falls, squares = self._at(size)
+            if abs(size - previous) <= 1e-6 * size:
                 break
-            size = found
-        return local, np.maximum(0.0, local.square - local.fall**2 * variance)
+        return means, falls, np.maximum(0.0, squares - falls**2 * variance)
 
-    def _at(self, size: float) -> _Local:
+    def _at(self, size: float) -> Floats:
+        """Return mean step, fall and mean square at a size of the variances, shape (3, p)."""
         place = int(np.searchsorted(_STRAYING, size, side="right")) - 1
         place = min(place, len(_STRAYING) - 2)
-        below, above = self._table[place], self._table[place + 1]
         share = (size - _STRAYING[place]) / (_STRAYING[place + 1] - _STRAYING[place])
         share = min(1.0, float(share))
+        between: Floats = (1.0 - share) * self._table[place] + share * self._table[place + 1]
+        return between
 
-        def between(low: Floats, high: Floats) -> Floats:
-            mixed: Floats = (1.0 - share) * low + share * high
-            return mixed
-
-        return _Local(
-            between(below.mean, above.mean),
-            between(below.fall, above.fall),
-            between(below.square, above.square),
-        )
-
-    def _averaged(self, size: float) -> _Local:
+    def _averaged(self, size: float) -> Floats:
         """Return steps averaged over instances that stray, by a variance of `size` over fall.
 
-        From fewer points than the exact ones, and so in ratio to what these give without straying.
-        Predictors of one row are normal then; by Stein's lemma the mean of step times deviation is
-        the variance times the mean slope.
+        Shape (3, p). From fewer points than the exact ones, and so in ratio to what these give
+        without straying. Predictors of one row are normal then; by Stein's lemma the mean of step
+        times deviation is the variance times the mean slope.
         """
         if size == 0.0:
-            return _Local(np.zeros(len(self._falls)), self._falls, self._squares)
+            return np.array([np.zeros(len(self._falls)), self._falls, self._squares])
         nodes, masses = np.polynomial.hermite_e.hermegauss(_INSTANCE_NODES)
         masses = masses / masses.sum()
         rows = self._rows[::_EVERY]
         weights = self._assumed.weights[::_EVERY]
         strays = np.sqrt(rows**2 @ (size / self._falls))
-        found = []
-        for variances in (1e-6 * strays, strays):
-            mean, fall, square = (np.zeros(len(self._falls)) for _ in range(3))
+        near, far = np.zeros((2, 3, len(self._falls)))
+        for averages, deviations in ((near, 1e-6 * strays), (far, strays)):
             for node, mass in zip(nodes, masses, strict=True):
-                moved = rows @ self._settled + node * variances
+                moved = rows @ self._settled + node * deviations
                 for place, steps in enumerate(self._steps(moved, _EVERY)):
                     averaged = np.sum(weights * steps, axis=1)
-                    mean[place] += mass * averaged.sum()
-                    fall[place] -= mass * node * np.sum(averaged * rows[:, place] / variances)
-                    square[place] += mass * np.sum(weights * steps**2)
-            found.append(_Local(mean, fall, square))
-        near, far = found
-        return _Local(
-            (far.mean - near.mean) * _EVERY,
-            self._falls * far.fall / near.fall,
-            self._squares * far.square / near.square,
-        )
+                    slope = -node * np.sum(averaged * rows[:, place] / deviations)
+                    square = np.sum(weights * steps**2)
+                    averages[:, place] += mass * np.array([averaged.sum(), slope, square])
+        falls, squares = self._falls * far[1] / near[1], self._squares * far[2] / near[2]
+        return np.array([(far[0] - near[0]) * _EVERY, falls, squares])
 
-    def _mean_step(self, weights: Floats) -> Floats:
-        return np.array([np.sum(each) for each in self._clipped(weights, power=1)])
-
-    def _clipped(self, weights: Floats, *, power: int) -> Iterator[Floats]:
-        """Yield each coordinate's clipped steps, raised to `power` and weighted, shapes (n, m)."""
-        for steps in self._steps(self._rows @ weights, 1):
-            yield self._assumed.weights * steps**power
+    def _mean_step(self, weights: Floats, power: int = 1) -> Floats:
+        """Return the mean of each coordinate's clipped step to a power, shape (p,)."""
+        steps = self._steps(self._rows @ weights, 1)
+        return np.array([np.sum(self._assumed.weights * each**power) for each in steps])
 
     def _steps(self, predictors: Floats, every: int) -> Iterator[Floats]:
         """Yield each coordinate's clipped steps on every so manieth point, shapes (n, m)."""
@@ -710,16 +659,10 @@ def crowd_task(study: Study, step: float) -> CrowdTask:
         ValueError: so many instances of so many coefficients, or so much noise, are not possible.
     """
     ratio = CLIP_RATIO[study.family]
-    lower = -1.0 if study.family == "linear" else 0.0
-    upper = study.largest_count if study.family == "poisson" else 1.0
     each = study.epsilon / study.contributions_per_client
     return CrowdTask(
         family=study.family,
-        features=tuple(
-            ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
-            for place in range(study.features)
-        ),
-        target=ColumnBounds(name="target", lower=lower, upper=upper),
+        **study.columns(),
         variant=study.variant,
         clipping=study.clipping,
         clip=ratio * step,
@@ -768,6 +711,20 @@ def draw_and_discard(study: Study) -> Prospect:
             "clip": task.clip,
             "noise sd on a weight": math.sqrt(task.noise_variance),
         },
+        trust=(
+            "each client's own noise protects it. The price holds against everybody, the trainer "
+            "and all services together, whatever they run. No node and no other client has to be "
+            "trusted."
+        ),
+        formulas=(
+            "with lam = learning rate times curvature, f the share of contributions that touch a "
+            "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
+            "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
+            "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
+            "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
+            "goes at k / (k + m) of that pace. bias: where the mean clipped step "
+            "is zero. sampling: as noise, with the variance of a record's own step."
+        ),
     )
 
 
@@ -816,14 +773,7 @@ _MOST_VALUES: Final = 2_000_000  # of all copies, but for wide studies
 
 def in_rounds_task(study: Study) -> RegressionTask:
     """Return the task of a job that learns the study's model in rounds."""
-    lower = -1.0 if study.family == "linear" else 0.0
-    upper = study.largest_count if study.family == "poisson" else 1.0
-    features = tuple(
-        ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
-        for place in range(study.features)
-    )
-    target = ColumnBounds(name="target", lower=lower, upper=upper)
-    return RegressionTask(family=_FAMILIES[study.family], features=features, target=target)
+    return RegressionTask(family=_FAMILIES[study.family], **study.columns())
 
 
 def distributed_compute(study: Study) -> Prospect:
@@ -834,13 +784,14 @@ def distributed_compute(study: Study) -> Prospect:
     """
     task, assumed = in_rounds_task(study), assume(study)
     error, queries = _simulated(study, task, assumed)
-    rounds = [of_a_round(study, query, population=study.clients) for query in queries]
+    rounds = [of_a_round(study, query) for query in queries]
     sent, received = (sum(each) for each in zip(*rounds, strict=True))
     joining, job = of_joining(study, task)
-    excluded = None
-    if not study.fits_rounds:
-        excluded = f"a job in rounds has at most {LARGEST_POPULATION:,} clients"
     dropouts, colluders = study.tolerated
+    opening = study.sharing.opening(study.nodes)
+    own_noise = "its own small part of the noise"
+    if study.cap.is_pure:
+        own_noise = "next to no noise: most parts of a discrete Laplace are 0"
     return Prospect(
         protocol="distributed_compute",
         rounds=task.rounds,
@@ -851,13 +802,25 @@ def distributed_compute(study: Study) -> Prospect:
         error=error,
         settings={
             "Compute nodes": study.nodes,
-            "of which open a sum": study.sharing.opening(study.nodes),
+            "of which open a sum": opening,
             "dropouts": dropouts,
             "colluders": colluders,
             "most numbers in a sum": max(query.dimension for query in queries),
             "noise": study.cap.mechanism,
         },
-        excluded=excluded,
+        trust=(
+            "the noise of all clients together protects each. The price holds against whoever sees "
+            f"the sums, in league with {opening - 1} of {study.nodes} Compute nodes and "
+            f"{colluders:,} other clients, while at most {dropouts:,} are missing. Against one "
+            f"Compute node more each client has {own_noise}."
+        ),
+        formulas=(
+            "noise and bias: of the learner, run on expected sums with the noise of its rounds; "
+            "sampling: sandwich variance of the exact fit."
+        ),
+        excluded=f"a job in rounds has at most {LARGEST_POPULATION:,} clients"
+        if study.clients > LARGEST_POPULATION
+        else None,
     )
 
 
@@ -888,7 +851,7 @@ def _run(
     generator: np.random.Generator,  # noqa: TID251 - a simulation
 ) -> tuple[Floats, tuple[ReleasedSum, ...]]:
     """Return the posterior mean of a job over expected sums, shape (p,), and these with noise."""
-    learner, clients = Regression(task), min(study.clients, LARGEST_POPULATION)
+    learner, clients = Regression(task), study.population
     dropouts, colluders = study.tolerated
     federation = Federation(
         population=clients,
@@ -933,15 +896,12 @@ def _sampling(assumed: Assumed) -> Floats:
     rows, clients = assumed.rows(1.0), assumed.study.clients
 
     def mean_score(point: Floats) -> Floats:
-        return _sums(assumed.weights * assumed.residuals(rows @ point)) @ rows
+        weighted = assumed.weights * assumed.residuals(rows @ point)
+        return np.asarray(weighted.sum(axis=1) @ rows)
 
     fitted, falls = settled(mean_score, assumed.truth, slopes=assumed.slopes(rows))
-    squares = _sums(assumed.weights * assumed.residuals(rows @ fitted) ** 2) @ rows**2
+    squares = np.sum(assumed.weights * assumed.residuals(rows @ fitted) ** 2, axis=1) @ rows**2
     return np.asarray(np.sqrt(squares / clients) / falls)
-
-
-def _sums(weighted: Floats) -> Floats:
-    return np.asarray(weighted.sum(axis=1))
 
 
 def compare(study: Study) -> tuple[Prospect, Prospect]:
@@ -952,58 +912,3 @@ def compare(study: Study) -> tuple[Prospect, Prospect]:
             so much noise is not possible, or the assumed records have no estimate.
     """
     return distributed_compute(study), draw_and_discard(study)
-
-
-def trust(prospect: Prospect) -> str:
-    """Say whom a client has to trust for what."""
-    return _TRUST[prospect.protocol].format(**_words(prospect))
-
-
-def _words(prospect: Prospect) -> dict[str, str]:
-    if prospect.protocol == "draw_and_discard":
-        return {}
-    settings = prospect.settings
-    nodes, opened = int(settings["Compute nodes"]), int(settings["of which open a sum"])
-    own = "its own small part of the noise"
-    if settings["noise"] == "discrete_laplace":
-        own = "next to no noise: most parts of a discrete Laplace are 0"
-    return {
-        "fewer": f"{opened - 1} of {nodes} Compute nodes",
-        "colluders": f"{settings['colluders']:,}",
-        "dropouts": f"{settings['dropouts']:,}",
-        "own": own,
-    }
-
-
-_TRUST: Final[dict[Protocol, str]] = {
-    "distributed_compute": (
-        "the noise of all clients together protects each. The price holds against whoever sees the "
-        "sums, in league with {fewer} and {colluders} other clients, while at most {dropouts} "
-        "are missing. Against one Compute node more each client has {own}."
-    ),
-    "draw_and_discard": (
-        "each client's own noise protects it. The price holds against everybody, the trainer and "
-        "all services together, whatever they run. No node and no other client has to be trusted."
-    ),
-}
-
-_FORMULAS: Final[dict[Protocol, str]] = {
-    "distributed_compute": (
-        "noise and bias: of the learner, run on expected sums with the noise of its rounds; "
-        "sampling: sandwich variance of the exact fit."
-    ),
-    "draw_and_discard": (
-        "with lam = learning rate times curvature, f the share of contributions that touch a "
-        "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
-        "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
-        "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
-        "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
-        "goes at k / (k + m) of that pace. bias: where the mean clipped step "
-        "is zero. sampling: as noise, with the variance of a record's own step."
-    ),
-}
-
-
-def formulas(prospect: Prospect) -> str:
-    """Return the formulas of the expected error, in one paragraph."""
-    return _FORMULAS[prospect.protocol]

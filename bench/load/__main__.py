@@ -134,7 +134,7 @@ def _crowd(
         concurrency=asked.concurrency,
     )
     figures = asyncio.run(load.run())
-    account = asyncio.run(closed_account(job.crowd(), figures, now=system_clock()))
+    account = asyncio.run(closed_account(job.crowd, figures, now=system_clock()))
     return figures.as_value() | {"account": account and asdict(account)}
 
 

@@ -134,10 +134,7 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
     except Refused as error:
         fail(f"refused: {error}", ExitStatus.REFUSED)
     except NoResult as error:
-        hint = f". {error.hint}" if error.hint is not None else ""
-        if error.unknown:
-            fail(f"refused: {error}{hint}", ExitStatus.REFUSED)
-        fail(f"the job has no posterior: {error}{hint}", ExitStatus.NO_POSTERIOR)
+        fail(f"the job has no posterior: {error}", ExitStatus.NO_POSTERIOR)
     except BrokenPipeError:  # whoever read the output has enough: click ends quietly
         raise
     except (Unavailable, TimeoutError, ConnectionError) as error:

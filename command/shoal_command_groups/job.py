@@ -163,11 +163,10 @@ def withdraw(
     """
     handle = _handle(job, party, consortium)
     request, state = handle.request(), handle.state()
-    rounds, deadline = request.task.rounds, request.join_deadline
     confirm(
         "Withdraw for good?",
         f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
-        state.in_words(rounds=rounds, join_deadline=deadline),
+        handle.in_words(state),
         yes=yes,
     )
     handle.withdraw()
@@ -227,8 +226,7 @@ def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
 
 
 def _watched(job: Job) -> PosteriorReport:
-    request = job.request()
-    rounds, deadline = request.task.rounds, request.join_deadline
+    rounds = job.request().task.rounds
     begun = set[str]()
 
     def tell_of(state: JobState) -> None:
@@ -236,6 +234,6 @@ def _watched(job: Job) -> PosteriorReport:
             if each.round not in begun:
                 say(f"Round {each.number} is {each.round}")
             begun.add(each.round)
-        say(state.in_words(rounds=rounds, join_deadline=deadline))
+        say(job.in_words(state))
 
     return job.wait(tell_of)

@@ -14,10 +14,8 @@ from shoal.planning import (
     compare,
     contributions_needed,
     draw_and_discard,
-    formulas,
     instances_for_load,
     sufficient_open_seconds,
-    trust,
 )
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, tell
@@ -69,20 +67,15 @@ def plan(
 
 
 def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
+    load = {
+        "assumed_open_sessions": assumed_open_sessions(study),
+        "sufficient_open_seconds": sufficient_open_seconds(study),
+    }
     return {
         each.protocol: {
             **dataclasses.asdict(each),
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
-            "trust": trust(each),
-            "formulas": formulas(each),
-            **(
-                {
-                    "assumed_open_sessions": assumed_open_sessions(study),
-                    "sufficient_open_seconds": sufficient_open_seconds(study),
-                }
-                if each.protocol == "draw_and_discard"
-                else {}
-            ),
+            **(load if each.protocol == "draw_and_discard" else {}),
         }
         for each in prospects
     }
@@ -140,12 +133,12 @@ def _of_a_protocol(study: Study, prospect: Prospect) -> list[str]:
     return [
         *(f"{name}: {each}" for each in excluded),
         f"{name}, for: {chosen}.",
-        f"{name}, trust: {trust(prospect)}",
+        f"{name}, trust: {prospect.trust}",
         *(
             f"{name}, coalitions: {coalition_in_words(size, chance)}."
             for size, chance in chances.items()
         ),
-        f"{name}, formulas: {formulas(prospect)}",
+        f"{name}, formulas: {prospect.formulas}",
     ]
 
 

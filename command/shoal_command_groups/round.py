@@ -10,7 +10,7 @@ from shoal.jobs.round_documents import gather
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory, checked_id, open_book
 from shoal_command.terminal import AsJson, tell, warn
 from shoal_protocol.rounds.attestations import AbandonmentReason
-from shoal_protocol.rounds.round_audit import Account
+from shoal_protocol.rounds.round_audit import Account, account_of
 
 app = typer.Typer(no_args_is_help=True, help="Look into one round.")
 
@@ -37,9 +37,11 @@ def account(
     """
     round_id = checked_id(round_id, of="round", listed_by="shoal job watch")
     book = open_book(party, consortium)
-    gathered = asyncio.run(gather(book, round_id, warn))
-    found, sums = gathered.account(), gathered.summed()
-    listed = list(gathered.spec.body.clients()) if clients else []
+    spec, documents = asyncio.run(gather(book, round_id, warn))
+    found = account_of(spec, book.get(spec.body.manifest), documents)
+    not_used = [name for name in spec.body.compute_nodes if name not in found.summed]
+    sums = {"used": list(found.summed), "not_used": not_used if found.summed else []}
+    listed = list(spec.body.clients()) if clients else []
     counts = found.counts()
     tell(
         {

@@ -18,7 +18,6 @@ from shoal_learning.coding import Variable, Variables, variables_given
 from shoal_learning.contract import Learner, RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
@@ -176,15 +175,6 @@ class SimulatedOutcome:
     privacy: PrivacySpent
     setting: Federation
     beyond: tuple[str, ...] = ()
-
-    @property
-    def report(self) -> PosteriorReport | None:
-        """None: no trainer signed anything."""
-        return None
-
-    def certificate(self) -> bytes | None:
-        """Return None: nothing was released that could be certified."""
-        return None
 
 
 class SimulatedFederation(OnRecords):

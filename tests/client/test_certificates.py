@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import certified, examples
@@ -50,9 +50,14 @@ def test_a_certificate_comes_as_the_bytes_that_anyone_can_check(tmp_path: Path) 
     assert job_of(tmp_path, served(CERTIFICATE)).certificate() == CERTIFICATE
 
 
-@pytest.mark.parametrize(("status", "code"), [(410, "job-failed"), (404, "unknown-job")])
-def test_there_never_is_one_of_a_job_that_failed(tmp_path: Path, status: int, code: str) -> None:
-    with pytest.raises(JobFailed, match=code):
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [(410, "job-failed", JobFailed), (404, "unknown-job", JobRefused)],
+)
+def test_there_never_is_one_of_a_job_that_failed(
+    tmp_path: Path, status: int, code: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=code):
         job_of(tmp_path, problem(status, code)).certificate()
 
 

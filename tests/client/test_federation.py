@@ -65,6 +65,8 @@ class ReportingTrainer:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         self.asked.append(path)
+        if path == "/v1/dictionary":
+            return problem(404, "unknown-dictionary")
         if request.method == "POST":
             self.requests.append(request.content)
             signed = decode(request.content, StudyRequest)
@@ -82,7 +84,8 @@ class ReportingTrainer:
             state |= {"reason": self.reason if self.phase == "failed" else None}
             return httpx.Response(200, json=state)
         if self.phase == "failed":
-            return problem(410, "job-failed")
+            kind = "urn:shoal:problem:job-failed"
+            return httpx.Response(410, json={"type": kind, "detail": self.reason})
         if self.report is None:
             return httpx.Response(202, json={})
         return httpx.Response(200, content=self.report)
@@ -257,7 +260,7 @@ def test_a_request_that_is_not_the_jobs_is_not_believed(
     job = federation(world).submit(regression().to_task())
     trainer.request = forged(world, trainer, **changes)
     with pytest.raises(error):
-        job.wait()
+        job.request()
 
 
 @pytest.fixture
@@ -287,7 +290,7 @@ def interrupting(
     world.scripts["trainer"] = script
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/request", "/result"])
+@pytest.mark.parametrize("path", ["/jobs", "/result"])
 def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     world: World, trainer: ReportingTrainer, interrupt: Callable[[], None], path: str
 ) -> None:
@@ -296,6 +299,7 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     with pytest.raises(JobInterrupted) as raised:
         regression().fit(there)
     job = raised.value.job
+    assert raised.value.acknowledged == (f"federation.resume('{job}')" in str(raised.value))
     assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None

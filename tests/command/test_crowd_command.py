@@ -39,14 +39,12 @@ age = [18, 90]
 [target]
 pressure = [80, 180]
 
-[contributions]
-total = 1000
-per_client = 1
-per_record = 1
-
-[times]
-open = 3600
-session = 600
+[settings]
+contributions = 1000
+contributions_per_client = 1
+contributions_per_record = 1
+open_seconds = 3600
+session_seconds = 600
 """
 POLICY = Policy(
     analysts=("analyst",),

@@ -36,20 +36,16 @@ age = [18, 90]
 [target]
 pressure = [80, 180]
 
-[privacy]
+[settings]
 epsilon = 1.0
 delta = 1e-5
 dropouts = 2
 colluders = 2
-
-[population]
-minimum = 25
-maximum = 30
-
-[deadlines]
-join = 600
-round = 60
-grace = 60
+minimum_population = 25
+maximum_population = 30
+join_seconds = 600
+round_seconds = 60
+grace_seconds = 60
 """
 UNKNOWN = "ab" * 32
 

@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -25,6 +25,7 @@ from shoal_protocol.studies.linear_regression import (
 from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
 from tests.command.running import shoal
 from tests.world import examples
+from tests.world.clock import NOW
 from tests.world.crowd_examples import CROWD_JOB
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
@@ -81,8 +82,13 @@ def test_the_hospitals_policy_allows_no_model_that_nobody_read(hospital: Policy)
 
 def test_the_hospitals_policy_allows_their_own_job_as_it_is(hospital: Policy) -> None:
     file = read_task_file(HOSPITALS / "blood-pressure.toml")
-    asked = file.settings
-    assert hospital.refusal(request(file.task, asked.privacy, asked.minimum_population)) is None
+    made: dict[str, Any] = {
+        "manifest": "0" * 64,
+        "nonce": "0" * 32,
+        "analyst": "analyst",
+        "now": NOW,
+    }
+    assert hospital.refusal(file.settings.request(file.task, **made)) is None
 
 
 def test_the_hospitals_policy_allows_their_crowd_job_as_it_is(hospital: Policy) -> None:

@@ -68,7 +68,6 @@ def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> N
         (BadSignature(), 3),
         (JobRefused("refused-job: no"), 3),
         (Refused("404: no"), 3),
-        (JobFailed("unknown-job: No such job here"), 3),
         (Unavailable("trainer: ConnectError"), 4),
         (ConnectionResetError(), 4),
         (JobFailed("too few clients"), 5),

@@ -23,20 +23,18 @@ name = "quantiles"
 levels = [0.5]
 rounds = 4
 smallest_cell = 5
-[columns]
+[variables]
 systolic_pressure = [80, 180]
-[privacy]
+[settings]
 epsilon = 1.0
 delta = 1e-5
 dropouts = 20
 colluders = 400
-[population]
-minimum = 700
-maximum = 800
-[deadlines]
-join = 120
-round = 60
-grace = 60
+minimum_population = 700
+maximum_population = 800
+join_seconds = 120
+round_seconds = 60
+grace_seconds = 60
 """
 REPLICAS = ("compute-0", "compute-0-replica")
 

@@ -22,6 +22,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import PIN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.wire.phases import JobPhase
 from tests.command.running import shoal
 from tests.end_to_end.test_life_cycle import Authority, standing_still
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, WAIT_SECONDS, reach
@@ -93,11 +94,11 @@ class Consortium(Authority):
 
 def end_of(job: Job) -> str:
     """Wait until a job has failed; return why. All rounds that it had released a full sum."""
-    wait_until(lambda: job.state().failure, "the job goes on")
+    wait_until(lambda: job.state().phase is JobPhase.FAILED, "the job goes on")
     state = job.state()
     assert state.round_counts == {"published": state.published}
     assert {each.cohort for each in state.rounds} == {BATCH}
-    return str(state.failure)
+    return str(state.reason)
 
 
 def ledger(agent: Process, directory: Path) -> Any:

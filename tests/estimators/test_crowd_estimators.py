@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from shoal.estimators import (
 from shoal.estimators.crowds import CrowdRegression
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.federation import CrowdFederation
-from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
@@ -213,25 +212,9 @@ async def world(tmp_path: Path) -> CrowdWorld:
 def test_a_job_that_was_opened_earlier_fits_an_estimator(world: CrowdWorld) -> None:
     submitted = real(world).resume(world.job)
     fitted = asked().fit_from(submitted)
-    assert fitted.model_ == submitted.job.result() and fitted.model_.contributions == 12
+    assert fitted.model_ == submitted.result() and fitted.model_.contributions == 12
     with pytest.raises(ValueError, match="another clip"):
         asked().set_params(clip=0.06).fit_from(submitted)
-
-
-def test_an_interrupted_wait_says_how_to_come_back_and_the_job_goes_on(
-    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(job: CrowdJob, progress: object) -> Any:
-        raise JobInterrupted(job.id)
-
-    federation = real(world)
-    console = federation._console = Console(record=True, quiet=False, file=None, width=200)
-    with monkeypatch.context() as patch:
-        patch.setattr(CrowdJob, "wait", interrupted)
-        with pytest.raises(JobInterrupted) as raised:
-            asked().fit_from(federation.resume(world.job))
-    assert f"federation.resume('{raised.value.job}')" in console.export_text()
-    assert asked().fit_from(federation.resume(raised.value.job)).model_.contributions == 12
 
 
 async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
@@ -251,18 +234,14 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         contributions=0,
         wanted=1000,
         contributors=0,
-        instances=3,
         spread=None,
         closes_at=NOW,
     )
     empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)
 
-    def wait(job: CrowdJob, progress: Callable[[CrowdState], object]) -> CrowdModel:
-        for _ in range(2):
-            progress(waiting)
-        return empty
-
-    monkeypatch.setattr(CrowdJob, "wait", wait)
+    results = iter([None, None, empty])
+    monkeypatch.setattr(CrowdJob, "state", lambda job, **_: waiting)
+    monkeypatch.setattr(CrowdJob, "result", lambda job, **_: next(results))
     federation = real(world)
     console = federation._console = Console(record=True, quiet=False, file=None, width=200)
     with pytest.raises(JobFailed, match="nobody contributed"):

@@ -31,7 +31,6 @@ VARIABLES = (
 )
 CLIENTS = sum(SITES.values())
 TASK_FILE = f"""
-purpose = "what raises <b>blood pressure</b>"
 [task]
 name = "linear_regression"
 method = "plain"
@@ -39,18 +38,17 @@ method = "plain"
 age = [18, 90]
 [target]
 pressure = [80, 180]
-[privacy]
+[settings]
+purpose = "what raises <b>blood pressure</b>"
 epsilon = 2.0
 delta = 1e-6
 dropouts = 2
 colluders = 2
-[population]
-minimum = 10
-maximum = {CLIENTS}
-[deadlines]
-join = 10
-round = 40
-grace = 40
+minimum_population = 10
+maximum_population = {CLIENTS}
+join_seconds = 10
+round_seconds = 40
+grace_seconds = 40
 """
 
 
@@ -59,20 +57,20 @@ class Desk:
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        own = federation.analyst.identity
+        own = federation.analyst.inner
         self.app: FastAPI = console_of(self._analyst(), token=TOKEN, clock=own.clock)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:8470"
         )
 
     def _analyst(self) -> Analyst:
-        own, federation = self.federation.analyst.identity, self.federation
+        own, federation = self.federation.analyst.inner, self.federation
         return Analyst(
             name=own.name,
-            key=own.key_in,
+            key=own._key_in,
             book=own.book,
             clock=own.clock,
-            random_bytes=own.random_bytes,
+            random_bytes=own._random_bytes,
             transport=federation.wire.of(federation._analyst_life),
         )
 
@@ -156,7 +154,7 @@ class Replay:
     """
 
     def __init__(self, **told: Any) -> None:
-        self.identity = told.pop("identity")
+        self.name, self.book = told.pop("name"), told.pop("book")
         self._told = told
 
     def job(self, job: str) -> "Replay":
@@ -181,7 +179,8 @@ async def replay(trust: Trust, tmp_path: Path) -> Replay:
         analyst, after = federation.analyst, federation.after
         file = parsed(TASK_FILE)
         return Replay(
-            identity=analyst.identity,
+            name=analyst.name,
+            book=analyst.book,
             state=await after(analyst.job(job).state()),
             request=await after(analyst.job(job).request()),
             result=await after(analyst.job(job).result()),

@@ -55,7 +55,7 @@ async def _is_done(work: Any) -> bool:
 
 
 async def declared(federation: Federation) -> dict[int, Signed[HolderDeclaration]]:
-    who = federation.analyst.identity
+    who = federation.analyst.inner
     manifest = federation.analyst_book.current.digest
     query = who.signed(JobsQuery(manifest=manifest, analyst=who.name, at=federation.clock()))
     answer = await federation.ask(

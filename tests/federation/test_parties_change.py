@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_failures import JobRefused
 from shoal_agent.client_files import write_pin
 from shoal_agent.joining import AFTER_NONSENSE
 from shoal_consortium import consortium_files, parties, party_files
@@ -287,7 +287,7 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
         analyst = InThread(federation.open_analyst())
         assert (await analyst.job(one).result()) is not None
         assert (await analyst.job(two).state()).phase == "failed"
-        with pytest.raises(JobFailed, match="unknown-job"):
+        with pytest.raises(JobRefused, match="unknown-job"):
             await analyst.job("0" * 64).state()
 
         # the old trainer goes on, and tells nobody of the new one: who joins heard it of a node

@@ -51,14 +51,17 @@ T = TypeVar("T")
 
 
 class InThread:
-    """An analyst or one of her jobs, whose methods are awaited: each runs in a thread."""
+    """An analyst or one of her jobs, whose methods are awaited: each runs in a thread.
+
+    Those of `inner` run where they are called.
+    """
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._inner, name)
-        if name in ("job", "crowd") and isinstance(self._inner, Analyst):
+        attribute = getattr(self.inner, name)
+        if name in ("job", "crowd") and isinstance(self.inner, Analyst):
             return lambda job: InThread(attribute(job))
         return partial(asyncio.to_thread, attribute) if callable(attribute) else attribute
 
@@ -320,7 +323,10 @@ class Federation:
         if "privacy" in changes:
             arguments |= arguments.pop("privacy").model_dump()
         task = arguments.pop("task", TASK)
-        return self.analyst.identity.request(task, JobSettings(**arguments))
+        request: Signed[StudyRequest] = self.analyst.inner.signed_request(
+            task, JobSettings(**arguments)
+        )
+        return request
 
     async def submit(self, **changes: Any) -> str:
         """Hand in a new job and return its id."""

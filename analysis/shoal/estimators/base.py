@@ -5,14 +5,15 @@ checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clon
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from shoal.estimators.parameters import Parameters, described, require_fits
-from shoal.jobs.federation import Federation, Learned, Learning, Waiting
+from shoal.estimators.parameters import Parameters, described, different, require_fits
+from shoal.jobs.analyst import Job
+from shoal.jobs.federation import Federation, Learning
+from shoal.jobs.job_settings import JobSettings
 from shoal_learning.coding import Variable
 from shoal_learning.simulation import Federation as Setting
-from shoal_learning.simulation import SimulatedOutcome
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
@@ -35,28 +36,24 @@ _PRICE = ("epsilon", "delta", "dropouts", "colluders")
 _INSTEAD = "or pass without_simulation=True"
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """A task that was fitted in a simulation, and the simulation's size and price."""
-
-    task: Task
-    setting: Setting
-
-
-def require_rehearsal(task: Task, there: object, rehearsals: Iterable[Rehearsal]) -> None:
+def require_rehearsal(
+    task: Task, there: object, rehearsals: Iterable[tuple[Task, Setting]]
+) -> None:
     """Refuse a real job of many rounds if no rehearsal was of its task, size and price.
+
+    Rehearsals are the tasks that were fitted in a simulation, with its size and price.
 
     Raises:
         ValueError: none was; the message says in what they differ, and what to do.
     """
     if not isinstance(task, VariationalStudy) or not isinstance(there, Federation):
         return
-    found = [_differences(task, there.settings, rehearsal) for rehearsal in rehearsals]
-    if not all(found):
+    differences = [_differences(task, there.settings, *rehearsal) for rehearsal in rehearsals]
+    if not all(differences):
         return
-    if found:
-        said = ", ".join(found[-1])
-        raise ValueError(f"what was simulated had another {said}: simulate this job, {_INSTEAD}")
+    if differences:
+        names = ", ".join(differences[-1])
+        raise ValueError(f"what was simulated had another {names}: simulate this job, {_INSTEAD}")
     least, most = there.settings.minimum_population, there.settings.maximum_population
     raise ValueError(
         f"a job of {task.rounds:,} rounds is simulated before it is paid for: first fit this "
@@ -65,14 +62,10 @@ def require_rehearsal(task: Task, there: object, rehearsals: Iterable[Rehearsal]
     )
 
 
-def _differences(task: Task, settings: Any, rehearsal: Rehearsal) -> list[str]:
-    asked, had = task.model_dump(), rehearsal.task.model_dump()
-    names = [name for name in asked if had.get(name) != asked[name]]
-    names += [
-        each for each in _PRICE if getattr(settings, each) != getattr(rehearsal.setting, each)
-    ]
-    size = rehearsal.setting.population
-    if not settings.minimum_population <= size <= settings.maximum_population:
+def _differences(task: Task, settings: JobSettings, simulated: Task, setting: Setting) -> list[str]:
+    names = different(task, simulated)
+    names += [each for each in _PRICE if getattr(settings, each) != getattr(setting, each)]
+    if not settings.minimum_population <= setting.population <= settings.maximum_population:
         names.append("population")
     return names
 
@@ -92,22 +85,10 @@ class Estimator(Parameters, Generic[PosteriorT]):
     posterior_: PosteriorT
     privacy_: PrivacySpent
     report_: PosteriorReport | None
-    _learned: Learned | None = None
+    _job: Job | None = None
     _variables: Mapping[str, Variable]
-    _rehearsals: tuple[Rehearsal, ...] = ()
+    _rehearsals: tuple[tuple[Task, Setting], ...] = ()
     _beyond: tuple[str, ...] = ()
-
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> Task:
-        """Return the task that the parameters describe, as a federation gets it.
-
-        `variables`: those of the federation's data dictionary, which `fit` asks for.
-
-        Raises:
-            ValueError: they describe none; the message names the parameter.
-            ImportError: there is a formula, and formulaic is not installed.
-        """
-        task: Task = self._checked(variables)
-        return task
 
     def fit(
         self, federation: Learning, targets: object = None, *, without_simulation: bool = False
@@ -122,7 +103,8 @@ class Estimator(Parameters, Generic[PosteriorT]):
         Raises:
             ValueError: a parameter is not usable, `federation` is no federation, or the job must be
                 simulated first. Nothing was spent.
-            JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.learn`.
+            JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.submit`
+                and `Job.wait`.
         """
         require_fits(federation, targets, crowd=False)
         there, known = described(self, federation)
@@ -130,35 +112,48 @@ class Estimator(Parameters, Generic[PosteriorT]):
         if not without_simulation:
             require_rehearsal(task, there, self._rehearsals)
         self._variables = self._known().over(known).variables
-        learned = there.learn(task)
-        if isinstance(learned, SimulatedOutcome):
-            self._rehearsals = (*self._rehearsals, Rehearsal(task, learned.setting))
-        return self._take(task, learned)
+        if not isinstance(there, SimulatedFederation):
+            return self._take_job(task, there.submit(task))
+        simulated = there.learn(task)
+        self._rehearsals = (*self._rehearsals, (task, simulated.setting))
+        self._beyond = simulated.beyond
+        return self._take(task, simulated.posterior, simulated.privacy)
 
-    def fit_from(self, job: Waiting) -> Self:
+    def fit_from(self, job: Job) -> Self:
         """Fit by a job that was submitted earlier, `Federation.resume(id)`; waits for its end.
 
         Raises:
             ValueError: a parameter is not usable, or the job is of another task.
-            JobFailed, JobInterrupted, Unavailable: as `SubmittedJob.wait`.
+            JobFailed, JobInterrupted, Unavailable: as `Job.wait`.
         """
         _, known = described(self, job)
-        task, learned = self.to_task(known), job.wait()
+        task, had = self.to_task(known), job.request().task
         self._variables = self._known().over(known).variables
-        if learned.task.name != task.name:
-            raise ValueError(f"the job's task is another one: {learned.task.name}")
-        self._require_same(task, learned.task)
-        return self._take(task, learned)
+        if had.name != task.name:
+            raise ValueError(f"the job's task is another one: {had.name}")
+        self._require_same(task, had)
+        return self._take_job(task, job)
 
-    def _take(self, task: Task, learned: Learned) -> Self:
-        if learned.posterior.name not in task.posterior_names:
+    def _take_job(self, task: Task, job: Job) -> Self:
+        report = job.wait()
+        self._take(task, report.posterior, report.privacy, report)
+        self._job, self._beyond = job, ()
+        return self
+
+    def _take(
+        self,
+        task: Task,
+        posterior: Posterior,
+        privacy: PrivacySpent,
+        report: PosteriorReport | None = None,
+    ) -> Self:
+        if posterior.name not in task.posterior_names:
             raise MalformedDocument("the posterior is none of those that the task may end with")
-        self.posterior_ = cast(PosteriorT, learned.posterior)
-        self.privacy_ = learned.privacy
-        self.report_ = learned.report
-        self._beyond = learned.beyond if isinstance(learned, SimulatedOutcome) else ()
+        self.posterior_ = cast(PosteriorT, posterior)
+        self.privacy_ = privacy
+        self.report_ = report
+        self._job = None
         self._take_names(self._inputs(task))
-        self._learned = learned
         return self
 
     def _inputs(self, task: Task) -> tuple[ColumnBounds, ...]:
@@ -174,8 +169,8 @@ class Estimator(Parameters, Generic[PosteriorT]):
             Unavailable, ProtocolError: as `Job.certificate`.
         """
         self._require_fit()
-        if self._learned is not None:
-            return self._learned.certificate()
+        if self._job is not None:
+            return self._job.certificate()
         if self.report_ is None:
             return None
         raise ValueError(
@@ -185,7 +180,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle keeps: all but the connection to the job."""
-        return {name: value for name, value in vars(self).items() if name != "_learned"}
+        return {name: value for name, value in vars(self).items() if name != "_job"}
 
     def plot(
         self,
@@ -257,9 +252,3 @@ class Estimator(Parameters, Generic[PosteriorT]):
     @property
     def _caption(self) -> str:
         return f"{self.privacy_}{'' if self.report_ is not None else '; simulated'}"
-
-    def __sklearn_tags__(self) -> Any:
-        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
-        from sklearn.utils import Tags, TargetTags
-
-        return Tags(estimator_type=None, target_tags=TargetTags(required=False))

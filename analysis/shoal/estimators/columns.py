@@ -35,13 +35,10 @@ def levels_in(columns: object, parameter: str) -> Known:
     Raises:
         ValueError: they are neither these nor bounds; the message begins with `parameter`.
     """
-    known = NOTHING_KNOWN
-    for key, said in columns.items() if isinstance(columns, Mapping) else ():
-        name = canonical_text(str(key))
-        variable = variable_given(name, said, parameter)
-        if isinstance(variable, Category | Date):
-            known = known.and_one(name, variable, parameter)
-    return known
+    said = columns if isinstance(columns, Mapping) else {}
+    variables = Known.given(said, parameter).variables
+    chosen = {name: each for name, each in variables.items() if isinstance(each, Category | Date)}
+    return Known.given(chosen, parameter)
 
 
 def bounds_of(

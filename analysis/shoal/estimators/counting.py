@@ -37,9 +37,6 @@ class Counting(Parameters):
         given = {name: said for name, said in self._levels().items() if is_levels(said)}
         return replace(Known.given(given, "levels"), counts_others=True)
 
-    def _asks_for_variables(self) -> bool:
-        return True  # what places are called
-
     def _lacking(self) -> set[str]:
         named = {name for name, said in self._levels().items() if said is None}
         return super()._lacking() | named
@@ -159,8 +156,6 @@ def _described(name: str, said: object) -> dict[str, Any]:
     """Return what a mapping's short form says in full."""
     if isinstance(said, Mapping):
         return _in_full({"name": name, **said})
-    if is_levels(said):
-        return {"kind": "category", "name": name, "levels": said}
     variable = Known.given({name: said}, "variables").variables[name]
     if isinstance(variable, Category):
         return {"kind": "category", "name": name, "levels": variable.levels}
@@ -176,9 +171,8 @@ def _in_full(said: object) -> dict[str, Any]:
         return said.model_dump()
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
         raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
-    kind = said.get("kind", "category" if "levels" in said else None)
-    if kind is None and "lower" in said:
-        kind = "number"
+    told = "category" if "levels" in said else "number" if "lower" in said else None
+    kind = said.get("kind", told)
     if kind not in ("number", "category", None):
         raise ValueError(f'CohortCard: {said["name"]!r} is of kind "number" or "category"')
     return {**said, "name": canonical_text(said["name"]), "kind": kind}

@@ -3,16 +3,16 @@
 They have neither intervals nor standard deviations: what error to expect, `shoal plan` says.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import described, require_fits
-from shoal.estimators.predicting import BinaryClassifier, Predictor, d_squared, r_squared
-from shoal.jobs.federation import LearningCrowd, WaitingCrowd
-from shoal_learning.coding import Variable
+from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
+from shoal.jobs.analyst import CrowdJob
+from shoal.jobs.federation import LearningCrowd
+from shoal.jobs.job_failures import JobFailed
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors.summaries import Summary
@@ -34,17 +34,6 @@ class CrowdRegression(Predictor):
     _learned_attribute = "model_"
     family: ClassVar[Family]
 
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> CrowdTask:
-        """Return the task that the parameters describe, as a crowd gets it.
-
-        `variables`: those of the data dictionary, which `fit` asks for.
-
-        Raises:
-            ValueError: they describe none; the message names the parameter.
-        """
-        task: CrowdTask = self._checked(variables, family=self.family)
-        return task
-
     def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.
 
@@ -52,22 +41,26 @@ class CrowdRegression(Predictor):
 
         Raises:
             ValueError: a parameter is not usable, or `crowd` is none.
-            JobRefused, JobFailed, JobInterrupted, Unavailable: as `CrowdFederation.learn`.
+            JobFailed: nobody contributed.
+            JobRefused, JobInterrupted, Unavailable: as `CrowdFederation.submit` and
+                `CrowdJob.wait`.
         """
         require_fits(crowd, targets, crowd=True)
         there, known = described(self, crowd)
-        self._variables = self._known().over(known).variables
         task = self.to_task(known)
-        found = self._take(there.learn(task))
-        self._beyond = there.beyond(task) if isinstance(there, SimulatedCrowd) else ()
-        return found
+        self._variables = self._known().over(known).variables
+        if not isinstance(there, SimulatedCrowd):
+            return self._take(there.submit(task).wait())
+        self._take(there.learn(task))
+        self._beyond = there.beyond(task)
+        return self
 
-    def fit_from(self, job: WaitingCrowd) -> Self:
+    def fit_from(self, job: CrowdJob) -> Self:
         """Fit by a job that was opened earlier, `CrowdFederation.resume(id)`; waits for its end.
 
         Raises:
             ValueError: a parameter is not usable, or the job is of another task.
-            JobFailed, JobInterrupted, Unavailable: as `SubmittedCrowd.wait`.
+            JobFailed, JobInterrupted, Unavailable: as `fit`.
         """
         _, known = described(self, job)
         task, model = self.to_task(known), job.wait()
@@ -76,11 +69,16 @@ class CrowdRegression(Predictor):
         return self._take(model)
 
     def _take(self, model: CrowdModel) -> Self:
+        if not model.contributions:
+            raise JobFailed(
+                "nobody contributed: agents' logs say whether they refused the job, or whether "
+                "no client or record had enough epsilon left for it"
+            )
         self._beyond = ()
         self.model_ = model
-        self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
-        self._features, self._target = self.model_.task.features, self.model_.task.target
-        self._take_names(self.model_.task.features)
+        self.intercept_, self.coef_ = model.coefficients[0], model.coefficients[1:]
+        self._features, self._target = model.task.features, model.task.target
+        self._take_names(model.task.features)
         return self
 
     def predict(self, rows: object) -> NDArray[Any]:
@@ -126,7 +124,7 @@ class CrowdLinearRegression(CrowdRegression):
 
     family = "linear"
     _centres_target = True
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class CrowdPoissonRegression(CrowdRegression):
@@ -134,7 +132,7 @@ class CrowdPoissonRegression(CrowdRegression):
 
     family = "poisson"
     _from_zero = True
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):

@@ -1,6 +1,6 @@
 """Estimators of distributions: probabilities, rates, means and spreads of records' columns."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Distribution(Estimator[PosteriorT]):
     distribution of one column a vector is rows, too.
     """
 
-    _estimator_type: ClassVar[str] = "DensityEstimator"
+    _kind = "density_estimator"
 
     def score_samples(self, rows: Any) -> FloatVector:
         """Return the log likelihood of each row, shape (n,), at the posterior mean.
@@ -48,11 +48,6 @@ class Distribution(Estimator[PosteriorT]):
             NotFittedError, ValueError: as `score_samples`.
         """
         return float(np.mean(self.score_samples(rows)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "density_estimator"
-        return tags
 
 
 class Moments(Estimator[MomentsPosterior]):

@@ -9,12 +9,10 @@ import pydantic
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
-from shoal.formulas import Formula, Known, about_zero, design, parse, parse_part, single
-from shoal.jobs.federation import CrowdFederation, Federation
-from shoal.jobs.job_failures import JobRefused
+from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
+from shoal.jobs.federation import Learning, LearningCrowd
 from shoal_learning.coding import Variable, Variables, is_names
-from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_learning.simulation import SimulatedFederation
+from shoal_learning.simulated_records import OnRecords
 from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number
@@ -53,6 +51,7 @@ class Parameters:
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
     _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
+    _kind: ClassVar[str | None] = None  # of estimator, as scikit-learn names it
     _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
     n_features_in_: int
@@ -101,18 +100,27 @@ class Parameters:
             setattr(self, name, value)
         return self
 
-    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
-        """Return the task that the parameters, and those that are `fixed`, describe.
+    def to_task(self, variables: Mapping[str, Variable] | None = None) -> Any:
+        """Return the task that the parameters describe, as a federation gets it.
 
-        `variables` are those of a data dictionary, where there is one.
+        `variables`: those of the federation's data dictionary, which `fit` asks for.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
             ImportError: there is a formula, and formulaic is not installed.
         """
+        return self._checked(variables)
+
+    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
+        """Return the task of the parameters, of those that are `fixed`, and of the class's own.
+
+        Raises:
+            ValueError, ImportError: as `to_task`.
+        """
+        own = {name: getattr(self, name) for name in self._fixed if hasattr(self, name)}
         given = {
             name: canonical_text(said) if isinstance(said, str) else said
-            for name, said in {**self.get_params(), **fixed}.items()
+            for name, said in {**self.get_params(), **own, **fixed}.items()
         }
         known = self._known().over(self._counted_from_zero(variables or {}))
         given = self._designed(given, known)
@@ -152,13 +160,8 @@ class Parameters:
             return NOTHING_KNOWN
         known = Known.given(self.variables or {}, "variables")
         for parameter in ("features", self._answer):
-            for name, variable in levels_in(getattr(self, parameter), parameter).variables.items():
-                known = known.and_one(name, variable, parameter)
+            known = known.joined(levels_in(getattr(self, parameter), parameter))
         return known
-
-    def _asks_for_variables(self) -> bool:
-        """Tell whether a dictionary can say more than the parameters: a variable, or places."""
-        return bool(self._lacking() or self._known().references)
 
     def _lacking(self) -> set[str]:
         """Return the variables that are read, and of which the parameters say nothing."""
@@ -184,16 +187,16 @@ class Parameters:
         formula = self._formula_in(given)
         if formula is None:
             return given
-        found = design(formula, known)
-        given |= {"features": found.features, self._answer: found.target}
-        if found.offset is not None:
+        target = single(formula.target, "target", known)
+        given |= {"features": features_of(formula, known), self._answer: target}
+        if formula.offset is not None:
             if given["offset"] is not None:
                 raise ValueError("the formula has an offset: name no other one")
-            given["offset"] = found.offset
+            given["offset"] = single(formula.offset, "offset", known)
         if not formula.constant:
             given["intercept"] = type(given["intercept"])(0)
             if self._centres_target:
-                given["target"] = about_zero(found.target)
+                given["target"] = about_zero(target)
         return given
 
     def _formula_in(self, given: dict[str, Any]) -> Formula | None:
@@ -235,36 +238,35 @@ class Parameters:
         Raises:
             ValueError: it had another one; the message names the parameters.
         """
-        values = had.model_dump()
-        different = [name for name, value in asked.model_dump().items() if values[name] != value]
-        if different:
-            raise ValueError(f"the job was submitted with another {', '.join(different)}")
+        if names := different(asked, had):
+            raise ValueError(f"the job was submitted with another {', '.join(names)}")
 
     @classmethod
     def _column_parameters(cls) -> dict[str, Callable[[object, str, Known], Any]]:
         """Return, by name, how the parameters are read that are columns in the task."""
-        found: dict[str, Callable[[object, str, Known], Any]] = {}
-        for name in cls._parameter_names():
-            field = cls.task_type.model_fields.get(name)
-            kind = None if field is None else field.annotation
-            if kind is ColumnBounds:
-                found[name] = one_of
-            elif kind == ColumnBounds | None:
-                found[name] = _one_or_none
-            elif ColumnBounds in get_args(kind):
-                found[name] = bounds_of
-        return found
+        readers: dict[Any, Callable[[object, str, Known], Any]] = {
+            ColumnBounds: one_of,
+            ColumnBounds | None: _one_or_none,
+        }
+        fields = cls.task_type.model_fields
+        kinds = {name: fields[name].annotation for name in cls._parameter_names() if name in fields}
+        return {
+            name: readers.get(kind, bounds_of)
+            for name, kind in kinds.items()
+            if kind is ColumnBounds or ColumnBounds in get_args(kind)
+        }
 
     @classmethod
     def _parameter_names(cls) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        given = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is dataclasses.MISSING or value is not field.default:
-                given.append(f"{field.name}={value!r}")
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        given = [
+            f"{field.name}={value!r}"
+            for field in fields
+            if (value := getattr(self, field.name)) is not field.default
+        ]
         return f"{type(self).__name__}({', '.join(given)})"
 
     def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:
@@ -293,33 +295,41 @@ class Parameters:
             return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
         return self.summary()._repr_html_()
 
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
+        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
+
+        kind = self._kind
+        return Tags(
+            estimator_type=kind,
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags() if kind == "classifier" else None,
+            regressor_tags=RegressorTags() if kind == "regressor" else None,
+        )
+
+
+def different(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> list[str]:
+    """Return the names of the fields in which two tasks differ."""
+    values = had.model_dump()
+    return [name for name, value in asked.model_dump().items() if values.get(name) != value]
+
 
 def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:
-    """Return what to fit on, by the estimator's own variables, and the variables that it knows.
+    """Return what to fit on, by the estimator's own variables, and the variables that are agreed.
 
     A simulation takes levels and bounds from the estimator where nobody agreed on others. A real
-    federation is asked for its data dictionary only where that can say more than the estimator; if
-    it has none, places of levels are as the estimator orders them.
+    federation is asked for its data dictionary; if it has none, places of levels are as the
+    estimator orders them.
 
     Raises:
         ValueError: a parameter is not usable, or a simulation's records have no such variable.
-        JobRefused: the variables are not all given, and there is no dictionary.
     """
-    simulated: Any = getattr(learning, "with_variables", None)
-    if simulated is not None:
-        known = estimator._known()
-        there = simulated(known.variables, counts_others=known.counts_others)
+    known = estimator._known()
+    there: Any = learning
+    if isinstance(learning, OnRecords):
+        there = learning.with_variables(known.variables, counts_others=known.counts_others)
         there.require_variables(estimator._lacking())
-        return there, there.variables()
-    ask: Any = getattr(learning, "variables", None)
-    if ask is None or not estimator._asks_for_variables():
-        return learning, {}
-    try:
-        return learning, ask()
-    except JobRefused:
-        if estimator._lacking():
-            raise
-        return learning, {}
+    return there, {name: each for name, each in there.variables().items() if not each.retired}
 
 
 def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
@@ -328,8 +338,7 @@ def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
     Raises:
         ValueError: it is the other one, or neither, or there are targets beside it.
     """
-    others = (Federation, SimulatedFederation) if crowd else (CrowdFederation, SimulatedCrowd)
-    if not callable(getattr(learning, "learn", None)) or isinstance(learning, others):
+    if not isinstance(learning, LearningCrowd if crowd else Learning):
         raise ValueError(
             "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
             "the SimulatedCrowd of shoal_learning.crowds.simulation of records that you have"

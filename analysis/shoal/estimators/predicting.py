@@ -1,8 +1,8 @@
 """Shared base of the estimators that predict a target from features."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,57 +19,51 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def r_squared(observed: FloatVector, expected: FloatVector) -> float:
-    """Return R^2, the coefficient of determination, of targets and predictions, shape (n,)."""
-    rest = np.sum((observed - expected) ** 2)
-    return _explained(float(rest), float(np.sum((observed - observed.mean()) ** 2)))
+def explained(
+    deviance: Callable[[FloatVector, FloatVector], float],
+    observed: FloatVector,
+    expected: FloatVector,
+) -> float:
+    """Return the share of the targets' deviance that predictions explain, shapes (n,).
+
+    It is R^2 of squares, and D^2 of other deviances. Of targets that are all the same it is 1 if
+    nothing is left, else 0.
+
+    Raises:
+        ValueError: the targets are none that the deviance is for.
+    """
+    rest = deviance(observed, expected)
+    whole = deviance(observed, np.full_like(observed, observed.mean()))
+    return float(rest == 0.0) if whole == 0.0 else 1.0 - rest / whole
 
 
-def d_squared(observed: FloatVector, expected: FloatVector) -> float:
-    """Return D^2, the share of the Poisson deviance that is explained; shapes (n,).
+def squares(observed: FloatVector, expected: FloatVector) -> float:
+    """Return the sum of squared differences."""
+    return float(np.sum((observed - expected) ** 2))
+
+
+def poisson_deviance(counts: FloatVector, expected: FloatVector) -> float:
+    """Return twice the sum of y log(y / mu) - y + mu (McCullagh and Nelder 1989, section 2.3).
 
     Raises:
         ValueError: a count is negative.
     """
-    if (observed < 0.0).any():
+    if (counts < 0.0).any():
         raise ValueError("counts must not be negative")
-    return _explained(
-        _poisson_deviance(observed, expected),
-        _poisson_deviance(observed, np.full_like(observed, observed.mean())),
-    )
+    positive = counts > 0.0
+    logs = counts[positive] * np.log(counts[positive] / expected[positive])
+    return float(2.0 * (logs.sum() - np.sum(counts - expected)))
 
 
-def d_squared_of_gamma(observed: FloatVector, expected: FloatVector) -> float:
-    """Return D^2, the share of the gamma deviance that is explained; shapes (n,).
+def gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
+    """Return twice the sum of y / mu - 1 - log(y / mu) (McCullagh and Nelder 1989, section 2.3).
 
     Raises:
         ValueError: a number is not positive.
     """
-    if (observed <= 0.0).any():
+    if (numbers <= 0.0).any():
         raise ValueError("numbers must be positive")
-    return _explained(
-        _gamma_deviance(observed, expected),
-        _gamma_deviance(observed, np.full_like(observed, observed.mean())),
-    )
-
-
-def _explained(rest: float, whole: float) -> float:
-    """Return 1 - rest / whole; of targets that are all the same, 1 if nothing is left, else 0."""
-    if whole == 0.0:
-        return float(rest == 0.0)
-    return 1.0 - rest / whole
-
-
-def _gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
-    """Return twice the sum of y / mu - 1 - log(y / mu) (McCullagh and Nelder 1989, section 2.3)."""
     return float(2.0 * np.sum(numbers / expected - 1.0 - np.log(numbers) + np.log(expected)))
-
-
-def _poisson_deviance(counts: FloatVector, expected: FloatVector) -> float:
-    """Return twice the sum of y log(y / mu) - y + mu (McCullagh and Nelder 1989, section 2.3)."""
-    positive = counts > 0.0
-    logs = counts[positive] * np.log(counts[positive] / expected[positive])
-    return float(2.0 * (logs.sum() - np.sum(counts - expected)))
 
 
 class ReadsRows(Parameters):
@@ -106,8 +100,9 @@ class ReadsRows(Parameters):
 class Predictor(ReadsRows):
     """What predicts one number: a target, or the probability of one class of two."""
 
-    _estimator_type: ClassVar[str] = "regressor"
+    _kind = "regressor"
     _target: ColumnBounds
+    _deviance: Callable[[FloatVector, FloatVector], float]
 
     @abstractmethod
     def _means(self, rows: object) -> FloatVector:
@@ -121,7 +116,7 @@ class Predictor(ReadsRows):
         Raises:
             NotFittedError, ValueError: as `predict`.
         """
-        return self._metric(*self._both(rows, targets))
+        return explained(self._deviance, *self._both(rows, targets))
 
     def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
         """Return targets, those given or those in the rows, and their expected values."""
@@ -140,11 +135,6 @@ class Predictor(ReadsRows):
             targets = self._design(named, (self._target,))
         return vector_of(targets, "targets")
 
-    @staticmethod
-    @abstractmethod
-    def _metric(observed: FloatVector, expected: FloatVector) -> float:
-        """Return how well targets are predicted, shapes (n,)."""
-
     def _decided(self, means: FloatVector) -> NDArray[Any]:
         """Return what `predict` says where these means are expected."""
         return means
@@ -154,16 +144,6 @@ class Predictor(ReadsRows):
         """What the predictions are of."""
         return self._target.name
 
-    def __sklearn_tags__(self) -> Any:
-        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
-        from sklearn.utils import RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=False),
-            regressor_tags=RegressorTags(),
-        )
-
 
 class BinaryClassifier(Predictor):
     """A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
@@ -171,7 +151,7 @@ class BinaryClassifier(Predictor):
     Of a text the upper one is the level that is learned.
     """
 
-    _estimator_type: ClassVar[str] = "classifier"
+    _kind = "classifier"
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -203,8 +183,13 @@ class BinaryClassifier(Predictor):
         decided: NDArray[Any] = self.classes_[(means > 0.5).astype(np.intp)]
         return decided
 
-    @staticmethod
-    def _metric(observed: FloatVector, expected: FloatVector) -> float:
+    def score(self, rows: object, targets: object = None) -> float:
+        """Return the share of `targets`, shape (n,), or of the rows', that are predicted.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        observed, expected = self._both(rows, targets)
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
 
     def plot_calibration(
@@ -241,12 +226,3 @@ class BinaryClassifier(Predictor):
         if not np.isin(observed, [self._target.lower, self._target.upper]).all():
             raise ValueError("targets must be the target's lower or upper bound: see classes_")
         return np.where(observed == self._target.upper, 1.0, 0.0)
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=False),
-        )

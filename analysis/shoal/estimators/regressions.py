@@ -1,7 +1,7 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from shoal.estimators.predicting import (
     BinaryClassifier,
     Predictor,
     ReadsRows,
-    d_squared,
-    d_squared_of_gamma,
-    r_squared,
+    gamma_deviance,
+    poisson_deviance,
+    squares,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_learning.coding import Variable, are_numbers_of, is_levels
+from shoal_learning.coding import are_numbers_of, is_levels
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, require_level
 from shoal_protocol.posteriors.plots import Scale
@@ -43,7 +43,6 @@ from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,
     LogisticRegressionTask,
 )
-from shoal_protocol.wire.encoding import canonical_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,17 +97,7 @@ class Regression(Predictor, Estimator[RegressionT]):
     def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
         return {"rows": self._table(rows), "targets": self._observed(rows, targets)}
 
-    @overload
-    def predict(self, rows: object, return_std: Literal[False] = False) -> NDArray[Any]: ...
-
-    @overload
-    def predict(
-        self, rows: object, return_std: Literal[True]
-    ) -> tuple[NDArray[Any], FloatVector]: ...
-
-    def predict(
-        self, rows: object, return_std: bool = False
-    ) -> NDArray[Any] | tuple[NDArray[Any], FloatVector]:
+    def predict(self, rows: object, return_std: bool = False) -> Any:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
 
         Of a logistic regression, the more probable of its `classes_`; the standard deviation is the
@@ -223,10 +212,6 @@ class MeasuredRegression(
     family: ClassVar[TargetFamily]
     _predictors: tuple[ColumnBounds, ...]
 
-    def to_task(self, variables: Mapping[str, Variable] | None = None) -> RegressionTask:
-        task: RegressionTask = self._checked(variables, family=self.family)
-        return task
-
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         super()._inputs(task)
         self._predictors = task.predictors
@@ -249,7 +234,7 @@ class LinearRegression(MeasuredRegression):
     family = "normal"
     _fixed = frozenset({"name", "family", "offset"})
     task_type = RegressionTask
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class PoissonRegression(MeasuredRegression):
@@ -261,7 +246,7 @@ class PoissonRegression(MeasuredRegression):
     family = "poisson"
     _from_zero = True
     task_type = RegressionTask
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class NegativeBinomialRegression(MeasuredRegression):
@@ -273,7 +258,7 @@ class NegativeBinomialRegression(MeasuredRegression):
     family = "negative_binomial"
     _from_zero = True
     task_type = RegressionTask
-    _metric = staticmethod(d_squared)
+    _deviance = staticmethod(poisson_deviance)
 
 
 class GammaRegression(MeasuredRegression):
@@ -285,7 +270,7 @@ class GammaRegression(MeasuredRegression):
 
     family = "gamma"
     task_type = RegressionTask
-    _metric = staticmethod(d_squared_of_gamma)
+    _deviance = staticmethod(gamma_deviance)
 
 
 class LogisticRegression(BinaryClassifier, MeasuredRegression):
@@ -309,7 +294,7 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
 
     task_type = LinearRegressionTask
     _centres_target = True
-    _metric = staticmethod(r_squared)
+    _deviance = staticmethod(squares)
 
 
 class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
@@ -336,7 +321,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     """
 
     task_type = MultinomialRegressionTask
-    _estimator_type: ClassVar[str] = "classifier"
+    _kind = "classifier"
     levels = None
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
@@ -370,7 +355,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
                 )
         known = super()._known()
         if isinstance(target, str) and is_levels(levels):
-            return known.and_one(canonical_text(target), levels, "levels")
+            return known.joined(Known.given({target: levels}, "levels"))
         return known
 
     def _lacking(self) -> set[str]:
@@ -518,12 +503,3 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     def _probability_of(self, level: str) -> str:
         return f"probability that {self._target_name} is {level}"
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=True),
-        )

@@ -38,9 +38,6 @@ class OfEvents(Parameters):
     _answer = "time"
     _from_zero = True
 
-    def _asks_for_variables(self) -> bool:
-        return True  # how the event is coded
-
     def _lacking(self) -> set[str]:
         name, value = self._event()
         return super()._lacking() | ({name} if isinstance(value, str) else set())

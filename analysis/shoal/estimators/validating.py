@@ -32,10 +32,7 @@ class Validation(Estimator[ValidationPosterior]):
     task_type = ValidationTask
 
     def _known(self) -> Known:
-        known = super()._known()
-        for name, variable in levels_in(self.site, "site").variables.items():
-            known = known.and_one(name, variable, "site")
-        return known
+        return super()._known().joined(levels_in(self.site, "site"))
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         given = super()._designed(given, known)
@@ -93,11 +90,7 @@ class LeaveOneSiteOut:
         _name_of(site)
 
     def _known(self) -> Known:
-        own, sites = self.model._known(), levels_in(self.site, "site")
-        return Known({**own.variables, **sites.variables}, {**own.references, **sites.references})
-
-    def _asks_for_variables(self) -> bool:
-        return True
+        return self.model._known().joined(levels_in(self.site, "site"))
 
     def _lacking(self) -> set[str]:
         return self.model._lacking()
@@ -135,7 +128,9 @@ class LeaveOneSiteOut:
         other = OtherLevel(variable=site, value=value)
         features = [ColumnBounds.of_term("elsewhere", Term(factors=(other,)))]
         for each in task.features:
-            factors = (_centred(each),) if each.term is None else each.term.factors
+            # about the middle of its bounds: 0 elsewhere then is a value like others
+            centred = Centred(variable=each.name, lower=each.lower, upper=each.upper)
+            factors = (centred,) if each.term is None else each.term.factors
             if site in (factor.variable for factor in factors) or task.pooled is not None:
                 raise ValueError("a model has no effects of the site that is left out")
             if len(factors) > 3:
@@ -204,11 +199,6 @@ class LeaveOneSiteOut:
         if not hasattr(self, "validation_"):
             raise NotFittedError("nothing is fitted yet: call fit first")
         return self.validation_
-
-
-def _centred(column: ColumnBounds) -> Centred:
-    """Return a column about the middle of its bounds: 0 elsewhere then is a value like others."""
-    return Centred(variable=column.name, lower=column.lower, upper=column.upper)
 
 
 def _elsewhere(task: RegressionTask, fitted: MeasuredRegression) -> tuple[float, ...]:

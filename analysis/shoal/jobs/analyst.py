@@ -10,19 +10,21 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import httpx
 import nacl.utils
 import pydantic
 from nacl.signing import SigningKey
+from rich.console import Console
+from rich.text import Text
 
 from shoal.jobs.job_check import DeclarationPage, JobCheckReport, TrainersWord, newest, report
 from shoal.jobs.job_failures import (
@@ -33,14 +35,13 @@ from shoal.jobs.job_failures import (
     failure,
     naming_columns,
 )
-from shoal.jobs.job_settings import CrowdSettings, JobSettings, Settings
+from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import (
     CrowdsPage,
     CrowdState,
     JobsPage,
     JobState,
     ListedCrowd,
-    ListedJob,
     Snapshot,
 )
 from shoal.jobs.trainer_line import (
@@ -49,7 +50,6 @@ from shoal.jobs.trainer_line import (
     Notice,
     TrainerLine,
     no_notice,
-    pause,
     shaped,
 )
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
@@ -72,6 +72,7 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
+from shoal_protocol.posteriors.summaries import visible
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import (
@@ -84,7 +85,7 @@ from shoal_protocol.trust.dictionary import (
 )
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Signed, decode, describe, sign
-from shoal_protocol.wire.encoding import canonical_json, decode_clients
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -99,43 +100,21 @@ SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its ans
 CERTIFICATE_SECONDS: Final = 10  # a large one takes some
 _PAGE: Final = 1000  # jobs
 
+_LINES: Final = 10  # at most, of the rounds of one job
+
 T = TypeVar("T")
-TaskT = TypeVar("TaskT")
 BoundT = TypeVar("BoundT", bound=BoundDocument)
 RequestT = TypeVar("RequestT", StudyRequest, CrowdJobRequest)
 StateT = TypeVar("StateT", JobState, CrowdState)
 ResultT = TypeVar("ResultT")
 PageT = TypeVar("PageT", JobsPage, CrowdsPage)
+ShapeT = TypeVar("ShapeT", bound=pydantic.BaseModel)
 
 
-@dataclass(frozen=True)
-class Identity:
-    """The analyst who asks, her key by a manifest's version, and the versions that she trusts."""
-
-    name: str
-    key_in: Callable[[Consortium], SigningKey] = field(repr=False)
-    book: ManifestBook
-    clock: Clock
-    random_bytes: RandomBytes
-
-    def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
-        """Return a signed request, bound to the manifest in force, of a job that begins now.
-
-        Raises:
-            ValueError: a setting is out of range.
-        """
-        body = settings.request(
-            task,
-            manifest=self.book.current.digest,
-            nonce=self.random_bytes(16).hex(),
-            analyst=self.name,
-            now=self.clock(),
-        )
-        return self.signed(body)
-
-    def signed(self, body: BoundT) -> Signed[BoundT]:
-        """Sign what she asks for, by the key of the version that it is bound to."""
-        return sign(body, self.name, self.key_in(self.book.get(body.manifest)))
+def told(console: Console | None, text: str) -> None:
+    """Print a line of plain text, if there is a console."""
+    if console is not None:
+        console.print(Text(visible(text)), soft_wrap=True)
 
 
 def refuse(answer: Reply, request: StudyRequest | CrowdJobRequest | None = None) -> None:
@@ -147,32 +126,34 @@ def refuse(answer: Reply, request: StudyRequest | CrowdJobRequest | None = None)
     """
     if answer.is_refusal:
         refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
-        said = answer.reason
-        raise refusal(said if request is None else naming_columns(said, request))
+        reason = answer.reason if request is None else naming_columns(answer.reason, request)
+        raise refusal(reason)
 
 
 class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
     """A job at the trainer, by its id.
 
-    Every method raises `Unavailable` if the trainer did not answer, several times, `JobFailed`
-    if it does not know the job, and `ProtocolError` for what is not signed as it should be.
+    Every method raises `Unavailable` if the trainer did not answer, several times,
+    `JobRefused` if it does not know the job, and `ProtocolError` for what is not signed as it
+    should be.
     """
 
     _path: ClassVar[str]
     _request_type: type[RequestT]
     _state_type: type[StateT]
 
-    def __init__(self, job: str, identity: Identity, line: TrainerLine) -> None:
-        """Ask for `job` in the name of `identity`, by `line`."""
-        self.id = job
-        self._identity = identity
-        self._line = line
+    def __init__(self, job: str, analyst: "Analyst", console: Console | None = None) -> None:
+        """Ask for `job` in the name of `analyst`; `wait` prints progress on `console`."""
+        self.id: str = job
+        self._analyst: Analyst = analyst
+        self._line = analyst.line
+        self._console = console
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
-    def hand_in(self, request: Signed[RequestT]) -> None:
-        """Hand the job's request to the trainer. The same request is the same job.
+    def hand_in(self, request: Signed[RequestT]) -> Self:
+        """Hand the job's request to the trainer, and return the job. The same request is the same.
 
         Raises:
             OutOfBudget: too few clients can pay for it.
@@ -184,16 +165,22 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         except KeyboardInterrupt:
             raise JobInterrupted(self.id, acknowledged=False) from None
         refuse(answer, request.body)
+        return self
+
+    def variables(self) -> dict[str, Number | Flag | Category | Date]:
+        """Return the data dictionary's variables by name, as `Analyst.variables`."""
+        return self._analyst.variables()
 
     def request(self) -> RequestT:
         """Return the job's request, as its analyst signed it."""
-        return self._submitted().body
+        return self._submitted.body
 
+    @cached_property
     def _submitted(self) -> Signed[RequestT]:
         path = f"{self._path}/{self.id}/request"
         answer = self._line.ask(lambda trainer: trainer.get(path))
         if answer.is_refusal:
-            raise JobFailed(answer.reason)
+            raise failure(answer.code, answer.reason)
         signed = decode(answer.body, self._request_type)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.digest != self.id:
@@ -202,7 +189,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
 
     def _consortium(self, manifest: str) -> Consortium:
         """Return a version; one that is not known here is asked for, and must follow ours."""
-        book = self._identity.book
+        book = self._analyst.book
         with suppress(UnknownManifest):
             return book.get(manifest)
         self._line.talk(lambda trainer: trainer.catch_up())
@@ -223,17 +210,40 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
     def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> ResultT | None:
         """Return the job's verified result, or None if there is none yet."""
 
-    def wait(self, progress: Callable[[StateT], None] = lambda state: None) -> ResultT:
+    def wait(self, progress: Callable[[StateT], None] | None = None) -> ResultT:
         """Wait for the verified result; `progress` is called with each new state.
+
+        Without `progress` the states of a federation's job are printed, where it shows progress.
 
         Raises:
             JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
             JobInterrupted: by the user; the job goes on.
         """
         try:
-            return self._waited(progress)
+            return self._waited(progress or self._printed())
         except KeyboardInterrupt:
             raise JobInterrupted(self.id) from None
+
+    def in_words(self, state: StateT) -> str:
+        """Say in one line where the job stands."""
+        return str(state)
+
+    def _step(self, state: StateT) -> object:
+        """Return what makes a state worth a line of progress when it changes."""
+        return self.in_words(state)
+
+    def _printed(self) -> Callable[[StateT], None]:
+        """Return what prints a state after each step of the job; nothing without a console."""
+        last: object = None
+
+        def show(state: StateT) -> None:
+            nonlocal last
+            if self._console is not None and (step := self._step(state)) != last:
+                told(self._console, self.in_words(state))
+                last = step
+
+        told(self._console, f"Job {self.id}")
+        return show
 
     def _waited(self, progress: Callable[[StateT], None]) -> ResultT:
         last = None
@@ -242,15 +252,13 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             if state != last:
                 progress(state)
                 last = state
-            if state.failure is not None:
-                raise state.failure
             seconds = 0 if state.has_result else POLL_SECONDS
             result = self.result(wait_seconds=seconds, tries=PATIENT_TRIES)
             if result is not None:
                 if not state.has_result:
                     progress(self.state())
                 return result
-            pause(SHORTEST_PAUSE_SECONDS)
+            time.sleep(SHORTEST_PAUSE_SECONDS)
 
 
 class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
@@ -259,6 +267,15 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
     _path = "/v1/jobs"
     _request_type = StudyRequest
     _state_type = JobState
+
+    def in_words(self, state: JobState) -> str:
+        """Say in one line where the job stands, as its request sets rounds and deadlines."""
+        request = self.request()
+        return state.in_words(rounds=request.task.rounds, join_deadline=request.join_deadline)
+
+    def _step(self, state: JobState) -> object:
+        tenth = (state.published + state.lost) // -(-self.request().task.rounds // _LINES)
+        return state.phase, state.approvals, tenth
 
     def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> PosteriorReport | None:
         """Return the verified report, or None if there is none yet.
@@ -272,7 +289,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
-            raise failure(answer)
+            raise failure(answer.code, answer.reason)
         signed = decode(answer.body, PosteriorReport)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.body.job != self.id:
@@ -295,16 +312,13 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.is_refusal and answer.code == "certificate-incomplete":
             raise Unavailable(answer.reason)
         if answer.status != OK:
-            raise failure(answer)
+            raise failure(answer.code, answer.reason)
         encoded = unpack(answer.body)
         bound_to = read_certificate(encoded).body.manifest
         self._consortium(bound_to)  # and those before it, if it is new here
-        book = self._identity.book
-        verified = verify_certificate(
-            encoded,
-            book.current.signed_manifest.encode(),
-            known=book.versions,
-        )
+        book = self._analyst.book
+        manifest = book.current.signed_manifest.encode()
+        verified = verify_certificate(encoded, manifest, known=book.versions)
         if verified.certificate.job != self.id:
             raise UnknownJob("the certificate is of another job")
         return encoded
@@ -318,7 +332,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         Raises:
             JobRefused: the job has ended, or is another analyst's.
         """
-        request, own = self._submitted(), self._identity
+        request, own = self._submitted, self._analyst
         if request.body.analyst != own.name:
             raise JobRefused(f"the job is {request.body.analyst}'s to withdraw")
         signed = own.signed(
@@ -350,17 +364,11 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     _request_type = CrowdJobRequest
     _state_type = CrowdState
 
-    def __init__(self, job: str, identity: Identity, line: TrainerLine) -> None:
-        """Ask for `job` in the name of `identity`, by `line`."""
-        super().__init__(job, identity, line)
-        self._crowd: Crowd | None = None
-
+    @cached_property
     def crowd(self) -> Crowd:
-        """Return the job's request and opening, verified."""
-        if self._crowd is None:
-            consortium = self._consortium(self.request().manifest)
-            self._crowd = self._talk(lambda trainer: trainer.crowd(self.id, consortium))
-        return self._crowd
+        """The job's request and opening, verified."""
+        consortium = self._consortium(self.request().manifest)
+        return self._talk(lambda trainer: trainer.crowd(self.id, consortium))
 
     def snapshot(self) -> CrowdModel:
         """Return the model as it is now, by the trainer's word.
@@ -368,7 +376,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         Raises:
             ProtocolError: it is no model of the job's task.
         """
-        crowd = self.crowd()
+        crowd = self.crowd
         shown = self._line.read(Snapshot, f"{self._path}/{self.id}/instances")
         try:
             return CrowdModel(
@@ -381,12 +389,12 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
 
     def closing(self, *, wait_seconds: int = 0, tries: int = TRIES) -> Signed[CrowdClosing] | None:
         """Return the job's closing, which follows from its opening; None while it is open."""
-        crowd = self.crowd()
+        crowd = self.crowd
         signed = self._talk(
             lambda trainer: trainer.closing(crowd, wait_seconds=wait_seconds), tries
         )
         if signed is not None:
-            now = self._identity.clock()
+            now = self._analyst.clock()
             check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
         return signed
 
@@ -395,7 +403,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         closing = self.closing(wait_seconds=wait_seconds, tries=tries)
         if closing is None:
             return None
-        return CrowdModel.closed(self.crowd().request.task, closing.body)
+        return CrowdModel.closed(self.crowd.request.task, closing.body)
 
     def close(self) -> CrowdClosing:
         """Have the job closed now, for good; return its closing, which says so.
@@ -407,7 +415,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
             JobRefused: it is another analyst's.
             JobFailed: the trainer says that it closed the job, and shows no closing.
         """
-        crowd, own = self.crowd(), self._identity
+        crowd, own = self.crowd, self._analyst
         asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
         answer = self._line.post_of_job(f"{self._path}/{self.id}", "closing", own.signed(asked))
         if answer.is_refusal:
@@ -425,7 +433,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         Raises:
             ProtocolError: a log does not hold; the message says of which instance, and where.
         """
-        crowd, signed = self.crowd(), self.closing()
+        crowd, signed = self.crowd, self.closing()
         if signed is None:
             return None
         closing = signed.body
@@ -439,7 +447,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         try:
             return self._line.talk(lambda peer: ask(CrowdTrainer(lambda: peer)), tries)
         except CrowdRefused as refusal:
-            raise JobFailed(str(refusal)) from None
+            raise failure(refusal.code, str(refusal)) from None
 
 
 class Analyst:
@@ -460,9 +468,10 @@ class Analyst:
 
         `key` may return the key by the version of the manifest, for an analyst who changed hers.
         """
-        key_in = (lambda _: key) if isinstance(key, SigningKey) else key
-        self.identity = Identity(name, key_in, book, clock, random_bytes)
-        self._line = TrainerLine(
+        self.name, self.book, self.clock = name, book, clock
+        self._key_in = (lambda _: key) if isinstance(key, SigningKey) else key
+        self._random_bytes = random_bytes
+        self.line = TrainerLine(
             book, clock=clock, random_bytes=random_bytes, transport=transport, notice=notice
         )
 
@@ -489,25 +498,44 @@ class Analyst:
     def catch_up(self) -> None:
         """Follow the manifest to the version in force, if the trainer answers."""
         with suppress(Unavailable, ProtocolError):
-            self._line.talk(lambda trainer: trainer.catch_up(), tries=1)
+            self.line.talk(lambda trainer: trainer.catch_up(), tries=1)
 
-    def request(self, task: TaskT, settings: Settings[TaskT, BoundT]) -> Signed[BoundT]:
-        """Return a signed request of a job, bound to the manifest in force.
+    def signed(self, body: BoundT) -> Signed[BoundT]:
+        """Sign what she asks for, by her key of the manifest's version that it is bound to."""
+        return sign(body, self.name, self._key_in(self.book.get(body.manifest)))
+
+    def signed_request(self, task: Any, settings: JobSettings | CrowdSettings) -> Signed[Any]:
+        """Return a signed request of a job that begins now, bound to the newest version at hand.
+
+        Raises:
+            ValueError: an argument is out of range.
+        """
+        body = settings.request(
+            task,
+            manifest=self.book.current.digest,
+            nonce=self._random_bytes(16).hex(),
+            analyst=self.name,
+            now=self.clock(),
+        )
+        return self.signed(body)
+
+    def request(self, task: Any, settings: JobSettings | CrowdSettings) -> Signed[Any]:
+        """Return a signed request of a job that begins now, bound to the manifest in force.
 
         Raises:
             ValueError: an argument is out of range; nobody was asked for a manifest then.
         """
-        self.identity.request(task, settings)
+        self.signed_request(task, settings)
         self.catch_up()
-        return self.identity.request(task, settings)
+        return self.signed_request(task, settings)
 
-    def job(self, job: str) -> Job:
+    def job(self, job: str, console: Console | None = None) -> Job:
         """Return the handle of a job in rounds that was submitted earlier, from its id."""
-        return Job(job, self.identity, self._line)
+        return Job(job, self, console)
 
-    def crowd(self, job: str) -> CrowdJob:
+    def crowd(self, job: str, console: Console | None = None) -> CrowdJob:
         """Return the handle of a crowd job that was opened earlier, from its id."""
-        return CrowdJob(job, self.identity, self._line)
+        return CrowdJob(job, self, console)
 
     def submit(self, task: Task, settings: JobSettings) -> Job:
         """Submit a job in rounds and return at once.
@@ -520,9 +548,7 @@ class Analyst:
             JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
         request = self.request(task, settings)
-        job = self.job(request.digest)
-        job.hand_in(request)
-        return job
+        return self.job(request.digest).hand_in(request)
 
     def dictionary(self) -> DataDictionary:
         """Return the consortium's data dictionary, verified by the authority's signature.
@@ -532,10 +558,9 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: it is not signed as it should be.
         """
-        answer = self._line.talk(lambda trainer: trainer.get("/v1/dictionary"))
+        answer = self.line.talk(lambda trainer: trainer.get("/v1/dictionary"))
         refuse(answer)
-        parties = self.identity.book.current
-        return read_dictionary(answer.body, parties).body
+        return read_dictionary(answer.body, self.book.current).body
 
     def variables(self) -> dict[str, Number | Flag | Category | Date]:
         """Return the dictionary's variables by name, indicators too; none without a dictionary.
@@ -556,33 +581,33 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the trainer's answer is malformed.
         """
-        own, request = self.identity, self.request(task, settings).body
-        asked = own.signed(JobCheck(manifest=request.manifest, analyst=own.name, request=request))
-        answer = self._line.post("/v1/jobs/check", asked)
-        refuse(answer)
-        word = shaped(answer, TrainersWord)
+        request = self.request(task, settings).body
+        asked = JobCheck(manifest=request.manifest, analyst=self.name, request=request)
+        word = self._shown("/v1/jobs/check", self.signed(asked), TrainersWord)
         documents: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
             path = f"/v1/declarations/list?after={after}"
-            answer = self._line.post(path, self._query())
-            refuse(answer)
-            page = shaped(answer, DeclarationPage)
+            page = self._shown(path, self._query(), DeclarationPage)
             documents += page.documents
             after = page.next if page.next is None or page.next > after else None
-        declared = newest(documents, own.book)
-        return report(request, word, decode_clients(word.able), declared, own.book, now=own.clock())
+        return report(request, word, newest(documents, self.book), self.book, now=self.clock())
 
     def _query(self, after: int = 0, count: int = 1) -> Signed[JobsQuery]:
-        own = self.identity
         query = JobsQuery(
-            manifest=own.book.current.digest,
-            analyst=own.name,
-            at=own.clock(),
+            manifest=self.book.current.digest,
+            analyst=self.name,
+            at=self.clock(),
             after=after,
             count=count,
         )
-        return own.signed(query)
+        return self.signed(query)
+
+    def _shown(self, path: str, asked: Signed[Any], shape: type[ShapeT]) -> ShapeT:
+        """Return what the trainer shows to who signed a query, in the shape it must have."""
+        answer = self.line.post(path, asked)
+        refuse(answer)
+        return shaped(answer, shape)
 
     def jobs(self, *, newest: int | None = None) -> JobsPage:
         """Return the trainer's jobs in rounds, of all analysts, the newest first, or so many.
@@ -595,10 +620,10 @@ class Analyst:
             MalformedDocument: the answer is no such list.
         """
         self.catch_up()
-        jobs: dict[str, ListedJob] = {}  # others come in meanwhile, and move these
-        for page in self._pages("/v1/jobs/list", JobsPage, newest):
-            jobs |= {job.job: job for job in page.jobs}
-        return page.model_copy(update={"jobs": tuple(jobs.values())})
+        pages = list(self._pages("/v1/jobs/list", JobsPage, newest))
+        # others come in meanwhile, and move these
+        jobs = {job.job: job for page in pages for job in page.jobs}
+        return pages[-1].model_copy(update={"jobs": tuple(jobs.values())})
 
     def _pages(self, path: str, shape: type[PageT], newest: int | None) -> Iterator[PageT]:
         """Yield the pages of a list at the trainer, the newest first, up to so many in all.
@@ -609,9 +634,7 @@ class Analyst:
         after, more = 0, True
         while more:
             count = _PAGE if newest is None else min(_PAGE, newest - after)
-            answer = self._line.post(path, self._query(after, count))
-            refuse(answer)
-            page = shaped(answer, shape)
+            page = self._shown(path, self._query(after, count), shape)
             yield page
             more = page.next is not None and page.next > after and page.next != newest
             after = page.next or 0
@@ -623,9 +646,7 @@ class Analyst:
             ValueError, JobRefused, Unavailable, JobInterrupted: as `submit`.
         """
         request = self.request(task, settings)
-        job = self.crowd(request.digest)
-        job.hand_in(request)
-        return job
+        return self.crowd(request.digest).hand_in(request)
 
     def crowds(self, *, newest: int | None = None) -> list[ListedCrowd]:
         """Return the trainer's crowd jobs, of all analysts, the newest first, or so many.
@@ -634,7 +655,5 @@ class Analyst:
             JobRefused, Unavailable, MalformedDocument: as `jobs`.
         """
         self.catch_up()
-        crowds: dict[str, ListedCrowd] = {}
-        for page in self._pages("/v1/crowds/list", CrowdsPage, newest):
-            crowds |= {crowd.job: crowd for crowd in page.crowds}
-        return list(crowds.values())
+        pages = self._pages("/v1/crowds/list", CrowdsPage, newest)
+        return list({crowd.job: crowd for page in pages for crowd in page.crowds}.values())

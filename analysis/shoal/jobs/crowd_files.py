@@ -1,8 +1,7 @@
 """Reads crowd files: a crowd job that an analyst wrote in TOML."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -11,7 +10,6 @@ from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.models import Family
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Place
 
 _TARGETS: Final[dict[Family, str]] = {
     "linear": "systolic_pressure = [60, 220]",
@@ -39,48 +37,23 @@ body_mass_index = [10, 60]
 [target]
 %s
 
-[contributions]
-total = 100000                 # the job is closed after so many of them, or when `open` has passed
-per_client = 1
-per_record = 1
-
-[times]                        # seconds
-open = 86400
-session = 600                  # within which a model that was drawn must come back
+[settings]
+contributions = 100000         # the job is closed after so many of them, or after open_seconds
+contributions_per_client = 1
+contributions_per_record = 1
+open_seconds = 86400
+session_seconds = 600          # within which a model that was drawn must come back
 """
-
-Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
-
-
-class _Contributions(Model):
-    """How many contributions are wanted, and allowed."""
-
-    total: Place
-    per_client: Place
-    per_record: Place
-
-
-class _Times(Model):
-    """How long the job is open, and a draw may be answered, in seconds."""
-
-    open: Seconds
-    session: Seconds
 
 
 class _CrowdFile(Model):
     task: dict[str, Any]
     features: dict[str, Bounds] = Field(min_length=1)
     target: dict[str, Bounds] = Field(min_length=1, max_length=1)
-    contributions: _Contributions
-    times: _Times
+    settings: CrowdSettings
 
 
-class _TaskInFile(Model):
-    task: CrowdTask
-
-
-@dataclass(frozen=True)
-class CrowdFile:
+class CrowdFile(Model):
     """A crowd job, complete but for the analyst, the consortium and the time of its opening."""
 
     task: CrowdTask
@@ -106,14 +79,7 @@ def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
     file = _CrowdFile.model_validate(content)
     [target] = columns_of(file.target)
     task = file.task | {"features": columns_of(file.features), "target": target}
-    settings = CrowdSettings(
-        contributions=file.contributions.total,
-        contributions_per_client=file.contributions.per_client,
-        contributions_per_record=file.contributions.per_record,
-        session_seconds=file.times.session,
-        open_seconds=file.times.open,
-    )
-    return CrowdFile(_TaskInFile.model_validate({"task": task}).task, settings)
+    return CrowdFile.model_validate({"task": task, "settings": file.settings})
 
 
 def example(family: Family) -> str:

@@ -6,12 +6,12 @@ declare is verified by their signatures, and judged here by the code that their 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import pydantic
-from pyroaring import BitMap
 
 from shoal.jobs.expected_error import ExpectedError, expected_errors
 from shoal.jobs.job_failures import naming_columns
@@ -20,7 +20,7 @@ from shoal_protocol.certificates.study_request import StudyRequest, foreseen_ref
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.encoding import Count, HolderIndex, Loss
+from shoal_protocol.wire.encoding import Count, HolderIndex, Loss, decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
@@ -173,44 +173,40 @@ def newest(
     documents: Iterable[Mapping[str, Any]], book: ManifestBook
 ) -> dict[int, HolderDeclaration]:
     """Return each holder's latest declaration of those that its key in force signed."""
-    found: dict[int, HolderDeclaration] = {}
+    verified = []
     for document in documents:
-        try:
+        # one that is forged, or by a key that was replaced, is as if nothing were declared
+        with suppress(ProtocolError):
             signed = from_json(document, HolderDeclaration)
             book.get(signed.body.manifest).verify_in_force(signed, book.current)
-        except ProtocolError:
-            continue  # forged, or by a key that was replaced: as if nothing were declared
-        known = found.get(signed.body.holder)
-        if known is None or known.declared_at < signed.body.declared_at:
-            found[signed.body.holder] = signed.body
-    return found
+            verified.append(signed.body)
+    verified.sort(key=lambda body: body.declared_at)
+    return {body.holder: body for body in verified}
 
 
 def report(
     request: StudyRequest,
     word: TrainersWord,
-    able: BitMap,
     declared: Mapping[int, HolderDeclaration],
     book: ManifestBook,
     *,
     now: datetime,
 ) -> JobCheckReport:
-    """Judge a job by what trainer and data holders say; `able` are the slots that can pay."""
-    roster = book.current.roster
-    enrolled = roster.enrolled_set
+    """Judge a job by what trainer and data holders say."""
+    roster, able = book.current.roster, decode_clients(word.able)
     variables = {name for each in declared.values() for name in each.variables}
     verdicts = []
-    reason: str | None
     for holder in range(roster.holders):
-        if slots := roster.slots_of(holder) & enrolled:
-            said = declared.get(holder)
-            reason, heard_at = UNDECLARED, word.heard.get(holder)
-            if said is not None:
-                reason = foreseen_refusal(request, said, variables=variables, now=now)
-            if heard_at is None or heard_at < word.asked_at:
-                reason = "; ".join(filter(None, [_away(heard_at, word.asked_at), reason]))
-            verdict = HolderVerdict(holder, len(slots), len(slots & able), reason, heard_at)
-            verdicts.append(verdict)
+        if slots := roster.slots_of(holder) & roster.enrolled_set:
+            declaration, heard_at = declared.get(holder), word.heard.get(holder)
+            reasons = [
+                _away(heard_at, word.asked_at),
+                UNDECLARED
+                if declaration is None
+                else foreseen_refusal(request, declaration, variables=variables, now=now),
+            ]
+            reason = "; ".join(filter(None, reasons)) or None
+            verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason, heard_at))
     nodes = tuple(node.name for node in book.current.manifest.compute_nodes)
     refusal = word.refusal
     if refusal is not None:
@@ -219,10 +215,15 @@ def report(
     return JobCheckReport(request, refusal, word.left, tuple(verdicts), word.services, nodes)
 
 
-def _away(heard_at: datetime | None, now: datetime) -> str:
-    last = "since the trainer started"
-    if heard_at is not None:
+def _away(heard_at: datetime | None, asked_at: datetime) -> str | None:
+    """Say that a data holder's agent did not ask for jobs while the trainer waited for that."""
+    if heard_at is None:
+        last = "since the trainer started"
+    elif heard_at < asked_at:
         last = (
-            f"for {(now - heard_at).total_seconds():,.0f} s, since {heard_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"for {(asked_at - heard_at).total_seconds():,.0f} s, since "
+            f"{heard_at:%Y-%m-%d %H:%M:%S} UTC"
         )
+    else:
+        return None
     return f"it is away, not heard of {last}: see that its agent runs and reaches the trainer"

@@ -3,14 +3,13 @@
 import re
 from typing import Final
 
-from shoal_hosting.peers.exchange import Reply
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
 
-WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
+_WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
 _TWO_KINDS: Final = (
     "`shoal job list` shows the jobs in rounds and then the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
@@ -28,16 +27,6 @@ class OutOfBudget(JobRefused):
 class JobFailed(NoResult):
     """The job ended without a posterior; the message says why."""
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the trainer knows of no such job in rounds."""
-        return str(self).startswith(UnknownJob.code)
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it, where the trainer cannot know."""
-        return _TWO_KINDS if self.unknown else None
-
 
 class JobWithdrawn(JobFailed):
     """Its analyst has withdrawn the job: it will have no posterior."""
@@ -54,11 +43,13 @@ def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
     return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
-def failure(answer: Reply) -> JobFailed:
-    """Return what to raise for a refusal of a job's report or certificate."""
-    if answer.code == _WithdrawnProblem.code:
-        return JobWithdrawn(WITHDRAWN)
-    return JobFailed(answer.reason)
+def failure(code: str, reason: str) -> JobFailed | JobRefused:
+    """Return what to raise where the trainer does not show what it has of a job, and why."""
+    if code == UnknownJob.code:
+        return JobRefused(f"{reason}. {_TWO_KINDS}")
+    if code == _WithdrawnProblem.code:
+        return JobWithdrawn(_WITHDRAWN)
+    return JobFailed(reason.removeprefix("job-failed: "))
 
 
 class JobInterrupted(KeyboardInterrupt):
@@ -69,7 +60,8 @@ class JobInterrupted(KeyboardInterrupt):
 
     def __init__(self, job: str, *, acknowledged: bool = True) -> None:
         super().__init__(
-            f"interrupted, but the job goes on; its id is {job}"
+            f"interrupted, but the job goes on; its id is {job}. To come back: "
+            f"estimator.fit_from(federation.resume({job!r}))"
             if acknowledged
             else f"interrupted; the job was not acknowledged, and may not have been opened: {job}"
         )

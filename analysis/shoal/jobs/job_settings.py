@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final
 
 import pydantic
+from pydantic import Field
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
@@ -14,16 +15,15 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.studies import Task
-from shoal_protocol.wire.documents import Document, describe
-from shoal_protocol.wire.encoding import Real
+from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.encoding import Place, Real
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 
 Bounds = tuple[Real, Real]
 """A column's lower and upper bound, as a file has them."""
 
-TaskT = TypeVar("TaskT", contravariant=True)
-RequestT = TypeVar("RequestT", bound=Document, covariant=True)
+Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 
 
 def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
@@ -31,27 +31,6 @@ def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
     return [
         {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
     ]
-
-
-class Settings(Protocol[TaskT, RequestT]):
-    """Turns a task into a request: `JobSettings` or `CrowdSettings`."""
-
-    def request(
-        self, task: TaskT, *, manifest: str, nonce: str, analyst: str, now: datetime
-    ) -> RequestT:
-        """Return the request of a job that begins now, unsigned.
-
-        Raises:
-            ValueError: a setting is out of range.
-        """
-        ...
-
-
-def _in_committees(sharing: Sharing, committee: int | None) -> Sharing:
-    """Return the same scheme in committees of this size; None leaves it as it is."""
-    if committee is None:
-        return sharing
-    return type(sharing).model_validate(sharing.model_dump() | {"committee": committee})
 
 
 @contextmanager
@@ -72,7 +51,8 @@ class JobSettings:
     others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
     each round; services have `grace_seconds` more before they give a round up. By default
     every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them. With
-    `committee=m` each data holder shares with m of them, of which the threshold counts.
+    `AdditiveSharing(committee=m)`, or `ThresholdSharing(threshold=t, committee=m)`, each data
+    holder shares with m of them, of which the threshold counts.
     `purpose` is one line for data holders and for the certificate: what the job is for.
     """
 
@@ -82,27 +62,11 @@ class JobSettings:
     colluders: int
     minimum_population: int
     maximum_population: int
-    join_seconds: int
-    round_seconds: int
-    grace_seconds: int
+    join_seconds: Seconds
+    round_seconds: Seconds
+    grace_seconds: Seconds
     sharing: Sharing = ADDITIVE
-    committee: int | None = None
     purpose: Purpose = ""
-
-    @property
-    def privacy(self) -> PrivacyDemand:
-        """What the job may cost, and against whom the noise suffices.
-
-        Raises:
-            ValueError: a number is out of range.
-        """
-        with _in_words():
-            return PrivacyDemand(
-                epsilon=self.epsilon,
-                delta=self.delta,
-                dropouts=self.dropouts,
-                colluders=self.colluders,
-            )
 
     def request(
         self, task: Task, *, manifest: str, nonce: str, analyst: str, now: datetime
@@ -119,13 +83,18 @@ class JobSettings:
                 analyst=analyst,
                 task=task,
                 terms=task.terms(least=self.minimum_population, most=self.maximum_population),
-                privacy=self.privacy,
+                privacy=PrivacyDemand(
+                    epsilon=self.epsilon,
+                    delta=self.delta,
+                    dropouts=self.dropouts,
+                    colluders=self.colluders,
+                ),
                 minimum_population=self.minimum_population,
                 maximum_population=self.maximum_population,
                 join_deadline=now + timedelta(seconds=self.join_seconds),
                 round_seconds=self.round_seconds,
                 grace_seconds=self.grace_seconds,
-                sharing=_in_committees(self.sharing, self.committee),
+                sharing=self.sharing,
                 purpose=self.purpose,
             )
 
@@ -139,11 +108,11 @@ class CrowdSettings:
     from its opening. A model that was drawn must come back within `session_seconds`.
     """
 
-    contributions: int
-    contributions_per_client: int
-    contributions_per_record: int
-    session_seconds: int
-    open_seconds: int
+    contributions: Place
+    contributions_per_client: Place
+    contributions_per_record: Place
+    session_seconds: Seconds
+    open_seconds: Seconds
 
     def request(
         self, task: CrowdTask, *, manifest: str, nonce: str, analyst: str, now: datetime

@@ -1,12 +1,10 @@
 """Unsigned states of jobs, as the trainer reports them."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 import pydantic
 
 from shoal.jobs.job_check import Budget
-from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
 from shoal_protocol.wire.encoding import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
@@ -91,15 +89,6 @@ class JobState(pydantic.BaseModel):
         """Tell whether the result can be fetched now."""
         return self.phase is JobPhase.FINISHED
 
-    @property
-    def failure(self) -> JobFailed | None:
-        """Return what to raise if the job ended without a result."""
-        if self.phase is JobPhase.WITHDRAWN:
-            return JobWithdrawn(WITHDRAWN)
-        if self.phase is JobPhase.FAILED:
-            return JobFailed(self.reason or "the trainer gives no reason")
-        return None
-
 
 class ListedJob(pydantic.BaseModel):
     """A job in the trainer's list: who asked what, when and at which price."""
@@ -148,7 +137,6 @@ class CrowdState(_Crowd):
     contributions: Count
     wanted: Count
     contributors: Count
-    instances: Count
     spread: tuple[Size, ...] | None
     closes_at: datetime
 
@@ -167,16 +155,10 @@ class CrowdState(_Crowd):
         """Tell whether the result can be fetched now."""
         return self.phase is CrowdPhase.CLOSED
 
-    @property
-    def failure(self) -> None:
-        """Return None: a crowd job always ends with a model."""
-        return None
-
 
 class ShownInstance(pydantic.BaseModel):
     """An instance of a crowd's model as it is now."""
 
-    revision: Count
     weights: tuple[Integer, ...]
 
 
@@ -203,7 +185,3 @@ class CrowdsPage(pydantic.BaseModel):
 
     crowds: tuple[ListedCrowd, ...]
     next: Count | None
-
-
-Progress = Callable[[JobState], None]
-"""What is called with each new state of a job in rounds."""

@@ -5,16 +5,16 @@ Notebooks run a loop of their own, so each conversation has its own loop in a th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from threading import Event
+from itertools import count
 from typing import Any, Final, TypeVar
 
 import httpx
 import pydantic
 
-from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.job_failures import failure
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Reply, Unavailable
@@ -39,33 +39,16 @@ def no_notice(text: str) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in an event loop in another thread; an interruption here ends it there."""
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-    interrupted = Event()
-
-    async def begun() -> T:
-        task = asyncio.ensure_future(work)
-        running.set_result((asyncio.get_running_loop(), task))
-        if interrupted.is_set():  # before there was a task to be cancelled
-            task.cancel()
-        return await task
-
-    thread = ThreadPoolExecutor(1)
+    loop, thread = asyncio.new_event_loop(), ThreadPoolExecutor(1)
+    task = loop.create_task(work)  # before the thread begins, so that it can always be cancelled
     try:
-        return thread.submit(asyncio.run, begun()).result()
+        return thread.submit(loop.run_until_complete, task).result()
     except KeyboardInterrupt:
-        interrupted.set()
-        if running.done():
-            loop, task = running.result()
-            with suppress(RuntimeError):  # it ended by itself, and its loop with it
-                loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(task.cancel)
         raise
     finally:
         thread.shutdown()
-
-
-def pause(seconds: float) -> None:
-    """Wait for so many seconds."""
-    run(asyncio.sleep(seconds))
+        loop.close()
 
 
 class TrainerLine:
@@ -98,17 +81,17 @@ class TrainerLine:
     async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
         trainer = self._connect(self._book.current.manifest.trainer)
         try:
-            for tried in range(tries - 1):
+            for attempt in count(1):
                 try:
                     return await conversation(trainer)
                 except Unavailable as error:
-                    if not tried:
-                        self._notice(f"{_silent(trainer)}: {error}; trying again")
+                    silence = f"the trainer at {trainer.party.url} does not answer: {error}"
+                    if attempt == tries:
+                        raise Unavailable(silence) from error
+                    if attempt == 1:
+                        self._notice(f"{silence}; trying again")
                     await asyncio.sleep(trainer.seconds_until_due)
-            try:
-                return await conversation(trainer)
-            except Unavailable as error:
-                raise Unavailable(f"{_silent(trainer)}: {error}") from error
+            raise AssertionError("the attempts are counted without end")
         finally:
             await trainer.close()
 
@@ -156,13 +139,14 @@ class TrainerLine:
         """Return what the trainer says, in the shape it must have.
 
         Raises:
-            JobFailed: the trainer refuses, as where it does not know a job.
+            JobRefused: the trainer does not know the job.
+            JobFailed: it refuses for another reason.
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: the answer has another shape.
         """
         answer = self.ask(lambda trainer: trainer.get(path), tries)
         if answer.status != OK:
-            raise JobFailed(answer.reason)
+            raise failure(answer.code, answer.reason)
         return shaped(answer, shape)
 
     def post(self, path: str, document: Signed[Any]) -> Reply:
@@ -206,10 +190,6 @@ class TrainerLine:
             await asyncio.gather(*(send(node) for node in nodes))
 
         run(send_to_all())
-
-
-def _silent(trainer: Peer) -> str:
-    return f"the trainer at {trainer.party.url} does not answer"
 
 
 def _is_unknown(answer: Reply) -> bool:

@@ -122,7 +122,7 @@ class _Pages:
             request,
             "jobs.html",
             jobs=listed.jobs,
-            own=self.analyst.identity.name,
+            own=self.analyst.name,
             running=sum(each.phase in _OPEN for each in listed.jobs),
             most=NEWEST_JOBS,
         )
@@ -130,7 +130,7 @@ class _Pages:
     def crowds(self, request: Request) -> Response:
         """Show all analysts' newest crowd jobs."""
         listed = self.analyst.crowds(newest=NEWEST_JOBS)
-        own = self.analyst.identity.name
+        own = self.analyst.name
         return self.console.shown(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
 
     def crowd(self, request: Request) -> Response:
@@ -147,7 +147,7 @@ class _Pages:
     def budget(self, request: Request) -> Response:
         """Show how much epsilon clients have left for one more job."""
         listed = self.analyst.jobs(newest=1)
-        cap = self.analyst.identity.book.current.manifest.policy.cap
+        cap = self.analyst.book.current.manifest.policy.cap
         return self.console.shown(request, "budget.html", budgets=listed.budgets, cap=cap)
 
     def dictionary(self, request: Request) -> Response:
@@ -216,7 +216,7 @@ class _Pages:
             state=state,
             asked=asked,
             is_open=state.phase in _OPEN,
-            is_own=asked.analyst == self.analyst.identity.name,
+            is_own=asked.analyst == self.analyst.name,
             report=report,
             summary=None if report is None else report.summary(),
             facts={

@@ -242,6 +242,7 @@ class Account:
     differing: BitMap  # left out because its shares are of different answers
     unexplained: BitMap  # of a published round: the holdings behind its cohort are not shown
     not_released: BitMap
+    summed: tuple[str, ...]  # nodes whose partial sums the result names
     misconduct: tuple[Misconduct, ...]
     refused: int  # documents that do not verify, or are not of this round
 
@@ -305,9 +306,11 @@ def account_of(
     outcome: Literal["published", "abandoned", "open"] = "open"
     lacking: dict[tuple[str, ...], BitMap] = {}
     cohort = differing = unexplained = nobody
+    summed: tuple[str, ...] = ()
     if results:
         outcome = "published"
         [result, *_] = [each for signed in results.values() for each in signed]
+        summed = tuple(each.node for each in result.body.partial_sums)
         found = shown.holdings_behind(result.body.cohort)
         if found is None:
             unexplained = population
@@ -334,6 +337,7 @@ def account_of(
         differing=differing,
         unexplained=unexplained,
         not_released=nobody if results else population,
+        summed=summed,
         misconduct=misconduct,
         refused=shown.refused,
     )

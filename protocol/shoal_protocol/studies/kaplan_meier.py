@@ -308,7 +308,7 @@ levels = [0, 1]
 intervals = 24
 smallest_cell = 5              # nothing is shown from when on fewer may be at risk
 
-[columns]                      # the time, and its public bounds, never from the data
+[time]                         # with its public bounds, never from the data
 weeks = [0, 120]
 
 """

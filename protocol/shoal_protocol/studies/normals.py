@@ -54,7 +54,7 @@ class NormalTask(NormalStudy):
 [task]
 name = "normal"
 
-[columns]                      # public bounds that records hardly ever pass
+[column]                       # public bounds that records hardly ever pass
 systolic_pressure = [60, 220]
 """
 
@@ -127,7 +127,7 @@ class MultivariateNormalTask(NormalStudy):
 [task]
 name = "multivariate_normal"
 
-[columns]                      # public bounds that records hardly ever pass
+[variables]                    # public bounds that records hardly ever pass
 age = [18, 100]
 systolic_pressure = [60, 220]
 """

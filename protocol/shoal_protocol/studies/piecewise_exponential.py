@@ -301,7 +301,7 @@ intervals = 8
 age = [18, 100]
 treatment = [0, 1]
 
-[columns]                      # the time, from where records are at risk
+[time]                         # from where records are at risk
 weeks = [0, 120]
 
 """

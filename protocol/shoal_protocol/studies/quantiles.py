@@ -202,7 +202,7 @@ levels = [0.05, 0.25, 0.5, 0.75, 0.95]
 rounds = 4
 smallest_cell = 5              # of fewer records that have a value nothing is told
 
-[columns]                      # public bounds, from general knowledge, never from the data
+[variables]                    # public bounds, from general knowledge, never from the data
 income = [0, 1e9]
 
 """

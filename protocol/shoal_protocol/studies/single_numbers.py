@@ -185,7 +185,7 @@ class NormalMeanTask(_SumStudy):
 name = "normal_mean"
 sd = 15                        # known, from general knowledge
 
-[columns]                      # public bounds, from general knowledge, never from the data
+[column]                       # public bounds, from general knowledge, never from the data
 systolic_pressure = [60, 220]
 """
 

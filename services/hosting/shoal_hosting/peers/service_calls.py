@@ -25,16 +25,6 @@ class Refused(Exception):
 class NoResult(Exception):
     """The requested document will never exist; the message says why."""
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the service does not know the resource, as opposed to a failure."""
-        return False
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it."""
-        return None
-
 
 class Page(Protocol):
     """A part of a list that a service hands out in parts."""
