@@ -77,9 +77,7 @@ _GOSSIP: Final = {
 }
 
 
-async def look(
-    own: service.Resources, rounds: RoundBook, metrics: Metrics, witness: LogWitness
-) -> View:
+async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -> View:
     """Return what a Compute node's console shows beside what every service shows.
 
     Raises:
@@ -92,7 +90,6 @@ async def look(
     return View(
         facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
         parties=(*manifest.compute_nodes, manifest.aggregator),
-        rates={"Shares stored": metrics.shares_a_second},
         tables=(
             Table(
                 "Rounds by phase",
@@ -174,7 +171,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    metrics = Metrics(own.registry, own.clock)
+    metrics = Metrics(own.registry)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
@@ -207,7 +204,7 @@ def assemble(
         gossip=gossip,
         witnesses=witnesses,
         log_witness=witness,
-        look=partial(look, own, rounds, metrics, witness),
+        look=partial(look, own, rounds, witness),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)
