@@ -112,6 +112,8 @@ class ReportingTrainer:
                 covariance=((1.0, 0.0), (0.0, 1.0)),
                 residual_sd=1.0,
                 records=12,
+                prior_mean=(0.0, 0.0),
+                prior_sd=(100.0, 100.0),
             ),
         }
         body = PosteriorReport(**(fields | changes))

@@ -55,6 +55,8 @@ def regression(*features: str) -> LinearRegressionPosterior:
         covariance=tuple(map(tuple, np.eye(size).tolist())),
         residual_sd=0.5,
         records=1234,
+        prior_mean=(0.0,) * size,
+        prior_sd=(100.0,) * size,
     )
 
 

@@ -9,9 +9,10 @@ from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import LEVEL, RegressionPosterior
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.job_costs import Participation, PrivacySpent, epsilon_at
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
@@ -140,8 +141,8 @@ class PosteriorReport(BoundDocument):
         generator: np.random.Generator | None = None,  # noqa: TID251
         *,
         count: int = 4000,
-        rows: FloatMatrix | None = None,
-        targets: FloatVector | None = None,
+        rows: Floats | None = None,
+        targets: Floats | None = None,
     ) -> "InferenceData":
         """Return the posterior for ArviZ, with the job and its price among the attributes.
 

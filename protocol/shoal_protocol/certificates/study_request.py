@@ -16,7 +16,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
+from shoal_protocol.studies.study import check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import (
     AnalystDocument,
@@ -76,7 +76,7 @@ def check_round_of_study(
     spent: Cost,
     earlier: Sequence[ReleasedSum],
 ) -> None:
-    """Refuse a round as `check_round_of_job` does, or one that the job's task does not ask.
+    """Refuse a round as `check_round_of_job` does, or one that does not follow from `earlier` sums.
 
     `earlier` are the sums of the rounds before it.
 
@@ -84,13 +84,7 @@ def check_round_of_study(
         RefusedSpec: the detail says why.
     """
     check_round_of_job(spec, request, spent=spent)
-    check_round_rules(
-        spec.query,
-        request.task,
-        number=spec.number,
-        population=spec.population_size,
-        earlier=earlier,
-    )
+    request.task.check_query(spec.query, population=spec.population_size, earlier=earlier)
 
 
 def foreseen_refusal(
