@@ -39,7 +39,7 @@ def bare_primitives(
     begun = time.perf_counter()
     for encoded in envelopes:
         envelope = parse(encoded)
-        holder = envelope.header.holder
+        holder = envelope.holder
         envelope.verify(drive.consortium.roster.key_of(holder))
         share = envelope.open(private, public)
         nodes = len(spec.compute_nodes)
