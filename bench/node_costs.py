@@ -125,7 +125,7 @@ async def measure(
             await service.node._tallies.total(known, cohort, stored)
         service.node._tallies.drop(known.id)
         with costs.of("freeze"):
-            await service.step()
+            await service.node._advance(known)
         with costs.of("added up from the store"):
             await service.node._tallies.total(known, cohort, stored)
         with costs.of("erased"):
