@@ -1,6 +1,5 @@
-"""Takes uploads: checks envelopes in threads, stores shares in batches, then acknowledges them."""
+"""Takes uploads: checks envelopes in a thread, stores shares in batches, then acknowledges them."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
@@ -31,8 +30,6 @@ from shoal_protocol.wire.service_errors import (
 )
 
 MOST_IN_BULK: Final = 10_000
-_VALIDATING_THREADS: Final = 2
-_VALIDATED_AT_ONCE: Final = 2_500  # envelopes, in one thread
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking an envelope takes at least as long as reading these
 _LARGEST_COMMIT: Final = MOST_IN_BULK
 _COMMITS_AT_ONCE: Final = 2  # one reaches the disk while the one before it is noted
@@ -60,7 +57,7 @@ class Uploads:
     ) -> None:
         """Start idle. Only the replica that leads adds shares up as they come."""
         self._own = resources
-        self._validators = resources.worker("validation", threads=_VALIDATING_THREADS)
+        self._validator = resources.worker("validation")
         self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
@@ -150,15 +147,13 @@ class Uploads:
     async def _validate(
         self, intake: Intake, envelopes: Sequence[bytes]
     ) -> list[AcceptedShare | ProtocolError]:
-        """Check an upload in threads, a part of it in each; a short one here."""
+        """Check an upload in a thread, or here if it is short.
+
+        One thread checks all of them: two would wait for each other at every envelope.
+        """
+        size = max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
         roster = self._own.book.current.roster
-        starts = range(0, len(envelopes), _VALIDATED_AT_ONCE)
-        parts = [envelopes[start : start + _VALIDATED_AT_ONCE] for start in starts]
-        run = self._validators.run_sized
-        checked = await asyncio.gather(
-            *(run(_size(part), intake.validate_all, part, roster) for part in parts)
-        )
-        return [outcome for part in checked for outcome in part]
+        return await self._validator.run_sized(size, intake.validate_all, envelopes, roster)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[int | ProtocolError]:
         """Store shares and return the status of each."""
@@ -186,11 +181,6 @@ class Uploads:
             self._own.wake.set()
         if round_.phase is Phase.COLLECTING and self._leads():
             await self._tallies.count(round_, fresh)
-
-
-def _size(envelopes: Sequence[bytes]) -> int:
-    """Return how many bytes take as long to read as these envelopes to check."""
-    return max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
 
 
 def _status(outcome: Outcome) -> int | ProtocolError:
