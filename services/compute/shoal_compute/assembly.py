@@ -100,7 +100,6 @@ class OperatorView:
             facts=await self._own.storage.run(ledger_in_words, schema.ledger)
             | await self._witness.facts(),
             parties=(*manifest.compute_nodes, manifest.aggregator),
-            rates={"Shares stored": self._metrics.shares_a_second},
             tables=(
                 Table(
                     "Rounds by phase",
@@ -182,7 +181,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    metrics = Metrics(own.registry, own.clock)
+    metrics = Metrics(own.registry)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
