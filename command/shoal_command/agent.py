@@ -46,7 +46,7 @@ from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, STATE_FILE
 from shoal_holder.state import Joined, State
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.private_files import replace
+from shoal_hosting.startup import replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.encoding import Count

@@ -198,7 +198,7 @@ class DurableSteps:
 
     @contextmanager
     def _files(self) -> Iterator[None]:
-        write = manifest_book.write_durably
+        write = manifest_book.replace
 
         def watched(path: Path, content: bytes) -> None:
             name = path.name.partition("-")[2] or path.name  # without the version's number
@@ -206,7 +206,7 @@ class DurableSteps:
             write(path, content)
             self._end(name, dies)
 
-        with patch.object(manifest_book, "write_durably", watched):
+        with patch.object(manifest_book, "replace", watched):
             yield
 
     @contextmanager

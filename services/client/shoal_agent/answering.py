@@ -36,8 +36,8 @@ from shoal_holder.messages import (
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import LOST
-from shoal_hosting.peers.exchange import ANSWER_SECONDS, Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, NotThere, Peer
+from shoal_hosting.peers.exchange import ANSWER_SECONDS, Reply, Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import RandomBytes
@@ -200,9 +200,9 @@ class NextRounds:
         """Set `wake` whenever a long poll is answered; None is without long polls."""
         self._directory = directory
         self._wake = wake
-        self._polls: dict[OpenJob, asyncio.Task[Answer]] = {}
+        self._polls: dict[OpenJob, asyncio.Task[Reply]] = {}
 
-    async def answer(self, job: OpenJob) -> Answer | None:
+    async def answer(self, job: OpenJob) -> Reply | None:
         """Return the trainer's answer about a job's next round; None while it is waited for.
 
         Raises:
@@ -226,7 +226,7 @@ class NextRounds:
             for job in set(jobs) - self._polls.keys():
                 self._polls[job] = asyncio.create_task(self._ask(_path(job), self._wake))
 
-    async def _ask(self, path: str, wake: asyncio.Event) -> Answer:
+    async def _ask(self, path: str, wake: asyncio.Event) -> Reply:
         """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.
 
         Raises:
@@ -291,7 +291,7 @@ class Answering:
         await self._next_rounds.follow(agenda.jobs)
         return agenda.rounds
 
-    async def _take(self, job: OpenJob, answer: Answer) -> None:
+    async def _take(self, job: OpenJob, answer: Reply) -> None:
         if answer.status == OK:
             spec = decode(answer.body, RoundSpec)
             await self._directory.follow_to(spec.body.manifest)

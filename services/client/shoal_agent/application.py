@@ -35,7 +35,7 @@ from shoal_hosting.server.openapi import (
     refusals,
     signed,
 )
-from shoal_hosting.server.problems import show_protocol_error
+from shoal_hosting.server.problems import refusal
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
@@ -94,8 +94,9 @@ def create_agent_application(
     )
 
     @app.exception_handler(VaultGone)
-    async def show_that_the_vault_has_ended(request: Request, _: Exception) -> Response:
-        return await show_protocol_error(request, NotReady("the vault and its agent are ending"))
+    async def show_that_the_vault_has_ended(_: Request, error: Exception) -> Response:
+        del error
+        return refusal(NotReady("the vault and its agent are ending"))
 
     if vitals is not None:
         vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)

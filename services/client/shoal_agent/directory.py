@@ -11,8 +11,8 @@ from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import Answer, Peer
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.peer import Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -75,7 +75,7 @@ class Directory:
         """Return the trainer."""
         return self._peer(self._book.current.manifest.trainer)
 
-    async def ask_trainer(self, path: str, **parameters: int) -> Answer:
+    async def ask_trainer(self, path: str, **parameters: int) -> Reply:
         """Return the trainer's answer on a job; if it knows none such, a former trainer's.
 
         Raises:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
-from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Answer, outcomes
+from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -27,7 +28,7 @@ _JOB: Final = re.compile(r"[0-9a-f]{64}")
 class CrowdRefused(Exception):
     """The trainer refuses a request; the message holds the refusal's code and detail."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Reply) -> None:
         super().__init__(answer.reason)
         self.code = answer.code
 
@@ -35,10 +36,10 @@ class CrowdRefused(Exception):
 class Asked(Protocol):
     """The part of `Peer` that is used here."""
 
-    async def get(self, path: str, **parameters: str | int) -> Answer:
+    async def get(self, path: str, **parameters: int) -> Reply:
         """Send a GET request, as `Peer.get`."""
 
-    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+    async def post(self, path: str, content: bytes, media_type: str) -> Reply:
         """Send a POST request, as `Peer.post`."""
 
 
@@ -201,7 +202,7 @@ def listed_jobs(value: Any, name: str) -> list[str]:
     return jobs
 
 
-def _value(answer: Answer) -> Any:
+def _value(answer: Reply) -> Any:
     if answer.status not in (OK, CREATED):
         raise CrowdRefused(answer)
     return answer.json()
