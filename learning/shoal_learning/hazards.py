@@ -13,7 +13,7 @@ public sample of rows, with an error that grows with how far the point was from 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -39,11 +39,9 @@ from shoal_learning.regression.judging import (
     verdict,
 )
 from shoal_learning.regression.measured import (
-    Measured,
+    JobSums,
     Solution,
     averaged_over,
-    measured,
-    records_of,
 )
 from shoal_learning.regression.score_likelihood import MODEL_ERROR
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
@@ -393,32 +391,18 @@ _OUTWEIGHED: Final = 0.3  # mean square error of predictors over their variance
 _LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
-@dataclass(frozen=True)
-class Known:
-    """The sums of a job so far, one or more."""
-
-    task: PiecewiseExponentialTask
-    sums: Sequence[ReleasedSum]
-
-    @cached_property
-    def records(self) -> float:
-        """How many records there are."""
-        return records_of(self.sums)[0]
-
-    @cached_property
-    def found(self) -> Measured:
-        """Columns as the first round alone tells: the same from round to round."""
-        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+class _JobSums(JobSums[PiecewiseExponentialTask]):
+    """Everything that follows from the sums released so far, one or more."""
 
     @property
     def features(self) -> tuple[Column, ...]:
         """The features in spreads."""
-        return self.found.features(self.task.features)
+        return self.all_columns.features(self.task.features)
 
     @property
     def level(self) -> float:
         """The share of records with an event, away from where logarithms end."""
-        return min(max(float(self.found.centres[-1]), _FEWEST), 1.0 - _FEWEST)
+        return min(max(float(self.all_columns.centres[-1]), _FEWEST), 1.0 - _FEWEST)
 
     def model(self) -> HazardModel:
         """Return what was measured since the first round."""
@@ -432,13 +416,13 @@ class Known:
         sample, far = sample_of_moments(
             matrix[1:-2, 1:-2] * REACH**2,
             product_sd * REACH**2,
-            shares=self.found.shares[:-2],
-            looseness=self.found.looseness[:-2],
+            shares=self.all_columns.shares[:-2],
+            looseness=self.all_columns.looseness[:-2],
             squared_radius=rules.squared_radius(self.task),
-            records=self.records,
+            records=self.records[0],
         )
         begin, *_, end = self.task.times
-        passed = max(float(self.found.centres[-2]) - begin, 1e-3 * (end - begin))
+        passed = max(float(self.all_columns.centres[-2]) - begin, 1e-3 * (end - begin))
         return HazardModel(
             sample=sample,
             widths=np.diff(self.task.times),
@@ -447,7 +431,7 @@ class Known:
             first=FirstScores(matrix[1:-2, -1] * over, product_sd * over, self.level),
             measurements=tuple(map(self._measurement, self.sums[2:])),
             prior_sd=self.task.prior_sd,
-            looseness=self.found.looseness[:-2],
+            looseness=self.all_columns.looseness[:-2],
             far=far,
         )
 
@@ -540,7 +524,7 @@ class Known:
             + np.diag(np.append(np.zeros(count), pull) ** 2)
         )
         features_first = np.r_[count : len(covariance), :count]
-        spreads = self.found.spreads[:-2]
+        spreads = self.all_columns.spreads[:-2]
         units = np.append(1.0 / spreads, np.ones(count))
         covariance = covariance[np.ix_(features_first, features_first)]
         prior_sd = np.append(model.prior_sd * model.looseness, np.full(count, LEVEL_SD))
@@ -549,21 +533,21 @@ class Known:
             target=self.task.event,
             time=self.task.time.name,
             edges=self.task.times,
-            centres=tuple(self.found.centres[:-2].tolist()),
+            centres=tuple(self.all_columns.centres[:-2].tolist()),
             coefficients=tuple((estimated.mean[features_first] * units).tolist()),
             covariance=tuple(map(tuple, (covariance * np.outer(units, units)).tolist())),
             prior_mean=(*[0.0] * len(spreads), *[model.level] * count),
             prior_sd=tuple((prior_sd * units).tolist()),
             scatter=pooled,
             spreads=tuple(spreads.tolist()),
-            records=max(1, round(self.records)),
+            records=max(1, round(self.records[0])),
             verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),
         )
 
     def _mixing(self, sample: DesignSample) -> tuple[float, Floats]:
         """Return the noise in mean products of features, in spreads, and what these are, (q, q)."""
         products = np.cov(sample.rows[:, 1:].T).reshape(2 * [sample.rows.shape[1] - 1])
-        return self._product_sd * REACH**2 / self.records, products
+        return self._product_sd * REACH**2 / self.records[0], products
 
     def _misled(self, sample: DesignSample, slopes: Floats) -> Floats:
         """Return by how much noise E in the products G may mislead `slopes` b, shape (q,).
@@ -577,10 +561,10 @@ class Known:
 
     def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
-        complete = (self.records, self.sums[-1].cohort_size)
-        reasons = few_complete(complete) or beyond_bounds(self.task.features, self.found)
-        reasons += far_out(self.task.features, model.far, self.found)
-        if self.found.one_bound[-1] < 0.0:
+        complete = (self.records[0], self.sums[-1].cohort_size)
+        reasons = few_complete(complete) or beyond_bounds(self.task.features, self.all_columns)
+        reasons += far_out(self.task.features, model.far, self.all_columns)
+        if self.all_columns.one_bound[-1] < 0.0:
             return one_class(
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
                 "value named?"
@@ -600,7 +584,7 @@ class Known:
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
             reasons.append(NOT_ENDED)
         sds = model.prior_sd * model.looseness
-        empty = empty_features(self.task.features, self.found)
+        empty = empty_features(self.task.features, self.all_columns)
         apart = tangled(names, products, sd).without(names, empty)
         return verdict(reasons, names, variances, sds, model.looseness, empty, apart)
 
@@ -622,19 +606,19 @@ class PiecewiseExponential:
         require_due(self.task, rules.ASKED, population, sums)
         if not sums:
             return RequestedRound(query=first_query(self.task), share=SHARES[0])
-        known = Known(self.task, sums)
+        job = _JobSums(self.task, sums)
         if len(sums) == 1:
-            query = rules.moments_query(self.task, known.features, known.level)
+            query = rules.moments_query(self.task, job.features, job.level)
             return RequestedRound(query=query, share=SHARES[1])
-        model = known.model()
+        model = job.model()
         if len(sums) == len(SHARES):
-            return known.posterior(model)
+            return job.posterior(model)
         share = SHARES[len(sums)]
         found = best_parameters(model)
         score = rules.score_query(
             self.task,
-            known.features,
+            job.features,
             point=(*found.log_hazards.tolist(), *found.slopes.tolist()),
-            hazard_cut=known.cut(model, found, part=SHARES[len(sums) - 1] / share),
+            hazard_cut=job.cut(model, found, part=SHARES[len(sums) - 1] / share),
         )
         return RequestedRound(query=score, share=share)

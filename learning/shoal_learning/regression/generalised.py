@@ -22,12 +22,11 @@ from shoal_learning.regression.design_sample import (
 )
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import (
+    JobSums,
     Likelihood,
     Measured,
     has_two_values,
-    measured,
     pooled_estimate,
-    records_of,
     weighing,
 )
 from shoal_learning.regression.score_likelihood import (
@@ -79,28 +78,24 @@ class GeneralisedModel:
         """Return the round after these, or the posterior."""
         if not sums:
             return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
-        known = _Known(self.task, sums)
+        job = _JobSums(self.task, sums)
         if len(sums) == 1:
-            return RequestedRound(query=known.moments_query, share=SHARES[1])
-        model = known.model()
+            return RequestedRound(query=job.moments_query, share=SHARES[1])
+        model = job.model()
         if len(sums) == len(SHARES):
-            return known.posterior(model)
+            return job.posterior(model)
         query = rules.score_query(
             self.task,
-            known.features,
-            point=(*best_point(model).tolist(), *known.offset),
-            dispersion=known.dispersion,
-            residual_cut=known.cut,
+            job.features,
+            point=(*best_point(model).tolist(), *job.offset),
+            dispersion=job.dispersion,
+            residual_cut=job.cut,
         )
         return RequestedRound(query=query, share=SHARES[len(sums)])
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the sums of a job so far tell, one or more."""
-
-    task: RegressionTask
-    sums: Sequence[ReleasedSum]
+class _JobSums(JobSums[RegressionTask]):
+    """Everything that follows from the sums released so far, one or more."""
 
     @property
     def family(self) -> Family:
@@ -108,43 +103,38 @@ class _Known:
             raise ValueError("a linear model has another learner")
         return self.task.family
 
-    @cached_property
-    def records(self) -> tuple[float, float]:
-        return records_of(self.sums)
-
-    @cached_property
-    def whole(self) -> Measured:
-        """Columns as the first round alone tells: the same from round to round."""
-        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
-
     @property
-    def found(self) -> Measured:
+    def columns(self) -> Measured:
         """The predictors and the target."""
-        return self.whole if self.task.weights is None else self.whole.without_weights
+        return self.all_columns if self.task.weights is None else self.all_columns.without_weights
 
     @property
     def weighing(self) -> tuple[float, float]:
         """The mean weight, and that of a unit of weight."""
-        return (1.0, 1.0) if self.task.weights is None else weighing(self.whole, self.task.weights)
+        return (
+            (1.0, 1.0)
+            if self.task.weights is None
+            else weighing(self.all_columns, self.task.weights)
+        )
 
     @property
     def features(self) -> tuple[Column, ...]:
-        return self.found.features(self.task.predictors)
+        return self.columns.features(self.task.predictors)
 
     @property
     def offset(self) -> tuple[float, ...]:
         """The offset's coefficient in spreads, if there is one."""
-        return () if self.task.offset is None else (float(self.found.spreads[-2]),)
+        return () if self.task.offset is None else (float(self.columns.spreads[-2]),)
 
     @property
-    def free(self) -> int:
-        """How many coefficients are to be found."""
+    def size(self) -> int:
+        """Number of coefficients: the constant and one for each feature."""
         return 1 + len(self.task.features)
 
     @cached_property
     def level(self) -> float:
         """The target's mean, of two classes the upper one's share, away from where links end."""
-        centre, target = float(self.found.centres[-1]), self.task.target
+        centre, target = float(self.columns.centres[-1]), self.task.target
         if self.family == "logistic":
             share = (centre - target.lower) / (2.0 * target.half_range)
             return min(max(share, BOUND), 1.0 - BOUND)
@@ -155,7 +145,7 @@ class _Known:
         """The target's standard deviation, in the same unit."""
         if self.family == "logistic":
             return math.sqrt(self.level * (1.0 - self.level))
-        return float(self.found.spreads[-1])
+        return float(self.columns.spreads[-1])
 
     @property
     def unit(self) -> float:
@@ -175,13 +165,13 @@ class _Known:
     @property
     def relative_spread(self) -> float:
         """The target's standard deviation over its mean; as far as noise lets it be large."""
-        least, most = _RELATIVE_SPREADS[self.hidden]
+        least, most = _RELATIVE_SPREADS[self.hides_spread]
         return min(max(self.spread / self.level, least), most)
 
     @property
-    def hidden(self) -> int:
-        """1 if noise hides how far the target spreads, else 0."""
-        return int(self.found.looseness[-1] > _HIDDEN)
+    def hides_spread(self) -> int:
+        """1 if noise hides how widely the target scatters, else 0."""
+        return int(self.columns.looseness[-1] > _HIDDEN)
 
     @property
     def cut(self) -> float:
@@ -189,14 +179,14 @@ class _Known:
         if self.family == "logistic":
             return 1.0
         level = self.level
-        times = _CUTS[self.family][self.hidden]
+        times = _CUTS[self.family][self.hides_spread]
         if self.family == "poisson":
             return times * max(self.spread, math.sqrt(level))
         if self.family == "gamma":
             cut = times * self.relative_spread
             for released in self.sums[2:]:  # a spread is seen worse than how many it cuts
-                query, found, sds, _ = self._scores(released)
-                is_near = found.cut - sds.cut > _FEW_CUT * self.records[0]
+                query, sums, sds, _ = self._scores(released)
+                is_near = sums.cut - sds.cut > _FEW_CUT * self.records[0]
                 cut = query.residual_cut * (_LOOSER if is_near else 1.0)
             return cut
         return (
@@ -222,7 +212,7 @@ class _Known:
     def model(self) -> RegressionModel:
         """Return what the second round and those of scores since then measured."""
         first, sample, far = self._moments(self.sums[1])
-        level, centre = self.level, np.zeros(self.free)
+        level, centre = self.level, np.zeros(self.size)
         centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
         return RegressionModel(
             family=self.family,
@@ -232,7 +222,7 @@ class _Known:
             centre=centre,
             prior_sd=self.task.prior_sd,
             constant_sd=CONSTANT_SD,
-            looseness=self.found.looseness[: self.free - 1],
+            looseness=self.columns.looseness[: self.size - 1],
             far=far,
         )
 
@@ -246,7 +236,7 @@ class _Known:
         over = rules.REACH * query.regressed[-1].scale / (query.target_limit * self.unit)
         gram, noise = matrix[:-1, :-1] * rules.REACH**2, product_sd * rules.REACH**2
         sample, far = self._sample(gram, noise)
-        scores = matrix[: self.free, -1] * over
+        scores = matrix[: self.size, -1] * over
         error = self._error_of_offsets(sample)
         first = Measurement(scores, product_sd * over, level=self.level, error=error)
         return first, sample, far
@@ -254,12 +244,12 @@ class _Known:
     def _error_of_offsets(self, sample: DesignSample) -> Floats:
         """Return how far scores at no slope may be off, for offsets' own distribution: (p,)."""
         if not self.offset or self.family == "logistic":
-            return np.zeros(self.free)
+            return np.zeros(self.size)
         factors = np.exp(sample.offsets)
         away = sample.weights * (factors / np.average(factors, weights=sample.sizes) - 1.0)
-        found = np.abs(sample.total(away))
-        found[0] = sample.total(np.abs(away))[0]
-        return _OFFSETS_ERROR * self.level * found
+        errors = np.abs(sample.total(away))
+        errors[0] = sample.total(np.abs(away))[0]
+        return _OFFSETS_ERROR * self.level * errors
 
     def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, Floats]:
         """Return the sample for a Gram matrix of constant and predictors, (q + 1, q + 1).
@@ -275,8 +265,8 @@ class _Known:
         sample, far = sample_of_moments(
             gram,
             noise_sd,
-            shares=self.found.shares[:-1],
-            looseness=self.found.looseness[:-1],
+            shares=self.columns.shares[:-1],
+            looseness=self.columns.looseness[:-1],
             squared_radius=rules.default_squared_radius(self.task),
             records=records,
             levels=levels_of(self.task.features),
@@ -285,12 +275,12 @@ class _Known:
             sample = sample.with_means(means)
         for coefficient in self.offset:
             sample = sample.with_offset(coefficient)
-        return sample, far[: self.free - 1]
+        return sample, far[: self.size - 1]
 
     def _measurement(self, released: ReleasedSum) -> Measurement:
-        query, found, sds, unit = self._scores(released)
-        point = np.array(query.point)[: self.free] / rules.REACH
-        scores = found.scores[: self.free] * unit
+        query, sums, sds, unit = self._scores(released)
+        point = np.array(query.point)[: self.size] / rules.REACH
+        scores = sums.scores[: self.size] * unit
         return Measurement(scores, float(sds.scores[0]) * unit, point)
 
     def _scores(self, released: ReleasedSum) -> tuple[ScoreSum, Scores, Scores, float]:
@@ -299,18 +289,18 @@ class _Known:
         if not isinstance(query, ScoreSum):
             raise ValueError("rounds after the second release scores")
         unit = math.sqrt(rules.default_squared_radius(self.task)) * query.residual_cut
-        found = scores_from(query, released.values.astype(np.float64))
-        return query, found, scores_from(query, released.noise_sd), unit
+        sums = scores_from(query, released.values.astype(np.float64))
+        return query, sums, scores_from(query, released.noise_sd), unit
 
     def posterior(self, model: RegressionModel) -> MeasuredRegressionPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
-        at = np.array(query.point)[: self.free] / rules.REACH
+        at = np.array(query.point)[: self.size] / rules.REACH
         expected = scatter(model, estimated.mean, at=at) * self.weighing[1]
         relative = self.relative_spread**2 if self.family == "gamma" else 1.0
         expected *= relative
-        squares, squares_sd = last.squares[: self.free] * unit**2, float(sds.squares[0]) * unit**2
+        squares, squares_sd = last.squares[: self.size] * unit**2, float(sds.squares[0]) * unit**2
         seen, own = design_sample.scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
@@ -322,17 +312,17 @@ class _Known:
             spread = (self.spread / self.level) ** 2 - 2.0 * query.residual_cut * lost
             scattered *= design_sample.beyond_cut(model.sample, mean, spread, seen * relative)
         covariance = estimated.covariance + through @ scattered @ through.T
-        transform = self.found.to_data_units()[: self.free, : self.free]
-        shift = np.zeros(self.free)
+        transform = self.columns.to_data_units()[: self.size, : self.size]
+        shift = np.zeros(self.size)
         if self.offset:
-            shift[0] = -self.found.centres[-2]
+            shift[0] = -self.columns.centres[-2]
         prior, factor = model.own_sds(), None
         if self.task.pooled is not None:
             wide = estimated.wide
             likelihood = Likelihood.of(wide.mean, wide.covariance, model.centre, prior)
             pooled = pooled_estimate(
                 self.task,
-                self.found,
+                self.columns,
                 likelihood.scattered(inverse @ scattered @ inverse.T),
                 prior_mean=model.centre,
                 prior_sd=prior,
@@ -346,7 +336,7 @@ class _Known:
         if self.family == "logistic":
             part = design_sample.part_pulled(_PULL, float(model.sample.predictors(mean).std()))
         else:
-            part = _PULLS[self.family][self.hidden]
+            part = _PULLS[self.family][self.hides_spread]
         if self.task.weights is not None:
             part *= _PULLED_TWICE
         pull = np.append(
@@ -365,19 +355,19 @@ class _Known:
             prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=seen * relative,
-            spreads=tuple(self.found.spreads[: self.free - 1].tolist()),
+            spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
             verdict=judged_scores(
                 self.task,
-                self.found,
+                self.columns,
                 model,
                 mean=mean,
                 covariance=covariance,
                 expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
-                has_two_values=has_two_values(self.sums[0], len(self.found.centres) - 1),
+                has_two_values=has_two_values(self.sums[0], len(self.columns.centres) - 1),
                 complete=(self.records[0], self.sums[-1].cohort_size),
                 mean_weight=self.weighing[0],
             ),

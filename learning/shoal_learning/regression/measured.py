@@ -11,7 +11,8 @@ grid. One best value would claim more than a few levels tell.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from functools import cached_property
+from typing import Final, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from shoal_protocol.queries.sums import column_moments_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
+from shoal_protocol.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -329,3 +331,24 @@ def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
     for place, column in enumerate(columns.tolist()):
         effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]
     return effects
+
+
+TaskT = TypeVar("TaskT", bound=Study)
+
+
+@dataclass(frozen=True)
+class JobSums(Generic[TaskT]):
+    """Everything that follows from the sums released so far, one or more."""
+
+    task: TaskT
+    sums: Sequence[ReleasedSum]
+
+    @cached_property
+    def records(self) -> tuple[float, float]:
+        """How many records there are, and the standard deviation of that."""
+        return records_of(self.sums)
+
+    @cached_property
+    def all_columns(self) -> Measured:
+        """All columns as the first round measured them; later rounds do not change this."""
+        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])

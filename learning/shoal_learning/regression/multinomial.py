@@ -6,7 +6,6 @@ scores are measured, the reference's too, so that no result hangs on which one t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from shoal_learning.regression.design_sample import (
 )
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
-from shoal_learning.regression.measured import Measured, measured, records_of
+from shoal_learning.regression.measured import JobSums, Measured
 from shoal_learning.regression.score_likelihood import Measurement, ScoreModel, best_point, estimate
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
@@ -133,42 +132,30 @@ class MultinomialRegression:
         require_due(self.task, ROUNDS, population, sums)
         if not sums:
             return RequestedRound(query=self.task.first_query(), share=SHARES[0])
-        known = _Known(self.task, sums)
-        features = known.found.features(self.task.features)
+        job = _JobSums(self.task, sums)
+        features = job.found.features(self.task.features)
         if len(sums) == 1:
             return RequestedRound(query=self.task.moments_query(features), share=SHARES[1])
-        model = known.model()
+        model = job.model()
         if len(sums) == self.task.rounds:
-            return known.posterior(model)
+            return job.posterior(model)
         point = np.append(np.zeros(len(features) + 1), best_point(model))
         query = self.task.score_query(features, point=tuple(point.tolist()))
         return RequestedRound(query=query, share=SHARES[len(sums)])
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the sums of a job so far tell, one or more."""
-
-    task: MultinomialRegressionTask
-    sums: Sequence[ReleasedSum]
-
-    @cached_property
-    def records(self) -> float:
-        return records_of(self.sums)[0]
-
-    @cached_property
-    def _columns(self) -> Measured:
-        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+class _JobSums(JobSums[MultinomialRegressionTask]):
+    """Everything that follows from the sums released so far, one or more."""
 
     @property
     def found(self) -> Measured:
         """The features, and the reference's indicator, as the first round alone tells."""
-        return self._columns.first(len(self.task.features) + 1)
+        return self.all_columns.first(len(self.task.features) + 1)
 
     @property
     def shares(self) -> Floats:
         """Shares of the classes, shape (K,), none of them 0."""
-        shares = np.maximum(self._columns.centres[len(self.task.features) :], BOUND)
+        shares = np.maximum(self.all_columns.centres[len(self.task.features) :], BOUND)
         return np.asarray(shares / shares.sum())
 
     def model(self) -> ClassModel:
@@ -186,7 +173,7 @@ class _Known:
             shares=found.shares[:-1],
             looseness=found.looseness[:-1],
             squared_radius=self.task.squared_radius,
-            records=self.records,
+            records=self.records[0],
             aside=part**2,
             levels=levels_of(self.task.features),
         )
@@ -225,8 +212,7 @@ class _Known:
     @property
     def _empty(self) -> list[str]:
         """The levels that hardly any record has."""
-        first = measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
-        of_levels = first.one_bound[len(self.task.features) :].tolist()
+        of_levels = self.all_columns.one_bound[len(self.task.features) :].tolist()
         return [each.name for each, at in zip(self.task.levels, of_levels, strict=True) if at < 0.0]
 
     def posterior(self, model: ClassModel) -> MultinomialRegressionPosterior:
@@ -267,7 +253,7 @@ class _Known:
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sds**2).tolist()),
             scatter=pooled,
             spreads=tuple(self.found.spreads[:-1].tolist()),
-            records=max(1, round(self.records)),
+            records=max(1, round(self.records[0])),
             verdict=judged_classes(
                 names,
                 self.task.features,
@@ -277,7 +263,7 @@ class _Known:
                 asked=model.predictors(at),
                 covariance=covariance,
                 expected=estimated.expected,
-                complete=(self.records, self.sums[-1].cohort_size),
+                complete=(self.records[0], self.sums[-1].cohort_size),
                 empty=self._empty,
             ),
         )
