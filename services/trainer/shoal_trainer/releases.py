@@ -7,11 +7,11 @@ follows once every Compute node has signed what it charged of the job.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
 from nacl.signing import SigningKey
 from pyroaring import BitMap
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, select
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
@@ -33,8 +33,6 @@ from shoal_protocol.wire.phases import JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import find_job, move_job
-
-LOGGED: Final = "-logged"
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,8 @@ def _lost(loss: Loss) -> LostRound:
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
     """Store a job's report, and end the job with it."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    _keep(db, schema.reports, report.body.job, report.digest, report.encode())
+    row = {"job": report.body.job, "document": report.encode()}
+    db.execute(schema.reports.insert().values(row))
 
 
 def uncertified_jobs(db: Connection) -> Sequence[str]:
@@ -236,14 +235,8 @@ def keep_totals(
         row = {"job": job, "node": each.body.node, "document": each.encode()}
         db.execute(totals.insert().values(row))
     if certificate is not None:
-        packed = pack(certificate.encode())
-        _keep(db, schema.certificates, job, certificate.digest, packed, logged=False)
-
-
-def _keep(
-    db: Connection, table: Table, job: str, digest: str, document: bytes, **more: object
-) -> None:
-    db.execute(table.insert().values(job=job, digest=digest, document=document, **more))
+        row = {"job": job, "document": pack(certificate.encode()), "logged": False}
+        db.execute(schema.certificates.insert().values(row))
 
 
 def unlogged_jobs(db: Connection) -> Sequence[str]:
@@ -259,26 +252,24 @@ def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
     db.execute(table.update().where(table.c.job == job).values(**values))
 
 
-def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return the digest and the wire form of a job's report, if there is one."""
-    return _find(db, schema.reports, job)
+def find_report(db: Connection, job: str) -> bytes | None:
+    """Return the wire form of a job's report, if there is one."""
+    columns = schema.reports.c
+    return db.execute(select(columns.document).where(columns.job == job)).scalar_one_or_none()
 
 
-def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return a tag of a job's certificate and the compressed certificate, if there is one.
+class StoredCertificate(NamedTuple):
+    """A compressed certificate, and whether the proof is in it that the log has it."""
 
-    The tag is the certificate's digest, with a mark once the proof is there that the log has it.
-    """
+    document: bytes
+    logged: bool
+
+
+def find_certificate(db: Connection, job: str) -> StoredCertificate | None:
+    """Return a job's certificate, if there is one."""
     columns = schema.certificates.c
-    query = select(columns.digest, columns.document, columns.logged).where(columns.job == job)
-    row = db.execute(query).first()
-    return None if row is None else (row.digest + LOGGED * row.logged, row.document)
-
-
-def _find(db: Connection, table: Table, job: str) -> tuple[str, bytes] | None:
-    columns = table.c
-    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
-    return None if row is None else (row.digest, row.document)
+    row = db.execute(select(columns.document, columns.logged).where(columns.job == job)).first()
+    return None if row is None else StoredCertificate(*row)
 
 
 def find_outcome(db: Connection, round_id: str) -> bytes:

@@ -38,7 +38,6 @@ CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0  # for TCP, and as much for TLS
 EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
 _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing connection
-_NOT_MODIFIED: Final = 304
 _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # Each part of a body costs work, even a small one: the parts that may come, and one more for each
 # so many bytes. Over a slow network a part may be a single small segment.
@@ -321,7 +320,7 @@ async def _bounded(
     head, status = response.headers, response.status_code
     if head.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unavailable("the answer is encoded, which was not asked for")
-    if status < 200 or (300 <= status < 400 and status != _NOT_MODIFIED):
+    if status < 200 or 300 <= status < 400:
         raise Unavailable("the answer leads elsewhere")  # no service redirects
     declared = head.get("Content-Length", "")
     if declared.isascii() and declared.isdecimal() and int(declared[:20]) > limit_bytes:

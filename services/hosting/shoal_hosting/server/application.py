@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_hosting.server.answers import AnswerLimits, HeadAnswers
+from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.server.openapi import TEXT, Application, answers, only_with, refusals
 from shoal_hosting.server.problems import (
@@ -126,7 +126,7 @@ def _is_routine(method: str, status: int, problem: str | None) -> bool:
     Parties ask again and again for what is not there yet or no more, hang up while they wait, and
     have the job's request fetched by a node that lacks it.
     """
-    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem != "not-found"
+    asked_for = method == "GET" and status in NOT_THERE and problem != "not-found"
     return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
 
 
@@ -301,7 +301,6 @@ def create_application(
     """
     app = Application(
         title=name,
-        description="Every path that answers GET answers HEAD, alike but for the body.",
         openapi_url="/openapi.json",
         docs_url=None,  # it would load its scripts from elsewhere
         redoc_url=None,
@@ -345,6 +344,5 @@ def create_application(
         in_memory_bytes=bodies_in_memory_bytes,
     )
     app.add_middleware(AnswerLimits, unsent_bytes=unsent_bytes)
-    app.add_middleware(HeadAnswers)
     app.add_middleware(Observation, registry=registry)
     return app

@@ -33,7 +33,7 @@ HTTP_PROBLEMS: Final = {
         "method-not-allowed",
         "The method is not allowed here",
         "The path exists, but not for this method.",
-        "Use one of the methods in the Allow header.",
+        "Compare the method with this service's /openapi.json.",
     ),
     408: (
         "body-too-slow",
@@ -142,13 +142,7 @@ async def _protocol_error(request: Request, error: Exception) -> ProblemResponse
 
 async def _http_exception(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this type only
-    headers = error.headers
-    if error.status_code == 405:  # Starlette names the methods of one route of several alike
-        path = getattr(request.scope.get("route"), "path", None)
-        methods = request.app.openapi()["paths"].get(path)
-        allowed = [*methods, *(["head"] if "get" in methods else [])] if methods else []
-        headers = {"Allow": ", ".join(allowed).upper()} if allowed else headers
-    return http_problem(error.status_code, headers)
+    return http_problem(error.status_code, error.headers)
 
 
 async def _validation_error(request: Request, error: Exception) -> ProblemResponse:
