@@ -23,7 +23,7 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import console_of as owners_console_of
 from shoal_command_groups.console.pages import console_of as analysts_console_of
-from shoal_hosting.operators.view import Operator, RecentLines
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.pages.console import SIGN_IN
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.service_calls import Endpoint
@@ -59,7 +59,7 @@ class Served:
 @asynccontextmanager
 async def everybody(trust: Trust, directory: Path) -> AsyncIterator[dict[str, Served]]:
     """Serve all services with a job and a round, a trainer with a crowd job, and all consoles."""
-    operator = Operator(TOKEN, log=RecentLines(10))
+    operator = Operator(TOKEN, console=True)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         federation = await enter(Federation(trust, directory / "all", operator=operator))

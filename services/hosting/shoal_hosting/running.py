@@ -4,18 +4,17 @@ import argparse
 import asyncio
 import fcntl
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TextIO, cast
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
-from shoal_hosting.operators.view import Operator, RecentLines
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import ServedCertificate
@@ -108,8 +107,7 @@ def run_service(
     ).parse_args()
     with startup_of(f"shoal-{role}"):
         read = read_settings(settings, "SHOAL_", os.environ)
-        lines = RecentLines(sys.stderr) if read.console else None
-        configure_logs(level=read.log_level, stream=cast("TextIO | None", lines))
+        configure_logs(level=read.log_level)
         party = load_party(read.party)
         if party.card.role != role:
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
@@ -117,7 +115,7 @@ def run_service(
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
-        service = _assembled(assemble, read, party, book, lines)
+        service = _assembled(assemble, read, party, book)
         service.resources.on_manifest.append(served.renew)
         serve(
             service.app,
@@ -134,7 +132,6 @@ def _assembled(
     settings: ServiceSettings,
     party: Party,
     book: ManifestBook,
-    log: RecentLines | None,
 ) -> Service:
     own = {
         name: getattr(settings, name)
@@ -148,7 +145,9 @@ def _assembled(
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
             operator=Operator(
-                token_of(settings.data / OPERATOR_TOKEN), settings.metrics_for_anybody, log
+                token_of(settings.data / OPERATOR_TOKEN),
+                settings.metrics_for_anybody,
+                settings.console,
             ),
             clock=system_clock,
             **own,

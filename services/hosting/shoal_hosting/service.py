@@ -314,9 +314,8 @@ class Resources:
             streamed=(MANIFEST_PATH,),
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
-        operator = self.operator
-        if operator is not None and operator.log is not None:
-            console = OperatorConsole(title, self, operator, operator.log, ready=told, look=look)
+        if self.operator is not None and self.operator.console:
+            console = OperatorConsole(title, self, self.operator.token, ready=told, look=look)
             app.include_router(console.routes)
         return app
 

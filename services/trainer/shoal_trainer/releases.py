@@ -235,8 +235,9 @@ def keep_totals(
         row = {"job": job, "node": each.body.node, "document": each.encode()}
         db.execute(totals.insert().values(row))
     if certificate is not None:
-        row = {"job": job, "document": pack(certificate.encode()), "logged": False}
-        db.execute(schema.certificates.insert().values(row))
+        packed = pack(certificate.encode())
+        insert = schema.certificates.insert()
+        db.execute(insert.values(job=job, document=packed, logged=False))
 
 
 def unlogged_jobs(db: Connection) -> Sequence[str]:

@@ -1,28 +1,24 @@
-"""The console of a service: how it stands, what it refused, and its log.
+"""The console of a service: one page that shows how it stands.
 
 It only shows: whoever runs a service acts by commands and settings. Nothing on it is linked to a
-data holder, and the log is the one that the service writes.
+data holder.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from shoal_hosting.operators.view import (
     Look,
-    Operator,
-    RecentLines,
     View,
     in_words,
     labelled,
 )
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Contact
-from shoal_hosting.server.problems import HTTP_PROBLEMS
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
@@ -30,40 +26,35 @@ from shoal_protocol.wire.versions import RELEASE, WIRE
 if TYPE_CHECKING:
     from shoal_hosting.service import Resources
 
-REFUSED, LOG = f"{START}/refused", f"{START}/log"
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
-_OWN_FIELDS: Final = frozenset({"event", "level", "timestamp"})
 _GIB: Final = 1 << 30
 
 
 class OperatorConsole:
-    """The pages of one service; `routes` serves them."""
+    """The page of one service; `routes` serves it."""
 
     def __init__(
         self,
         title: str,
         resources: "Resources",
-        operator: Operator,
-        log: RecentLines,
+        token: str,
         *,
         ready: Callable[[], Awaitable[Mapping[str, str]]],
         look: Look,
     ) -> None:
-        """Show what `look` returns and what all services have, to the `operator`."""
-        self._own, self._log, self._ready, self._look = resources, log, ready, look
+        """Show what `look` returns and what all services have, to who has the `token`."""
+        self._own, self._ready, self._look = resources, ready, look
         self._began_at = resources.clock()
         self._console = Console(
             title=title,
-            sections={START: "Now", REFUSED: "Refused", LOG: "Log"},
-            token=operator.token,
+            sections={START: "Now"},
+            token=token,
             token_file="operator.token of the data directory",
             package=__package__,
             clock=resources.clock,
         )
         self._console.page(START, self._show_now)
-        self._console.page(REFUSED, self._show_refused)
-        self._console.page(LOG, self._show_log)
 
     @property
     def routes(self) -> APIRouter:
@@ -144,42 +135,8 @@ class OperatorConsole:
         if faults := labelled(self._own.registry, _REFUSED_METRIC, "reason").get("internal-error"):
             yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
 
-    async def _show_refused(self, request: Request) -> Response:
-        counts = labelled(self._own.registry, _REFUSED_METRIC, "reason")
-        known = _problems()
-        rows = [
-            (count, reason, *known.get(reason, ("", "")))
-            for reason, count in sorted(counts.items(), key=lambda each: -each[1])
-        ]
-        began_at = in_words(self._began_at)
-        return self._console.shown(request, "refused.html", rows=rows, began_at=began_at)
-
-    async def _show_log(self, request: Request) -> Response:
-        lines = [
-            (
-                event.get("timestamp", "")[:19].replace("T", " "),
-                event.get("level", ""),
-                event.get("event", ""),
-                {name: _brief(each) for name, each in event.items() if name not in _OWN_FIELDS},
-            )
-            for event in self._log.events()
-        ]
-        return self._console.shown(request, "log.html", lines=lines)
-
 
 _REFUSED_METRIC: Final = "shoal_refused_requests_total"
-
-
-def _problems() -> dict[str, tuple[str, str]]:
-    """Return title and remedy of every problem by its code."""
-    found = {f"http-{each.value}": (each.phrase, "") for each in HTTPStatus}
-    found |= {code: (title, remedy) for code, title, _, remedy in HTTP_PROBLEMS.values()}
-    kinds: list[type[ProtocolError]] = [ProtocolError]
-    while kinds:
-        kind = kinds.pop()
-        found[kind.code] = (kind.title, kind.remedy)
-        kinds += kind.__subclasses__()
-    return found
 
 
 def _contact_in_words(contact: Contact | None) -> tuple[str, bool]:
@@ -197,7 +154,3 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return "1 second" if f"{seconds:.0f}" == "1" else f"{seconds:.0f} seconds"
-
-
-def _brief(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
