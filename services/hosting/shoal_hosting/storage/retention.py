@@ -5,7 +5,7 @@ The policy's `retention_days` count from a job's end. What caps and proofs rest 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,16 +70,6 @@ class Keepings:
     begin: Callable[[Connection, Jobs], None]
     note: Callable[[Connection, Jobs], None]
     knows_ends: bool = True
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A kind of documents as it is shown: how many there are, and until when they stay."""
-
-    kind: str
-    why: str
-    documents: int
-    stays: str
 
 
 class Retention:
@@ -172,12 +162,12 @@ class Retention:
         own = self._own
         before = self._before(own.clock())
         days = own.book.current.manifest.policy.retention_days
-        found = await own.storage.run(count, self._keepings, days)
+        kinds = await own.storage.run(count, self._keepings, days)
         due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
         return {
             "retention_days": days,
             "is_due": bool(due),
-            "kinds": [asdict(each) for each in found],
+            "kinds": kinds,
         }
 
 
@@ -206,16 +196,16 @@ def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> b
     return len(found) == MOST_ROWS
 
 
-def count(db: Connection, keepings: Keepings, days: int | None) -> list[Kept]:
+def count(db: Connection, keepings: Keepings, days: int | None) -> list[dict[str, Any]]:
     """Return each kind with the number of its documents, and until when they stay."""
     until = "for ever" if days is None else f"{days} days from the job's end"
     newest = "" if days is None else ", the newest until the next"
     return [
-        Kept(
-            each.kind,
-            each.why,
-            db.execute(select(func.count()).select_from(each.table)).scalar_one(),
-            "for ever" if each.of is None else until + newest * each.newest_stays,
-        )
+        {
+            "kind": each.kind,
+            "why": each.why,
+            "documents": db.execute(select(func.count()).select_from(each.table)).scalar_one(),
+            "stays": "for ever" if each.of is None else until + newest * each.newest_stays,
+        }
         for each in keepings.kinds
     ]
