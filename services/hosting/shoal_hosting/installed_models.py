@@ -101,7 +101,7 @@ def installed() -> dict[str, str]:
     found = {}
     for point in entry_points(group=GROUP):
         try:
-            found[point.name] = _digest_of(point)
+            found[point.name] = _digest(_contents(point))
         except ModelNotUsable:
             found[point.name] = ""
     return found
@@ -113,7 +113,7 @@ def digest_of(entry_point: str) -> str:
     Raises:
         ModelNotUsable: there is no such model here, or its sources are not all there is of it.
     """
-    return _digest_of(_entry_point(entry_point))
+    return _digest(_contents(_entry_point(entry_point)))
 
 
 def refusal(query: GradientSum) -> str | None:
@@ -239,10 +239,6 @@ def _entry_point(name: str) -> EntryPoint:
     if len(found) > 1:
         raise ModelNotUsable("two distributions here offer a model of this name: remove one")
     return next(iter(found.values()))
-
-
-def _digest_of(point: EntryPoint) -> str:
-    return _digest(_contents(point))
 
 
 def _digest(contents: Sequence[tuple[str, Path, bytes]]) -> str:

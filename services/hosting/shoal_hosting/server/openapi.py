@@ -105,11 +105,6 @@ def object_of(**properties: JsonSchema) -> JsonSchema:
     }
 
 
-def with_optional(schema: JsonSchema, **properties: JsonSchema) -> JsonSchema:
-    """Return the schema of an object that may have these fields, too."""
-    return {**schema, "properties": {**schema["properties"], **properties}}
-
-
 def signed(kind: type[Document]) -> JsonSchema:
     """Return the schema of a signed document of a kind."""
     _DOCUMENTS[kind.__name__] = kind

@@ -130,28 +130,21 @@ def install_problem_handlers(app: FastAPI) -> None:
     Exceptions nobody foresaw are not handled here but by `application.Observation`: a handler
     for them would have the server log their messages, which may hold values.
     """
-    app.add_exception_handler(ProtocolError, _protocol_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_exception)
+    for kind in (ProtocolError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _problem_of)
 
 
-async def _protocol_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, ProtocolError)  # noqa: S101 -- registered for this type only
-    return refusal(error)
-
-
-async def _http_exception(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this type only
+async def _problem_of(_: Request, error: Exception) -> ProblemResponse:
+    if isinstance(error, ProtocolError):
+        return refusal(error)
+    if isinstance(error, RequestValidationError):
+        errors = [
+            {"location": _location(*item["loc"]), "type": item["type"]}
+            for item in error.errors()[:MOST_ERRORS]
+        ]
+        return http_problem(422, errors=errors)
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these types only
     return http_problem(error.status_code, error.headers)
-
-
-async def _validation_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this type only
-    errors = [
-        {"location": _location(*item["loc"]), "type": item["type"]}
-        for item in error.errors()[:MOST_ERRORS]
-    ]
-    return http_problem(422, errors=errors)
 
 
 def _location(part: str, name: int | str = "", *_: int | str) -> str:
