@@ -130,7 +130,7 @@ def trainer(service: Hostile, directory: Path) -> None:
         assert reception.accepted == frozenset()
         assert reception.refusal is None
         with pytest.raises(Unavailable):
-            await peers.outcome(consortium.manifest.aggregator, JOB)
+            await peers.outcome(consortium.manifest.aggregator, JOB, wait_seconds=0)
         await connections.close()
 
     asyncio.run(ask())

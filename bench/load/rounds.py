@@ -24,8 +24,10 @@ from bench.load.watching import Watch
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
+from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
+from shoal_holder.site import Sources
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -98,6 +100,7 @@ class RoundsLoad:
             book=self.book,
             data_directory=self.data,
             clock=self.clock,
+            inside=Sources(exact_noise, clock=self.clock),
             transport=meter,
             report=self.watch,
         )

@@ -37,15 +37,13 @@ from shoal_command.terminal import (
     shell_command,
     tell,
 )
-from shoal_holder import exits
 from shoal_holder.crowds.status import is_cheating
-from shoal_holder.exits import LEFT, Joined
 from shoal_holder.keys import KeyFile, next_key_of, read_holder_key
 from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, STATE_FILE
-from shoal_holder.state import State
+from shoal_holder.state import Joined, State
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import replace
@@ -244,12 +242,9 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
         key = key_file.in_force(book.current.roster)
         state = State(path, authority=book.current.manifest.identity)
         try:
-            found = exits.joined(state.file, job)
-            holder = book.current.roster.holder_with(key.verify_key)
-            state.end_job(job, LEFT, leave=exits.sign_leave(found, holder, key))
+            return state.leave(job, book.current.roster.holder_with(key.verify_key), key)
         finally:
             state.close()
-    return found
 
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")

@@ -21,9 +21,8 @@ from shoal_protocol.rounds.attestations import (
     cohort_of,
 )
 from shoal_protocol.rounds.outcomes import (
-    verified_abandonment,
+    verified_outcome,
     verified_partial_sums,
-    verified_result,
 )
 from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
@@ -147,7 +146,7 @@ def _read_round(study: Study, round_id: str) -> Round:
         asked=AskedHolders.of(spec.body.clients(), study.consortium.roster),
         result=_released(study, spec.body, result.body) if result.status == 200 else None,
         abandonment=(
-            verified_abandonment(abandonment.body.encode(), spec.body, study.consortium).body
+            verified_outcome(abandonment.body.encode(), spec.body, study.consortium).body
             if abandonment.status == 200
             else None
         ),
@@ -158,7 +157,7 @@ def _read_round(study: Study, round_id: str) -> Round:
 
 def _released(study: Study, spec: RoundSpec, result: str) -> Result:
     """Return a result that is the total of partial sums which its nodes signed."""
-    verified = verified_result(result.encode(), spec, study.consortium).body
+    verified = verified_outcome(result.encode(), spec, study.consortium).body
     shown = study.ask("aggregator", f"/v1/rounds/{spec.digest}/partial-sums")
     verified_partial_sums(shown.body.encode(), verified, spec, study.consortium)
     return verified

@@ -78,7 +78,7 @@ async def test_a_vault_that_is_killed_is_missed_at_the_next_question(
 def test_files_that_every_user_may_change_are_not_taken(settings: Settings, name: str) -> None:
     (settings.party / name).chmod(0o666)
     with pytest.raises(VaultRefused, match=f"{name} can be changed by every user; run: chmod"):
-        VaultLink.over(VaultPipes.start(settings, None), silent)
+        VaultLink.over(VaultPipes.start(settings), silent)
 
 
 def test_a_vault_whose_noise_process_died_does_not_end_as_if_its_courier_had() -> None:
@@ -106,9 +106,9 @@ def test_a_vault_ends_quietly_when_its_courier_has() -> None:
 def test_a_second_vault_over_the_same_keys_does_not_start_until_the_first_has_ended(
     settings: Settings, world: World
 ) -> None:
-    first = VaultLink.over(VaultPipes.start(settings, None), silent)
+    first = VaultLink.over(VaultPipes.start(settings), silent)
     other = settings.model_copy(update={"data": world.directory / "other"})
     with pytest.raises(VaultRefused, match=r"holder\.key is in use"):
-        VaultLink.over(VaultPipes.start(other, None), silent)
+        VaultLink.over(VaultPipes.start(other), silent)
     first.close()
-    VaultLink.over(VaultPipes.start(other, None), silent).close()
+    VaultLink.over(VaultPipes.start(other), silent).close()

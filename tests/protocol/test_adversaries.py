@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.job_costs import Release, Statement, epsilon_of, noise_for, statements
+from shoal_protocol.privacy.job_costs import Release, Statement, epsilon_at, noise_for, statements
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from tests.world.examples import one_block
 
@@ -34,7 +34,7 @@ def test_the_price_of_the_spec_is_against_all_nodes_but_one_with_all_colluders()
     assert colluding.adversary == "2 of 4 Compute nodes, with 9 clients of each cohort"
     assert colluding.promised.mu == pytest.approx(0.5, rel=1e-12)
     assert colluding.promised_epsilon == pytest.approx(
-        epsilon_of([Cost.gaussian(0.5)], delta=DELTA), rel=1e-9
+        epsilon_at(DELTA, Cost.gaussian(0.5)), rel=1e-9
     )
 
 

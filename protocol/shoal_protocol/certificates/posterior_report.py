@@ -12,7 +12,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry, privacy_breakdown
 from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.privacy.job_costs import Participation, epsilon_of
+from shoal_protocol.privacy.job_costs import Participation, epsilon_at
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
@@ -114,9 +114,7 @@ class PosteriorReport(BoundDocument):
             sharing=request.sharing,
             compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
             partial_sums=tuple(len(result.partial_sums) for _, result in released),
-            privacy=PrivacySpent(
-                epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
-            ),
+            privacy=PrivacySpent(epsilon=epsilon_at(delta, spent), delta=delta, mu=spent.mu),
             breakdown=privacy_breakdown(specs),
             posterior=posterior,
         )

@@ -8,7 +8,7 @@ would show it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,15 +113,16 @@ def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
     return cohort_size * spec.query.largest_value + math.ceil(tail)
 
 
-def verified_result(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Result]:
-    """Return the signed result of the round, from its wire form.
+def verified_outcome(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Any]:
+    """Return the aggregator's signed `Result` or `Abandonment` of the round, from its wire form.
 
     Raises:
         MalformedDocument
-        ProtocolError: as `check_result`.
+        ProtocolError: as `check_result` and `check_abandonment`.
     """
-    signed = decode(encoded, Result)
-    check_result(signed, spec, parties)
+    signed = decode(encoded, Result, Abandonment)
+    check: Any = check_result if isinstance(signed.body, Result) else check_abandonment
+    check(signed, spec, parties)
     return signed
 
 
@@ -207,17 +208,6 @@ def check_partial_sums(
     claimed = from_ring(decode_uint64(result.values))
     if not np.array_equal(summation.decode(spec.sharing, combined.total), claimed):
         raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
-
-
-def verified_abandonment(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Abandonment]:
-    """Return the aggregator's signed abandonment of the round.
-
-    Raises:
-        MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
-    """
-    signed = decode(encoded, Abandonment)
-    check_abandonment(signed, spec, parties)
-    return signed
 
 
 def check_abandonment(signed: Signed[Abandonment], spec: RoundSpec, parties: Parties) -> None:

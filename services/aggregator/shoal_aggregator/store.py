@@ -345,22 +345,13 @@ def find_end(
     Raises:
         UnknownRound
     """
-    result = find_result(db, round_id)
-    if result is None:
-        return None, find_decision(db, round_id, aggregator), ()
-    sums = () if standing is None else find_partial_sums(db, round_id, standing)
-    return result, None, sums
-
-
-def find_decision(db: Connection, round_id: str, aggregator: str) -> Stored | None:
-    """Return the aggregator's own abandonment of the round, if that is how it ended.
-
-    Raises:
-        UnknownRound
-    """
     if not knows_round(db, round_id):
         raise UnknownRound
-    return find_abandonment(db, round_id, aggregator)
+    result = find_result(db, round_id)
+    if result is None:
+        return None, find_abandonment(db, round_id, aggregator), ()
+    sums = () if standing is None else find_partial_sums(db, round_id, standing)
+    return result, None, sums
 
 
 def _most_sums() -> ColumnElement[int]:

@@ -38,8 +38,8 @@ from shoal_hosting.server.openapi import (
 from shoal_hosting.server.problems import refusal
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.membership import Approval
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
-from shoal_protocol.privacy.job_costs import epsilon_left, epsilon_of
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.privacy.job_costs import epsilon_at, epsilon_left
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
 
@@ -264,7 +264,7 @@ def _spending(spent: Iterable[tuple[list[Cost], BitMap]], policy: Policy) -> dic
     histories = Counter[tuple[Cost, ...]]()
     for costs, clients in spent:
         histories[tuple(sorted(costs, key=repr))] += len(clients)
-    found = {each: epsilon_of(each, delta=policy.delta) for each in histories}
+    found = {each: epsilon_at(policy.delta, compose(each)) for each in histories}
     epsilons = sorted(found[each] for each in histories.elements()) or [0.0]
     points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
     return {

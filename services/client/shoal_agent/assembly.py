@@ -142,7 +142,7 @@ def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultL
     if settings.vault_pipes is not None:
         return VaultLink.over(VaultPipes.meet(settings.vault_pipes), report)
     if inside is None:
-        return VaultLink.over(VaultPipes.start(settings, None), report)
+        return VaultLink.over(VaultPipes.start(settings), report)
     return VaultLink.inside(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
 
 

@@ -8,11 +8,9 @@ charge_comparison  asks nodes what they charged     crowds.taking_part  all abou
 """
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import astuple
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +21,7 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.answering import Answering, Delivery, NextRounds, Reupload
-from shoal_agent.crowds.beside import Beside
+from shoal_agent.crowds.taking_part import TakingPart
 from shoal_agent.directory import Directory, ShutOut
 from shoal_agent.joining import ChargesCheck, Joining
 from shoal_agent.status import (
@@ -38,7 +36,6 @@ from shoal_agent.status import (
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts
-from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
@@ -53,12 +50,13 @@ from shoal_holder.messages import (
     Opened,
     Told,
 )
-from shoal_holder.opening import Contents, open_vault
+from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.spending import JobCharges
+from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
@@ -206,38 +204,6 @@ class Declaring:
         self._judged = now
 
 
-def contents_of(
-    *,
-    keys: bytes,
-    records: Records,
-    policy: Policy,
-    book: ManifestBook,
-    data_directory: Path,
-    accept_loss: str | None,
-    without_nodes: Collection[str],
-) -> Contents:
-    """Return what `shoal_holder.opening.from_contents` takes; `keys` is the next one behind it."""
-    versions = book.versions
-    return Contents(
-        data_directory=str(data_directory),
-        pin=versions[0].digest,
-        accept_loss=accept_loss,
-        without_nodes=tuple(without_nodes),
-        parts=(
-            policy.model_dump_json().encode(),
-            keys,
-            json.dumps((records.columns, records.identity and astuple(records.identity))).encode(),
-            records.values.astype("<f8").tobytes(),
-            records.starts.astype("<i8").tobytes(),
-            *(
-                piece
-                for each in versions
-                for piece in (each.signed_manifest.encode(), each.roster.encode())
-            ),
-        ),
-    )
-
-
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 COURIER: Final = "courier"
@@ -264,18 +230,18 @@ class DataHolder(OwnerQuestions):
         data_directory: Path,
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
-        inside: Sources | None = None,
+        inside: Sources,
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> None:
-        """Hand key and records to a vault, which is another process without network.
+        """Take part with a vault in this process, for tests and simulations; see also `open`.
 
-        It goes over to `next_key` with the manifest that has that one in the place of `key`.
-        With `inside` the vault is in this process, over the same messages, with these sources of
-        time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
+        The vault is asked over the same messages as another process, and `inside` are its sources
+        of time and chance; `clock` and `random_bytes` are the courier's. It goes over to `next_key`
+        with the manifest that has that one in the place of `key`.
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
         step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
         refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
@@ -284,29 +250,16 @@ class DataHolder(OwnerQuestions):
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
         """
-        if inside is not None:
-            site = Site(given_keys(key, next_key), records, policy, book, inside)
-            vault = open_vault(
-                site,
-                data_directory,
-                isolation=IN_THIS_PROCESS,
-                accept_loss=accept_loss,
-                without_nodes=without_nodes,
-            )
-            link = VaultLink.inside(vault, report)
-        else:
-            contents = contents_of(
-                keys=bytes(key) + (b"" if next_key is None else bytes(next_key)),
-                records=records,
-                policy=policy,
-                book=book,
-                data_directory=data_directory,
-                accept_loss=accept_loss,
-                without_nodes=without_nodes,
-            )
-            link = VaultLink.over(VaultPipes.start(None, contents), report)
+        site = Site(given_keys(key, next_key), records, policy, book, inside)
+        vault = open_vault(
+            site,
+            data_directory,
+            isolation=IN_THIS_PROCESS,
+            accept_loss=accept_loss,
+            without_nodes=without_nodes,
+        )
         self._begin(
-            link,
+            VaultLink.inside(vault, report),
             book,
             clock=clock,
             random_bytes=random_bytes,
@@ -352,7 +305,7 @@ class DataHolder(OwnerQuestions):
             clock,
             report,
         )
-        self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
+        self._crowds = TakingPart(vault, self._directory, clock, random_bytes, report)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
 
     @classmethod
@@ -389,7 +342,7 @@ class DataHolder(OwnerQuestions):
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
-        return cls.with_vault(VaultLink.over(VaultPipes.start(settings, None), report), book)
+        return cls.with_vault(VaultLink.over(VaultPipes.start(settings), report), book)
 
     @classmethod
     def with_vault(cls, vault: VaultLink, book: ManifestBook, **arguments: Any) -> Self:
@@ -455,8 +408,8 @@ class DataHolder(OwnerQuestions):
             backup_due=opened.backup_due,
             records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
-            refused_crowds=self._crowds.refused,
-            crowds=await self._crowds.statuses(),
+            refused_crowds=dict(self._crowds.refused),
+            crowds=await self._told(Ask(question="crowds")),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
             unheard=dict(self._charges.unheard)
@@ -476,7 +429,8 @@ class DataHolder(OwnerQuestions):
 
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
-        return await self._crowds.spent()
+        accounts: CrowdAccounts = await self._told(Ask(question="spent on crowds"))
+        return accounts
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

@@ -4,11 +4,11 @@ It also asks Compute nodes what they charged the slots here; the vault compares 
 """
 
 import asyncio
-import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from shoal_agent.crowds.trainer import listed_jobs
 from shoal_agent.directory import Directory
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
@@ -32,7 +32,7 @@ from shoal_holder.messages import (
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import State
@@ -200,7 +200,6 @@ class ChargesCheck:
 
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
-_JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Joining:
@@ -246,7 +245,7 @@ class Joining:
                 self._directory.note_refused_query(trainer, answer.code)
                 self._note_unheard(answer.reason)
                 return False
-            listed = _listed_jobs(answer)
+            listed = listed_jobs(answer.json(), "jobs")
             self.unheard = None
             ended = [job for job in self.refused if job not in listed]
             for job in ended[:-MOST_ENDED]:
@@ -319,14 +318,3 @@ class Joining:
             return
         await self._vault.ask(Receipt(what=what, about=job, outcome=answer.outcome), Done)
         self._report(f"{what} settled", job=job, outcome=answer.outcome)
-
-
-def _listed_jobs(answer: Reply) -> list[str]:
-    body: Any = answer.json()
-    try:
-        jobs = [each["job"] for each in body["jobs"]]
-    except (KeyError, TypeError):
-        raise MalformedDocument("the list of jobs is not one") from None
-    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
-        raise MalformedDocument("a job is named by a digest")
-    return jobs

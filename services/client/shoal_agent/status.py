@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field
 
 from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
 from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
-from shoal_holder.exits import ReservedBudget
-from shoal_holder.status import ENVELOPES, JobStatus
+from shoal_holder.state import ReservedBudget
+from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
@@ -60,8 +60,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "jobs": _Kind("jobs, with their joins", "each is joined once"),
     "asked": _Kind("jobs that asked the owners", "each asks once"),
     "approvals": _Kind("owners' decisions", "a refusal is for good"),
-    "leaves": _Kind("leaves", "what was left is not answered"),
-    "withdrawals": _Kind("withdrawals", "why a job ended"),
+    LEAVES: _Kind("leaves", "what was left is not answered"),
     "rounds": _Kind("rounds", "each is answered once"),
     "crowds": _Kind("crowd jobs", "contributions are checked by them"),
     "contributions": _Kind("contributions", "each is made and charged once"),

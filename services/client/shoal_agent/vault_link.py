@@ -10,14 +10,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self, TypeVar
-
-from pydantic import BaseModel
+from typing import BinaryIO, Final, Self, TypeVar
 
 from shoal_holder import frames, messages
 from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
-from shoal_holder.opening import Contents
-from shoal_holder.serving import FROM_PROGRAM, FROM_VAULT, TO_VAULT
+from shoal_holder.serving import FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
@@ -122,17 +119,13 @@ class VaultPipes:
         self._process = process
 
     @classmethod
-    def start(cls, settings: BaseModel | None, contents: Contents | None) -> Self:
-        """Start a vault by settings, or by what a program hands over."""
+    def start(cls, settings: Settings) -> Self:
+        """Start a vault over the files that the settings name."""
         to_vault, asks = os.pipe()
         answers, from_vault = os.pipe()
-        arguments = [str(to_vault), str(from_vault)]
         process = subprocess.Popen(
-            [
-                # nothing is imported from the working directory
-                *(sys.executable, "-P", "-m", "shoal_holder", *arguments),
-                *([] if contents is None else [FROM_PROGRAM]),
-            ],
+            # -P: nothing is imported from the working directory
+            [sys.executable, "-P", "-m", "shoal_holder", str(to_vault), str(from_vault)],
             env=_environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -140,10 +133,7 @@ class VaultPipes:
         )
         os.close(to_vault)
         os.close(from_vault)
-        pipes = cls(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), process)
-        if contents is not None:
-            frames.write(pipes._asks, frames.encode(contents))
-        return pipes
+        return cls(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), process)
 
     @classmethod
     def meet(cls, directory: Path) -> Self:
@@ -208,13 +198,12 @@ class VaultPipes:
                 self._process.wait()
 
 
-def _environment(settings: BaseModel | None) -> dict[str, str]:
+def _environment(settings: Settings) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-    if settings is not None:
-        for name in Settings.model_fields:
-            value: Any = getattr(settings, name)
-            ours |= {} if value is None else {f"SHOAL_{name.upper()}": str(value)}
-    return ours
+    told = {name: getattr(settings, name) for name in Settings.model_fields}
+    return ours | {
+        f"SHOAL_{name.upper()}": str(value) for name, value in told.items() if value is not None
+    }
 
 
 def _tell(answer: Answer, report: Report) -> None:

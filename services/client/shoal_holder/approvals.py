@@ -150,10 +150,9 @@ class Approvals:
             raise WrongPhase("the data holder takes part already: `shoal agent leave` ends that")
         if asked[1] <= format_time(self._site.clock()):
             raise WrongPhase("the time to decide about the job is over")
-        with self._file.transaction():
-            self._file.database.execute(
-                "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", (body.job, body.owner, encoded)
-            )
+        self._file.write(
+            "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", body.job, body.owner, encoded
+        )
         return body.job
 
     def waiting(self, analyst: str | None = None) -> tuple[str, ...]:
@@ -223,8 +222,7 @@ class Approvals:
 
     def settle_notice(self, job: str, state: State) -> None:
         """Record that the trainer answered a notice."""
-        with self._file.transaction():
-            self._file.database.execute("UPDATE asked SET told = ? WHERE job = ?", (state, job))
+        self._file.write("UPDATE asked SET told = ? WHERE job = ?", state, job)
 
     def _stage(self, job: str, until: datetime | str) -> Stage:
         decisions = self._decisions(job)

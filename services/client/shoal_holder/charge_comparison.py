@@ -301,12 +301,13 @@ def _note_head(file: StateFile, node: str, head: Head) -> None:
     if head.number == kept.number and head != kept:
         raise LedgerBroken(f"its ledger's entry {head.number:,} is another one than it was")
     if head != kept:
-        with file.transaction():
-            file.database.execute(
-                "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
-                " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
-                (node, head.number, head.digest),
-            )
+        file.write(
+            "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
+            " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
+            node,
+            head.number,
+            head.digest,
+        )
 
 
 def _set_back(node: str, error: LedgerBroken) -> str:

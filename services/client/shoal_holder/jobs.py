@@ -9,13 +9,11 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_holder import exits
-from shoal_holder.admission import check_request
+from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.exits import LEFT, Joined
 from shoal_holder.site import Site
-from shoal_holder.state import State
+from shoal_holder.state import LEFT, Joined, State
 from shoal_holder.status import Report
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
@@ -61,6 +59,7 @@ class Jobs:
         site, request = self._site, signed.body
         check_request(
             signed,
+            IN_ROUNDS,
             job=job,
             bound_to=site.book.get(request.manifest),
             current=site.book.current,
@@ -68,11 +67,6 @@ class Jobs:
             columns=site.records.columns,
             now=site.clock(),
         )
-        for _, query in request.terms.installed_models():  # the owner's policy names them
-            from shoal_hosting.installed_models import refusal
-
-            if reason := refusal(query):
-                raise RefusedJob(reason)
         listed = site.book.current.manifest.compute_nodes
         self._charges.check(joining=True, nodes=request.sharing.needed(len(listed)))
         committed, holder = self._state.committed(), site.holder
@@ -108,7 +102,7 @@ class Jobs:
         Raises:
             UnknownJob: there is no such job here.
         """
-        found = exits.joined(self._state.file, job)
+        found = self._state.joined(job)
         if code != JobWithdrawn.code:
             self._end(job, code)
             return
@@ -122,7 +116,7 @@ class Jobs:
             self._report("withdrawal not believed", job=job, reason=str(error))
             self._end(job, UNPROVEN)  # it could as well have no rounds
         else:
-            self._end(job, WITHDRAWN, withdrawal)
+            self._end(job, WITHDRAWN)
 
     def leave(self, job: str) -> Joined:
         """Leave a job for good; return it as it was.
@@ -133,12 +127,10 @@ class Jobs:
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        found = exits.joined(self._state.file, job)
-        leave = exits.sign_leave(found, self._site.holder, self._site.key)
-        self._state.end_job(job, LEFT, leave=leave)
+        found = self._state.leave(job, self._site.holder, self._site.key)
         self._report("job ended", job=job, reason=LEFT)
         return found
 
-    def _end(self, job: str, reason: str, withdrawal: bytes | None = None) -> None:
-        self._state.end_job(job, reason, withdrawal=withdrawal)
+    def _end(self, job: str, reason: str) -> None:
+        self._state.end_job(job, reason)
         self._report("job ended", job=job, reason=reason)

@@ -291,13 +291,15 @@ class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
 
 
-Kept = Literal["kept", "spent", "committed", "reserved", "charges", "ledger", "chain"]
+Kept = Literal[
+    "kept", "spent", "spent on crowds", "committed", "reserved", "charges", "ledger", "chain"
+]
 
 
 class Ask(Message):
     """The owner's question. All but "leave" change nothing."""
 
-    question: Kept | Literal["status", "policy", "approvals", "joined", "leave"]
+    question: Kept | Literal["status", "policy", "approvals", "joined", "leave", "crowds"]
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)

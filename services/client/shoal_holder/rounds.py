@@ -14,7 +14,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_holder import machine, release_timing, spending
-from shoal_holder.admission import check_round
+from shoal_holder.admission import check_round, model_refusal
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.choice import MOST_ROWS
 from shoal_holder.contribution import (
@@ -68,13 +68,10 @@ class Answers:
         work after that moment is the same for all answers. A slot whose records cannot be worked
         out contributes zeros, too, is charged, and stands in the owner's list of faults.
         """
-        site, began = self._site, self._site.timer.now()
-        values = self.encoded(round_id, spec.query, list(asked), used)
-        [noise] = draw_noise(spec, len(asked), site.noise)
-        leaves = release_timing.release_time(
-            began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(asked))
-        )
-        site.timer.sleep(leaves - site.timer.now())
+        site = self._site
+        with site.released_after(allowed_seconds(spec, len(asked))):
+            values = self.encoded(round_id, spec.query, list(asked), used)
+            [noise] = draw_noise(spec, len(asked), site.noise)
         if site.clock() >= spec.deadline:
             return False
         envelopes = seal_contribution(
@@ -354,14 +351,7 @@ class Rounds:
             return "a column of the round is missing"
         stored = next(each for each in self._state.open_jobs() if each.job == spec.job)
         request, policy = decode(stored.request, JobRequest).body, self._site.policy
-        if reason := policy.refusal(request) or policy.query_refusal(spec.query):
-            return reason
-        for _, query in request.terms.installed_models():  # the owner's policy names them
-            from shoal_hosting.installed_models import refusal
-
-            if reason := refusal(query):
-                return reason
-        return None
+        return policy.refusal(request) or policy.query_refusal(spec.query) or model_refusal(request)
 
     def _of_ours(self, spec: RoundSpec) -> BitMap:
         """Return the slots here that a round asks."""

@@ -1,7 +1,8 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -12,6 +13,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from shoal_holder import release_timing
 from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
@@ -118,10 +120,18 @@ class Site:
             self._key = (consortium.digest, self.key_in_force(consortium.roster))
         return self._key[1]
 
-    @property
-    def timer(self) -> Timer:
-        """Return the timer."""
-        return self.sources.timer
+    @contextmanager
+    def released_after(self, seconds: float) -> Iterator[None]:
+        """End work that depends on records or noise at a moment that follows from `seconds` alone.
+
+        See `release_timing.release_time`: `seconds` are what the work may take.
+        """
+        timer, began = self.sources.timer, self.sources.timer.now()
+        yield
+        leaves = release_timing.release_time(
+            began=began, ready=timer.now(), allowed_seconds=seconds
+        )
+        timer.sleep(leaves - timer.now())
 
     def clock(self) -> datetime:
         """Return the current time."""

@@ -84,16 +84,14 @@ def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
     found = file.one("SELECT seed FROM choice")
     if found is None:
         found = (random_bytes(_KEY_BYTES),)
-        with file.transaction():
-            file.database.execute("INSERT INTO choice VALUES (1, ?)", found)
+        file.write("INSERT INTO choice VALUES (1, ?)", *found)
     return bytes(found[0])
 
 
 def make_sure(file: StateFile) -> None:
     """Note that all slots were given by a state that lacks nothing."""
     if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
-        with file.transaction():
-            file.database.execute("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
+        file.write("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
 
 
 def check_by_position(file: StateFile) -> None:
@@ -119,8 +117,7 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
                 "file as it was, or have a new key enrolled"
             )
         found = (random_bytes(_KEY_BYTES), column)
-        with file.transaction():
-            file.database.execute("INSERT INTO identity VALUES (1, ?, ?)", found)
+        file.write("INSERT INTO identity VALUES (1, ?, ?)", *found)
     key, before = found
     if before != column:
         raise ValueError(

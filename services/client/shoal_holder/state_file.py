@@ -25,15 +25,13 @@ from shoal_hosting.marks import (
 )
 from shoal_protocol.privacy.ledger import EMPTY, Head
 
-SCHEMA_VERSION: Final = 17
+SCHEMA_VERSION: Final = 18
 
-_VERSIONS: Final = """
+SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
     version INTEGER PRIMARY KEY
 );
-"""
 
-_MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
     one INTEGER PRIMARY KEY CHECK (one = 1),
     database TEXT NOT NULL,          -- as the mark names it
@@ -41,9 +39,7 @@ CREATE TABLE memory (                -- what is marked beside the file
 );
 CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_MACHINE: Final = """
 CREATE TABLE machine (               -- of those that ever held this key
     one INTEGER PRIMARY KEY CHECK (one = 1),
     epoch INTEGER NOT NULL,          -- raised whenever a state is restored
@@ -62,9 +58,7 @@ CREATE TRIGGER machine_grows BEFORE UPDATE ON machine
 WHEN NEW.epoch < OLD.epoch OR NEW.crowds_epsilon < OLD.crowds_epsilon
 OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
 BEGIN SELECT RAISE(ABORT, 'epoch and allowance only grow'); END;
-"""
 
-_BACKUP: Final = """
 CREATE TABLE backup (                -- the last one
     one INTEGER PRIMARY KEY CHECK (one = 1),
     made_at TEXT,                    -- NULL before the first
@@ -72,22 +66,22 @@ CREATE TABLE backup (                -- the last one
     has_records INTEGER              -- the same as the last backup has it
 );
 INSERT INTO backup (one) VALUES (1);
-"""
 
-_JOBS: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
 CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
     mu REAL NOT NULL,                -- what it may cost each client
     epsilon REAL,                    -- NULL is infinite
+    slots TEXT NOT NULL,             -- whose records it may use: a bitmap in base64
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
-CREATE TABLE joins (
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    slots TEXT NOT NULL,             -- whose records the job may use: a bitmap in base64
+CREATE TABLE letters (               -- the data holder's signed word on jobs, for the trainer
+    job TEXT NOT NULL REFERENCES jobs,
+    what TEXT NOT NULL,              -- join, leave
     document BLOB NOT NULL,
-    outcome TEXT NOT NULL            -- pending, acknowledged, or the code of a refusal
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (job, what)
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     round TEXT PRIMARY KEY,
@@ -98,21 +92,7 @@ CREATE TABLE rounds (
     reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
-"""
 
-_LEAVING: Final = """
-CREATE TABLE leaves (                -- of jobs that were left
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    document BLOB NOT NULL,
-    outcome TEXT NOT NULL            -- as of a join
-) WITHOUT ROWID;
-CREATE TABLE withdrawals (           -- as analysts signed them
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    document BLOB NOT NULL
-) WITHOUT ROWID;
-"""
-
-_APPROVALS: Final = """
 CREATE TABLE asked (                 -- jobs of either kind that owners decide about
     job TEXT PRIMARY KEY,
     analyst TEXT NOT NULL,
@@ -130,9 +110,7 @@ CREATE TABLE approvals (             -- the last decision of each owner, as it w
 ) WITHOUT ROWID;
 CREATE TRIGGER approvals_keep BEFORE DELETE ON approvals
 BEGIN SELECT RAISE(ABORT, 'a decision stays'); END;
-"""
 
-_CROWD_JOBS: Final = """
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
@@ -141,9 +119,7 @@ CREATE TABLE crowds (                -- crowd jobs that are contributed to
     closing BLOB,
     verdict TEXT                     -- what the closing says of our draws and receipts
 );
-"""
 
-_CONTRIBUTIONS: Final = """
 CREATE TABLE contributions (
     contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
     job TEXT NOT NULL REFERENCES crowds,
@@ -176,18 +152,14 @@ WHEN EXISTS (
     OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
 )
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_CROWD_NONCES: Final = """
 CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
     job TEXT NOT NULL REFERENCES crowds,
     client INTEGER NOT NULL,
     nonce TEXT NOT NULL,
     PRIMARY KEY (job, client)
 ) WITHOUT ROWID;
-"""
 
-_ADOPTED: Final = """
 CREATE TABLE adopted (               -- rounds of a ledger that was lost, as Compute nodes have them
     round TEXT PRIMARY KEY,
     job TEXT NOT NULL,
@@ -197,9 +169,7 @@ CREATE TRIGGER adopted_keep BEFORE DELETE ON adopted
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER adopted_stay BEFORE UPDATE ON adopted
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_LEDGER: Final = """
 CREATE TABLE ledger (                -- hash-chained
     number INTEGER PRIMARY KEY,      -- without gaps
     previous TEXT NOT NULL,
@@ -216,9 +186,7 @@ CREATE TABLE ledger (                -- hash-chained
 );
 CREATE INDEX ledger_rounds ON ledger (round);
 CREATE INDEX ledger_places ON ledger (job, place);
-"""
 
-_LEDGER_HEAD: Final = """
 CREATE TABLE ledger_head (           -- the ledger's last entry
     one INTEGER PRIMARY KEY CHECK (one = 1),
     number INTEGER NOT NULL,
@@ -227,10 +195,8 @@ CREATE TABLE ledger_head (           -- the ledger's last entry
 INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
 CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-# REPLACE removes the rows that are in its way without asking the triggers on DELETE
-_LEDGER_RULES: Final = """
+-- REPLACE removes the rows that are in its way without asking the triggers on DELETE
 CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
@@ -243,9 +209,7 @@ WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
 BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
-"""
 
-_NODE_HEADS: Final = """
 CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
     node TEXT PRIMARY KEY,           -- its name
     number INTEGER NOT NULL,
@@ -256,9 +220,7 @@ BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
 CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
 WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
 BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
-"""
 
-_OUTBOX: Final = """
 CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
@@ -267,9 +229,7 @@ CREATE TABLE outbox (                -- of each round's one answer
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     PRIMARY KEY (round, node)
 ) WITHOUT ROWID;
-"""
 
-_SLOTS: Final = """
 CREATE TABLE identity (              -- where records have ids
     one INTEGER PRIMARY KEY CHECK (one = 1),
     key BLOB NOT NULL,               -- of the digests of ids; it never changes
@@ -296,26 +256,6 @@ CREATE TRIGGER slots_add BEFORE INSERT ON slots
 WHEN EXISTS (SELECT 1 FROM slots WHERE individual = NEW.individual OR slot = NEW.slot)
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 """
-
-SCHEMA: Final = (
-    _VERSIONS
-    + _MEMORY
-    + _MACHINE
-    + _BACKUP
-    + _JOBS
-    + _LEAVING
-    + _APPROVALS
-    + _CROWD_JOBS
-    + _CONTRIBUTIONS
-    + _CROWD_NONCES
-    + _ADOPTED
-    + _LEDGER
-    + _LEDGER_HEAD
-    + _LEDGER_RULES
-    + _NODE_HEADS
-    + _OUTBOX
-    + _SLOTS
-)
 
 
 class Counted(NamedTuple):
@@ -586,6 +526,11 @@ class StateFile:
         """Return the space of erased rows to the system; overwrite them in the log, too."""
         self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
         self.truncate_log()
+
+    def write(self, query: str, *values: Any) -> None:
+        """Commit one statement, durably."""
+        with self.transaction():
+            self.database.execute(query, values)
 
     def truncate_log(self) -> None:
         """Overwrite rows that were erased in the file in the write-ahead log, too."""

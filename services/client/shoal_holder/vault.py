@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from shoal_holder import exits, frames, ledger, machine, messages, spending
+from shoal_holder import frames, ledger, machine, messages, spending
 from shoal_holder.approvals import Approvals, JobAsking, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.exits import Joined, ReservedBudget
+from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
@@ -59,8 +59,8 @@ from shoal_holder.messages import (
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
-from shoal_holder.spending import JobCharges, StatedCost, stated
-from shoal_holder.state import State
+from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.state import Joined, ReservedBudget, State
 from shoal_holder.status import (
     ADOPTED,
     RECORDS_NOT_TAKEN,
@@ -93,6 +93,8 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "reserved": TypeAdapter(list[ReservedBudget]),
     "joined": TypeAdapter(Joined),
     "leave": TypeAdapter(Joined),
+    "crowds": TypeAdapter(tuple[CrowdStatus, ...]),
+    "spent on crowds": TypeAdapter(CrowdAccounts),
 }
 """What each of the owner's questions is answered with."""
 
@@ -155,6 +157,10 @@ class Vault:
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
         self._requests: Mapping[str, type[Message]] = messages.REQUESTS
+        self._crowd_answers: dict[str, Callable[[], Any]] = {
+            "crowds": tuple,
+            "spent on crowds": lambda: CrowdAccounts((), None),
+        }
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
             state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
         )
@@ -168,9 +174,14 @@ class Vault:
         machine.note_crowds(self._state.file, allowed * self._site.most_records)
 
     def _load_crowds(self) -> None:
-        from shoal_holder.crowds.messages import REQUESTS  # only where the owner allows them
+        from shoal_holder.crowds import memory, records_used  # only where the owner allows them
+        from shoal_holder.crowds.messages import REQUESTS
         from shoal_holder.crowds.vault import CrowdVault
 
+        self._crowd_answers = {
+            "crowds": lambda: memory.statuses(self._state),
+            "spent on crowds": lambda: records_used.so_far(self._state, self._site),
+        }
         self._requests = {**self._requests, **REQUESTS}
         self._handlers |= CrowdVault(
             self._site, self._state, self._charges, self._approvals, self._report, self._faults
@@ -261,8 +272,8 @@ class Vault:
         return Agenda(
             jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
             rounds=rounds,
-            joins=tuple(self._state.pending_joins()),
-            leaves=tuple(exits.pending(self._state.file)),
+            joins=tuple(self._state.pending_letters("join")),
+            leaves=tuple(self._state.pending_letters("leave")),
             notices=self._approvals.notices(),
             waiting=self._approvals.waiting(),
         )
@@ -301,12 +312,9 @@ class Vault:
         match asked.what:
             case "envelope":
                 found = self._envelope(asked.about, asked.node)
-            case "join":
-                if found := self._state.pending_joins().get(asked.about):
-                    found = sign_again(found, Join, key)
-            case "leave":
-                if found := exits.pending(self._state.file).get(asked.about):
-                    found = sign_again(found, Leave, key)
+            case "join" | "leave":
+                if found := self._state.pending_letters(asked.what).get(asked.about):
+                    found = sign_again(found, Join if asked.what == "join" else Leave, key)
             case "waits" | "approved" | "refused":
                 found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
@@ -339,10 +347,8 @@ class Vault:
                 else:
                     self._state.settle_envelope(told.about, told.node, told.outcome)
                 self._rounds.end_if_over(told.about)
-            case "join":
-                self._state.settle_join(told.about, told.outcome)
-            case "leave":
-                exits.settle(self._state.file, told.about, told.outcome)
+            case "join" | "leave":
+                self._state.settle_letter(told.what, told.about, told.outcome)
             case "waits" | "approved" | "refused":
                 self._approvals.settle_notice(told.about, told.what)
         return Done()
@@ -386,43 +392,28 @@ class Vault:
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
     def _told(self, asked: Ask) -> Told:
-        answer = TOLD[asked.question].dump_json(self._answer_of(asked))
-        return Told(parts=(answer,))
-
-    def _answer_of(self, asked: Ask) -> Any:
-        """Return the answer to a question of the owner; all but leaving a job change nothing.
+        """Answer a question of the owner; all but leaving a job change nothing.
 
         Raises:
-            UnknownJob, WrongPhase: as `exits.joined` and `Jobs.leave`.
+            UnknownJob, WrongPhase: as `State.joined` and `Jobs.leave`.
         """
-        state = self._state
-        match asked.question:
-            case "status":
-                return read_jobs(state.file)
-            case "kept":
-                return kept(state.file)
-            case "policy":
-                return self._site.policy
-            case "approvals":
-                return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
-            case "spent":
-                return spending.spent_alike(state.file)
-            case "committed":
-                sums = state.committed()
-                return {client: stated(cost) for client, cost in sums.of(sums.charged).items()}
-            case "ledger":
-                return ledger.charges(state.file, after=asked.after, count=asked.count)
-            case "charges":
-                everything = state.committed()
-                return spending.by_job(state.file, everything, asked.after, asked.count)
-            case "chain":
-                return ledger.entries(state.file, after=asked.after, count=asked.count)
-            case "reserved":
-                return exits.reserved(state.file)
-            case "joined":
-                return exits.joined(state.file, asked.job or "")
-            case "leave":
-                return self._jobs.leave(asked.job or "")
+        state, file, job = self._state, self._state.file, asked.job or ""
+        after, count = asked.after, asked.count
+        answers: dict[str, Callable[[], Any]] = {
+            "status": lambda: read_jobs(file),
+            "kept": lambda: kept(file),
+            "policy": lambda: self._site.policy,
+            "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
+            "spent": lambda: spending.spent_alike(file),
+            "committed": lambda: spending.stated_balances(state.committed()),
+            "ledger": lambda: ledger.charges(file, after=after, count=count),
+            "charges": lambda: spending.by_job(file, state.committed(), after, count),
+            "chain": lambda: ledger.entries(file, after=after, count=count),
+            "reserved": state.reserved,
+            "joined": lambda: state.joined(job),
+            "leave": lambda: self._jobs.leave(job),
+        } | self._crowd_answers
+        return Told(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
 
 
 def _bytes(found: bytes | None) -> Bytes:

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, Unpack
 
 import nacl.utils
 import structlog
-from prometheus_client import Counter
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
@@ -274,7 +273,7 @@ def assemble(
 ) -> Service:
     """Return the trainer that is `given`, going on from what its database holds.
 
-    With `long_polls` it is woken as soon as the aggregator has decided; without, each `step`
+    With `long_polls` rounds go on as soon as the aggregator has decided; without, each `step`
     asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs, for
     which up to `draws_at_once` draws are in work at a time.
 
@@ -287,16 +286,14 @@ def assemble(
     check_role(given["party"], given["book"], "trainer")
     resources = Resources.open(schema, alone=True, answer_seconds=ANSWER_SECONDS, **given)
     peers = Peers(resources.peers, resources.book)
-    ends = Counter(
-        "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
-    )
+    _ = resources.ends  # shown from the start
     with resources.starting():
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
         declarations = Declarations(resources)
-        joining = Joining(resources, dictionaries, declarations, peers, ends)
-        runner = Runner(resources, peers, ends, long_polls=long_polls)
+        joining = Joining(resources, dictionaries, declarations, peers)
+        runner = Runner(resources, peers, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
             # a connection of their own: neither rounds nor crowds wait for each other's

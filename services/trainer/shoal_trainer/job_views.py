@@ -13,19 +13,17 @@ from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawn
 from shoal_protocol.privacy.accounting import NOTHING, Balances
 from shoal_protocol.privacy.job_costs import epsilon_left
-from shoal_protocol.rounds.attestations import Result
-from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
-from shoal_protocol.wire.phases import JobPhase, Phase
+from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import notices, releases, schema, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, DocumentsDeleted, JobFailed, JobFinished
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, jobs, ledger, rounds
-from shoal_trainer.store import JobRecord, RoundRecord
+from shoal_trainer.store import JobRecord
 
 _MOST_GROUPS: Final = 100  # of clients with as much left
 
@@ -120,7 +118,7 @@ def _shown(
                 "job": record.job,
                 "phase": record.phase.value,
                 "submitted_at": submitted_at,
-                "ends_by": format_time(request.ends_by),
+                "ends_by": format_time(record.ends_by),
                 "analyst": request.analyst,
                 "task": request.task.name,
                 "columns": list(request.task.column_names),
@@ -135,7 +133,6 @@ def _shown(
 
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
-_KEPT: Final = 1 << 14  # jobs and rounds of which something is remembered
 
 
 class JobViews:
@@ -146,9 +143,6 @@ class JobViews:
         self._resources = resources
         self._certifier = certifier
         self._storage = resources.storage
-        self._specs: dict[str, tuple[str, int]] = {}  # by round: its deadline, and whom it asks
-        self._cohorts: dict[str, int] = {}  # by round
-        self._ends: dict[str, str] = {}  # by job
 
     async def look(self) -> View:
         """Return what only the trainer's console shows."""
@@ -169,11 +163,6 @@ class JobViews:
         record = await self._storage.run(store.find_job, job)
         counts, rounds = await self._storage.run(store.newest_rounds, job, count=NEWEST_ROUNDS)
         population = None if record.population is None else decode_clients(record.population)
-        for each in rounds:
-            if each.phase is Phase.PUBLISHED and each.round not in self._cohorts:
-                outcome = await self._storage.run(releases.find_outcome, each.round)
-                _make_room(self._cohorts)
-                self._cohorts[each.round] = decode(outcome, Result).body.cohort_size
         return {
             "job": job,
             "phase": record.phase.value,
@@ -184,37 +173,11 @@ class JobViews:
                 **await self._storage.run(notices.count, job),
                 "holders": self._resources.book.current.roster.in_force,
             },
-            "ends_by": self._ends_by(record),
-            "round_counts": {phase.value: size for phase, size in counts.items()},
-            "rounds": [
-                {
-                    "round": each.round,
-                    "number": each.number,
-                    "phase": each.phase.value,
-                    "deadline": self._spec(each)[0],
-                    "asked": self._spec(each)[1],
-                    "cohort": self._cohorts.get(each.round),
-                }
-                for each in rounds
-            ],
+            "ends_by": format_time(record.ends_by),
+            "round_counts": counts,
+            "rounds": rounds,
             "reason": record.reason,
         }
-
-    def _ends_by(self, record: JobRecord) -> str:
-        """Return when a job is over at the latest; as in `_spec`, decoded once."""
-        if record.job not in self._ends:
-            _make_room(self._ends)
-            request = decode(record.request, StudyRequest).body
-            self._ends[record.job] = format_time(request.ends_by)
-        return self._ends[record.job]
-
-    def _spec(self, round_: RoundRecord) -> tuple[str, int]:
-        """Return a round's deadline and its number of clients; a spec is decoded once."""
-        if round_.round not in self._specs:
-            _make_room(self._specs)
-            spec = decode(round_.spec, RoundSpec).body
-            self._specs[round_.round] = format_time(spec.deadline), spec.population_size
-        return self._specs[round_.round]
 
     async def request(self, job: str) -> bytes:
         """Return the signed job request.
@@ -323,11 +286,6 @@ class JobViews:
             "next": after + count if len(lines) == count else None,
             "withdrawn": [job for job, _ in withdrawn],
         }
-
-
-def _make_room(remembered: dict[str, Any]) -> None:
-    if len(remembered) >= _KEPT:
-        remembered.clear()
 
 
 def _refuse_ended(record: JobRecord) -> None:

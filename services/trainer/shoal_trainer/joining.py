@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
-from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
@@ -75,13 +74,11 @@ class Joining:
         dictionaries: Dictionaries,
         declarations: Declarations,
         peers: Peers,
-        ends: Counter,
     ) -> None:
-        """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
+        """Go on from what the storage holds, in the calling thread."""
         self._resources, self._dictionaries = resources, dictionaries
         self._declarations, self._peers = declarations, peers
         self._began_at = resources.clock()
-        self._ends = ends
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
         resources.storage.run_here(self._restore)
@@ -360,13 +357,8 @@ class Joining:
             members = _together(self._members_of(record)) | _population(record)
             if not await own.storage.run(store.withdraw_job, signed, at=own.clock()):
                 return False
-            own.committed.take_back(members, request.privacy.cost)
-            for clients, cost in await own.storage.run(store.kept_charges, job):
-                own.committed.add(clients, cost)
+            await own.end_job(job, "withdrawn", members, request.privacy.cost)
             self._members.pop(job, None)
-        self._ends.labels("withdrawn").inc()
-        log.info("job withdrawn", job=job)
-        own.job_ended(job)
         return True
 
     def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
@@ -408,15 +400,18 @@ class Joining:
             )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             await own.storage.run(store.fail_job, job, event, reason, at=now)
-            own.committed.take_back(members, allowed)
-            self._ends.labels("failed").inc()
-            log.info("job failed", job=job, reason=event.value)
+            await own.end_job(job, "failed", members, allowed, reason=event.value)
         else:
-            await own.storage.run(store.fix_population, job, encode_clients(population))
+            await own.storage.run(
+                store.move_job,
+                job,
+                JobEvent.POPULATION_FIXED,
+                population=encode_clients(population),
+            )
             own.committed.take_back(members - population, allowed)
             log.info("population fixed", job=job, size=len(population))
+            own.changes.tell(job)
         del self._members[job]
-        own.changes.tell(job)
 
     async def _why_not_joined(self, request: StudyRequest, joined: Mapping[int, BitMap]) -> str:
         """Say why data holders in force did not join a job, as far as they or the ledger tell.

@@ -9,10 +9,10 @@ from typing import Any
 
 from shoal_agent.status import AskingView, HolderStatus, Left, Parties, PartyView
 from shoal_holder.crowds.status import CrowdStatus, is_cheating
-from shoal_holder.exits import LEFT
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
+from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.crowds.draws import CrowdJobRequest

@@ -3,11 +3,9 @@
 It runs beside the rounds of other jobs, over its own connections, so no round waits for it.
 """
 
-from collections.abc import Mapping
+import asyncio
 from datetime import datetime, timedelta
 from typing import Final
-
-import pydantic
 
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_agent.directory import Directory
@@ -18,7 +16,6 @@ from shoal_holder.crowds.messages import (
     CrowdAgenda,
     CrowdDraws,
     CrowdPending,
-    CrowdReceipt,
     CrowdReceipts,
     CrowdTurn,
     EndCrowd,
@@ -31,12 +28,13 @@ from shoal_holder.crowds.messages import (
     ValidateClosing,
     WantedLog,
 )
+from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.messages import Decided, Done
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.draws import CrowdClosed, LogEntry, RefusedDraw, Submission
+from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
@@ -45,11 +43,15 @@ BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
 LAST_ANSWERS: Final = timedelta(seconds=60)
 """How long after a job's time the trainer is still asked about submissions."""
-_ENTRIES: Final = pydantic.TypeAdapter(list[LogEntry])
 
 
 class TakingPart:
-    """Carries this data holder's part in all crowd jobs, step by step."""
+    """Carries this data holder's part in all crowd jobs.
+
+    One step of this work runs at a time, and may outlast a data holder's step. There is work where
+    the owner's policy allows crowd jobs, or allowed them once: the closing of such a job is still
+    to be checked.
+    """
 
     def __init__(
         self,
@@ -71,6 +73,33 @@ class TakingPart:
         self._closes_at: dict[str, datetime] = {}
         self.refused: dict[str, str] = {}
         """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+        self._task: asyncio.Task[None] | None = None
+        if not vault.opened.takes_crowds:
+            report("no crowd jobs", reason=NO_CROWDS)
+
+    def begin(self) -> None:
+        """Start a step unless one is running; raise what the step before raised."""
+        self._settle()
+        if self._task is None and self._vault.opened.takes_crowds:
+            self._task = asyncio.create_task(self.step())
+
+    async def wait(self, patience_seconds: float) -> None:
+        """Wait for the step, though not for long; raise what it raised."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=patience_seconds)
+            self._settle()
+
+    async def end(self) -> None:
+        """Cancel the running step."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _settle(self) -> None:
+        if self._task is not None and self._task.done():
+            done, self._task = self._task, None
+            done.result()
 
     async def step(self) -> None:
         """Do all that is due now. A trainer's failure is not raised, but retried later."""
@@ -84,30 +113,25 @@ class TakingPart:
         stay open longer may catch up later, and no job waits for another one's end.
         """
         await self._look_for_jobs()
-        jobs = await self._open_jobs()
         went_on = False
-        for job in sorted(jobs.values(), key=lambda each: each.closes_at):
+        for job in sorted(await self._open_jobs(), key=lambda each: each.closes_at):
             if await self._go_on(job):
-                went_on = True
-                if (urgent := self._most_urgent(await self._open_jobs())) is not None:
-                    await self._go_on(urgent)
+                went_on, now = True, self._clock()
+                behind = [
+                    each
+                    for each in await self._open_jobs()
+                    if each.next_moment is not None and each.next_moment <= now
+                ]
+                if behind:
+                    await self._go_on(min(behind, key=lambda each: each.closes_at))
         for unvalidated in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unvalidated:
             await self._look_at_closing(unvalidated)
         return went_on
 
-    async def _open_jobs(self) -> dict[str, OpenCrowd]:
+    async def _open_jobs(self) -> tuple[OpenCrowd, ...]:
         agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
         self._closes_at |= {each.job: each.closes_at for each in agenda.jobs}
-        return {each.job: each for each in agenda.jobs}
-
-    def _most_urgent(self, jobs: Mapping[str, OpenCrowd]) -> OpenCrowd | None:
-        now = self._clock()
-        behind = [
-            each
-            for each in jobs.values()
-            if each.next_moment is not None and each.next_moment <= now
-        ]
-        return min(behind, key=lambda each: each.closes_at, default=None)
+        return agenda.jobs
 
     async def _look_for_jobs(self) -> None:
         now = self._clock()
@@ -117,7 +141,7 @@ class TakingPart:
         try:
             if (query := await self._directory.query()) is None:
                 return
-            listed = await self._open_jobs_at_trainer(query)
+            listed = await self._trainer.open_jobs(query)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
             for job in listed:
@@ -127,15 +151,10 @@ class TakingPart:
                 if each.job not in listed:
                     await self._end_if_closed(each.job)
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
+            if isinstance(error, CrowdRefused):
+                own = self._directory
+                own.note_refused_query(own.trainer_apart("crowds"), error.code)
             self._report("no list of crowd jobs", reason=str(error))
-
-    async def _open_jobs_at_trainer(self, query: bytes) -> list[str]:
-        try:
-            return await self._trainer.open_jobs(query)
-        except CrowdRefused as refusal:
-            own = self._directory
-            own.note_refused_query(own.trainer_apart("crowds"), refusal.code)
-            raise
 
     async def _offer(self, job: str) -> None:
         try:
@@ -168,18 +187,11 @@ class TakingPart:
         except ProtocolError as error:
             self._report("no closing", job=job, reason=str(error))
             return
-        await self._ask_once_more(job)
-        await self._end(job, CrowdClosed.code)
-
-    async def _ask_once_more(self, job: str) -> None:
-        """Ask about submissions that the trainer may have taken before the job was closed.
-
-        The trainer is asked once: by never answering it could keep a job here from its end.
-        """
-        try:
+        try:  # once: by never answering the trainer could keep a job here from its end
             await self._send(job)
         except (Unavailable, MalformedDocument) as error:
             self._report("crowd trainer not there", job=job, reason=str(error))
+        await self._end(job, CrowdClosed.code)
 
     async def _go_on(self, job: OpenCrowd) -> bool:
         """Contribute to one job as far as is due in its turn; tell whether anything was due."""
@@ -202,7 +214,7 @@ class TakingPart:
 
     async def _contribute(self, open_job: OpenCrowd) -> bool:
         """Carry one portion after another, for those whose moment has come."""
-        job, began = open_job.job, False
+        job = open_job.job
         is_answered = await self._send(job)
         if self._clock() >= open_job.closes_at:
             await self._end(job, OVER)
@@ -211,14 +223,13 @@ class TakingPart:
             return False
         turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
         nonces = list(turn.nonces)
-        began = bool(nonces)
         while nonces and self._clock() < open_job.closes_at:
             draws = await self._trainer.draw_documents(job, nonces[: turn.portion])
             made = await self._vault.ask(CrowdDraws(job=job, parts=tuple(draws)), Contributed)
             del nonces[: made.count]
             if not made.count or not await self._send(job):
                 break
-        return began
+        return bool(turn.nonces)
 
     async def _send(self, job: str) -> bool:
         """Send unanswered submissions; tell whether all are answered now.
@@ -231,19 +242,16 @@ class TakingPart:
         if not pending.parts:
             return True
         found = await self._trainer.submit_documents(job, pending.parts)
-        receipts, parts = [], []
+        outcomes: dict[str, tuple[str, bytes]] = {}
         for document, told in zip(pending.parts, found, strict=True):
             if told is not None and told[0] == BadSignature.code:
                 self._directory.note_other_key(self._directory.trainer_apart("crowds"))
             elif told is not None:
-                digest = decode(document, Submission).digest
-                receipts.append(CrowdReceipt(submission=digest, outcome=told[0]))
-                parts.append(told[1])
-        await self._vault.ask(
-            CrowdReceipts(job=job, receipts=tuple(receipts), parts=tuple(parts)), Done
-        )
-        is_closed = any(each.outcome == CrowdClosed.code for each in receipts)
-        return len(receipts) == len(pending.parts) and not is_closed
+                outcomes[decode(document, Submission).digest] = told
+        said = {submission: outcome for submission, (outcome, _) in outcomes.items()}
+        receipts = tuple(receipt for _, receipt in outcomes.values())
+        await self._vault.ask(CrowdReceipts(job=job, outcomes=said, parts=receipts), Done)
+        return len(said) == len(pending.parts) and CrowdClosed.code not in said.values()
 
     async def _end(self, job: str, reason: str) -> None:
         await self._vault.ask(EndCrowd(job=job, reason=reason), Done)
@@ -277,6 +285,5 @@ class TakingPart:
             wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
         while wanted.instance is not None:
             page = await self._trainer.log(job, wanted.instance, after=wanted.after)
-            shown = ShowLog(job=job, parts=(_ENTRIES.dump_json(page.entries),))
-            wanted = await self._vault.ask(shown, WantedLog)
+            wanted = await self._vault.ask(ShowLog(job=job, parts=(page,)), WantedLog)
         return True
