@@ -19,9 +19,8 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, ComputeParty, Consortium, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
@@ -200,8 +199,8 @@ def read_pin(directory: Path) -> str:
         ) from error
 
 
-def check_party(party: Party, version: Parties) -> None:
-    """Refuse to run without the keys which the manifest lists for the party.
+def check_party(party: Party, version: Consortium) -> None:
+    """Refuse to run without the place and the keys which the manifest lists for the party.
 
     Raises:
         StartupRefused: it names the file.
@@ -210,6 +209,9 @@ def check_party(party: Party, version: Parties) -> None:
         listed = party.listed_in(version)
     except UnknownSigner:
         raise StartupRefused(f"the manifest lists no party called {party.name}") from None
+    role = party.card.role
+    if role in ("aggregator", "trainer") and listed != getattr(version.manifest, role):
+        raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
     needed: dict[str, Callable[[Parties], object]] = {SIGNING_KEY: party.signing_key_in}
     if isinstance(listed, ComputeParty):
         needed[BOX_KEY] = party.box_key_in
@@ -223,17 +225,6 @@ def check_party(party: Party, version: Parties) -> None:
                 f"{party.directory / name}, or a later generation of it, is not the one in the "
                 "manifest"
             ) from None
-
-
-def check_role(party: Party, book: ManifestBook, role: Literal["aggregator", "trainer"]) -> None:
-    """Do what `check_party` does, and refuse to run as another than the manifest's `role`.
-
-    One whose place another took ends what it began.
-    """
-    version = newest_with(book, party.name)
-    check_party(party, version)
-    if party.name != getattr(version.manifest, role).name:
-        raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
 
 
 def read_seed(path: Path) -> bytes:

@@ -315,7 +315,17 @@ class Resources:
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:
-            console = OperatorConsole(title, self, self.operator.token, ready=told, look=look)
+            console = OperatorConsole(
+                title,
+                party=self.name,
+                token=self.operator.token,
+                ready=told,
+                look=look,
+                vitals=self.vitals,
+                peers=self.peers,
+                registry=self.registry,
+                clock=self.clock,
+            )
             app.include_router(console.routes)
         return app
 

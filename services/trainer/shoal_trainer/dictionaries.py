@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import (
     DataDictionary,
@@ -154,8 +154,5 @@ def _replace(db: Connection, sequence: int, encoded: bytes) -> None:
 
 def _add(db: Connection, sequence: int, encoded: bytes) -> bytes | None:
     """Store a version; return the one that was there instead, if any."""
-    row = {"sequence": sequence, "encoded": encoded}
-    insert = insert_ignoring(db)(dictionaries).values(row).on_conflict_do_nothing()
-    if db.execute(insert.returning(dictionaries.c.sequence)).first() is not None:
-        return None
-    return _version(db, sequence)
+    is_new = insert_new(db, dictionaries, sequence=sequence, encoded=encoded)
+    return None if is_new else _version(db, sequence)

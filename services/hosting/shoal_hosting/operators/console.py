@@ -6,11 +6,13 @@ data holder.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
+from shoal_hosting.clock import Clock
 from shoal_hosting.operators.view import (
     Look,
     View,
@@ -18,13 +20,11 @@ from shoal_hosting.operators.view import (
     labelled,
 )
 from shoal_hosting.pages.console import START, Console
-from shoal_hosting.peers.exchange import Contact
+from shoal_hosting.peers.exchange import Connections, Contact
+from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
-
-if TYPE_CHECKING:
-    from shoal_hosting.service import Resources
 
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
@@ -37,22 +37,27 @@ class OperatorConsole:
     def __init__(
         self,
         title: str,
-        resources: "Resources",
-        token: str,
         *,
+        party: str,
+        token: str,
         ready: Callable[[], Awaitable[Mapping[str, str]]],
         look: Look,
+        vitals: Vitals,
+        peers: Connections,
+        registry: CollectorRegistry,
+        clock: Clock,
     ) -> None:
         """Show what `look` returns and what all services have, to who has the `token`."""
-        self._own, self._ready, self._look = resources, ready, look
-        self._began_at = resources.clock()
+        self._party, self._ready, self._look = party, ready, look
+        self._vitals, self._peers, self._registry, self._clock = vitals, peers, registry, clock
+        self._began_at = clock()
         self._console = Console(
             title=title,
             sections={START: "Now"},
             token=token,
             token_file="operator.token of the data directory",
             package=__package__,
-            clock=resources.clock,
+            clock=clock,
         )
         self._console.page(START, self._show_now)
 
@@ -65,21 +70,21 @@ class OperatorConsole:
         view, told, broken = View(), dict[str, str](), None
         try:
             told = dict(await self._ready())
-            await self._own.vitals.read()
+            await self._vitals.read()
             view = await self._look()
         except ProtocolError as error:
             broken = error
-        parties = [each for each in view.parties if each.name != self._own.name]
+        parties = [each for each in view.parties if each.name != self._party]
         contacts = {each.name: self._contact(each) for each in parties}
-        clocks = labelled(self._own.registry, "shoal_compute_peer_clock_offset_seconds", "peer")
+        clocks = labelled(self._registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
         troubles += self._troubles(contacts, clocks)
         return self._console.shown(
             request,
             "now.html",
-            party=self._own.name,
-            at=in_words(self._own.clock()),
+            party=self._party,
+            at=in_words(self._clock()),
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
             parties=[
@@ -92,12 +97,12 @@ class OperatorConsole:
 
     def _contact(self, party: ServiceParty) -> Contact | None:
         try:
-            return self._own.peers.to(party).contact
+            return self._peers.to(party).contact
         except ValueError as error:  # of the certificate that the manifest lists
             return Contact(asyncio.get_running_loop().time(), None, str(error))
 
     def _value(self, metric: str) -> float | None:
-        return self._own.registry.get_sample_value(metric)
+        return self._registry.get_sample_value(metric)
 
     def _facts(self) -> dict[str, str]:
         days, free = (
@@ -132,7 +137,7 @@ class OperatorConsole:
         for name, seconds in clocks.items():
             if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
                 yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
-        if faults := labelled(self._own.registry, _REFUSED_METRIC, "reason").get("internal-error"):
+        if faults := labelled(self._registry, _REFUSED_METRIC, "reason").get("internal-error"):
             yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
 
 

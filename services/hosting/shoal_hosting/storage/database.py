@@ -191,6 +191,13 @@ def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Ins
     return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
 
 
+def insert_new(db: Connection, table: Table, **values: object) -> bool:
+    """Insert a row unless one with its key is there; tell whether it is new."""
+    statement = insert_ignoring(db)(table).values(**values).on_conflict_do_nothing()
+    # a row comes back if it is new; the row count of an insertion is not always known
+    return db.execute(statement.returning(*table.primary_key)).first() is not None
+
+
 @cache
 def inserting_new(dialect: str, told: Column[Value]) -> ReturningInsert[Value]:
     """Return the statement that inserts rows which are new, and returns `told` of each of them.
