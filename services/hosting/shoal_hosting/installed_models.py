@@ -76,16 +76,6 @@ class _Finder(MetaPathFinder):
 _FINDER = _Finder()
 
 
-def import_from(root: str, sources: Mapping[Path, bytes]) -> None:
-    """From now on import the top-level package or module `root` from these contents of its files.
-
-    What of it was imported before stays as it is.
-    """
-    _FINDER.sources[root] = sources
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
-
-
 GROUP: Final = "shoal.models"
 
 _loaded: dict[str, tuple[str, Callable[..., Any]]] = {}  # by entry point: digest, model
@@ -216,9 +206,10 @@ def _load(name: str, digest: str) -> Callable[..., Any]:
             )
         if name in _loaded:
             raise ModelNotUsable("the model was exchanged since it was loaded: restart the process")
-        import_from(
-            _root(point), {path: content for _, path, content in contents}
-        )  # and only from digested sources
+        # and only from digested sources; what was imported before stays as it is
+        _FINDER.sources[_root(point)] = {path: content for _, path, content in contents}
+        if _FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, _FINDER)
         try:
             model: Callable[..., Any] = point.load()
         except Exception as error:  # a model is foreign code

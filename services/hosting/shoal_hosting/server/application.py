@@ -10,6 +10,7 @@ import structlog
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -111,13 +112,19 @@ class Observation:
         route = _route(scope)
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route, status).observe(seconds)
-        facts = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
         reason = scope.get(PROBLEM_IN_SCOPE)
+        facts = {
+            "method": method,
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "problem": reason,
+        }
         if status < 400 or _is_routine(method, status, reason):
-            log.debug("request", **facts, problem=reason)
+            log.debug("request", **facts)
         else:
             self._refused.labels(reason or f"http-{status}").inc()
-            log.info("request", **facts, problem=reason)
+            log.info("request", **facts)
 
 
 def _is_routine(method: str, status: int, problem: str | None) -> bool:
@@ -183,11 +190,16 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if _is_encoded(scope):
+        fields = Headers(scope=scope)
+        encodings = {each.strip().lower() for each in fields.getlist("content-encoding")}
+        if encodings - {"identity"}:
             await http_problem(415, CLOSE | {"Accept-Encoding": "identity"})(scope, receive, send)
             return
         limit = self._limit_for(scope["path"])
-        declared, streamed = _declared_length(scope), scope["path"].endswith(self._streamed)
+        length = fields.get("content-length", "")
+        # without one to go by, the bytes are counted
+        declared = int(length[:20]) if length.isdecimal() else 0
+        streamed = scope["path"].endswith(self._streamed)
         if declared > limit:
             await http_problem(413, CLOSE)(scope, receive, send)
             return
@@ -234,25 +246,8 @@ class BodyLimits:
             self._left_bytes += held
 
     def _limit_for(self, path: str) -> int:
-        for ending, limit in self._limit_bytes_by_ending.items():
-            if path.endswith(ending):
-                return limit
-        return self._limit_bytes
-
-
-def _is_encoded(scope: Scope) -> bool:
-    return any(
-        name == b"content-encoding" and value.strip().lower() != b"identity"
-        for name, value in scope["headers"]
-    )
-
-
-def _declared_length(scope: Scope) -> int:
-    """Return the Content-Length, or 0 where there is none to go by: then the bytes are counted."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:20])
-    return 0
+        limits = self._limit_bytes_by_ending.items()
+        return next((most for end, most in limits if path.endswith(end)), self._limit_bytes)
 
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -291,11 +291,9 @@ async def step_for_ever(
     while True:
         wake.clear()  # before the step, so that what comes in during it causes another
         await step()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(tick_seconds):
                 await wake.wait()
-        except TimeoutError:
-            continue
 
 
 async def _serve(
