@@ -28,15 +28,10 @@ class OutOfBudget(JobRefused):
 class JobFailed(NoResult):
     """The job ended without a posterior; the message says why."""
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the trainer knows of no such job in rounds."""
-        return str(self).startswith(UnknownJob.code)
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it, where the trainer cannot know."""
-        return _TWO_KINDS if self.unknown else None
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.unknown = reason.startswith(UnknownJob.code)
+        self.hint = _TWO_KINDS if self.unknown else None
 
 
 class JobWithdrawn(JobFailed):

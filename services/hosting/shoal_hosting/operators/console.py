@@ -20,7 +20,7 @@ from shoal_hosting.operators.view import (
     labelled,
 )
 from shoal_hosting.pages.console import START, Console
-from shoal_hosting.peers.exchange import Connections, Contact
+from shoal_hosting.peers.exchange import Connections
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
@@ -74,12 +74,13 @@ class OperatorConsole:
             view = await self._look()
         except ProtocolError as error:
             broken = error
-        parties = [each for each in view.parties if each.name != self._party]
-        contacts = {each.name: self._contact(each) for each in parties}
+        healths = {
+            each.name: self._health(each) for each in view.parties if each.name != self._party
+        }
         clocks = labelled(self._registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
-        troubles += self._troubles(contacts, clocks)
+        troubles += self._troubles(healths, clocks)
         return self._console.shown(
             request,
             "now.html",
@@ -87,19 +88,22 @@ class OperatorConsole:
             at=in_words(self._clock()),
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
-            parties=[
-                (name, *_contact_in_words(contact), clocks.get(name))
-                for name, contact in contacts.items()
-            ],
+            parties=[(name, *health, clocks.get(name)) for name, health in healths.items()],
             clocks=clocks,
             tables=view.tables,
         )
 
-    def _contact(self, party: ServiceParty) -> Contact | None:
+    def _health(self, party: ServiceParty) -> tuple[str, bool]:
+        """Return how it stands with a party, and whether that is a trouble."""
         try:
-            return self._peers.to(party).contact
+            line = self._peers.to(party)
         except ValueError as error:  # of the certificate that the manifest lists
-            return Contact(asyncio.get_running_loop().time(), None, str(error))
+            return str(error), True
+        if line.failure is not None:
+            return line.failure, True
+        if line.answered_at is None:
+            return "not asked yet", False
+        return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
 
     def _value(self, metric: str) -> float | None:
         return self._registry.get_sample_value(metric)
@@ -126,14 +130,14 @@ class OperatorConsole:
         return facts
 
     def _troubles(
-        self, contacts: Mapping[str, Contact | None], clocks: Mapping[str, float]
+        self, healths: Mapping[str, tuple[str, bool]], clocks: Mapping[str, float]
     ) -> Iterator[str]:
         free, size = self._value("shoal_disk_free_bytes"), self._value("shoal_disk_size_bytes")
         if free is not None and size and free < LEAST_DISK * size:
             yield "The disk is almost full. Give the data volume more room; delete nothing in it."
-        for name, contact in contacts.items():
-            if contact is not None and contact.failure is not None:
-                yield f"{name} does not answer: {contact.failure}."
+        for name, (health, is_trouble) in healths.items():
+            if is_trouble:
+                yield f"{name} does not answer: {health}."
         for name, seconds in clocks.items():
             if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
                 yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
@@ -142,16 +146,6 @@ class OperatorConsole:
 
 
 _REFUSED_METRIC: Final = "shoal_refused_requests_total"
-
-
-def _contact_in_words(contact: Contact | None) -> tuple[str, bool]:
-    """Return how it stands with a party, and whether that is a trouble."""
-    if contact is None:
-        return "not asked yet", False
-    if contact.failure is not None:
-        return contact.failure, True
-    ago = asyncio.get_running_loop().time() - (contact.answered_at or 0.0)
-    return f"answered {_span(ago)} ago", False
 
 
 def _span(seconds: float) -> str:

@@ -25,15 +25,10 @@ class Refused(Exception):
 class NoResult(Exception):
     """The requested document will never exist; the message says why."""
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the service does not know the resource, as opposed to a failure."""
-        return False
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it."""
-        return None
+    unknown = False
+    """Whether the service does not know the resource, as opposed to a failure."""
+    hint: str | None = None
+    """What to do about it."""
 
 
 class Page(Protocol):
