@@ -210,17 +210,11 @@ def server(
 
     Beyond `most_connections` open connections further requests get 503.
     """
-
-    def given_tls(config: uvicorn.Config, default: object) -> ssl.SSLContext:
-        if tls is None:
-            raise ValueError("no TLS context was given")
-        return tls
-
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        ssl_context_factory=None if tls is None else given_tls,
+        ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
         loop="uvloop",
         http=BoundedHeads,
         ws="none",
