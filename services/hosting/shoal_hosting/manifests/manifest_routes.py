@@ -9,13 +9,11 @@ from typing import IO, Annotated, Final
 
 import structlog
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.openapi import (
     BINARY,
     IN_PATH,
-    JSON,
     OCTETS,
     SIGNED,
     TEXT,
@@ -23,6 +21,7 @@ from shoal_hosting.server.openapi import (
     having,
     signed,
 )
+from shoal_hosting.server.replies import document, shown
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
@@ -209,23 +208,20 @@ def manifest_routes(
     router = APIRouter()
     intake = ManifestIntake(book)
 
-    def shown(consortium: Consortium) -> Response:
-        return Response(consortium.signed_manifest.encode(), media_type=JSON)
-
     @router.get(MANIFEST_PATH, **answers(SIGNED_MANIFEST))
     async def show_manifest() -> Response:
         """Serve the signed manifest in force."""
-        return shown(book.current)
+        return document(book.current.signed_manifest.encode())
 
     @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST, UnknownManifest))
     async def show_version(sequence: int) -> Response:
         """Serve an accepted version of the signed manifest."""
-        return shown(book.version(sequence))
+        return document(book.version(sequence).signed_manifest.encode())
 
     @router.get("/v1/rosters/{digest}", **answers(BINARY, UnknownManifest, as_type=OCTETS))
     async def show_roster(digest: Annotated[str, IN_PATH]) -> Response:
         """Serve the roster that an accepted version names by this digest."""
-        return Response(book.roster(digest).encode(), media_type=OCTETS)
+        return document(book.roster(digest).encode(), media_type=OCTETS)
 
     @router.put(
         MANIFEST_PATH,
@@ -243,8 +239,6 @@ def manifest_routes(
         consortium = await intake.take(request.stream())
         if accepted is not None:
             await accepted()
-        return JSONResponse(
-            {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
-        )
+        return shown({"manifest": consortium.digest, "sequence": consortium.manifest.sequence})
 
     return router

@@ -200,10 +200,7 @@ HOSTS: Final = [HOST, "localhost"]
 def application(title: str, console: Console, *, token: str) -> FastAPI:
     """Return an application with the console's pages; `token` opens its metrics too."""
 
-    async def ready() -> None:
-        return None
-
-    app = create_application(title, ready=ready, registry=CollectorRegistry(), metrics_token=token)
+    app = create_application(title, registry=CollectorRegistry(), metrics_token=token)
     app.include_router(console.routes)
 
     @app.get("/", include_in_schema=False)

@@ -270,7 +270,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_application(
     name: str,
     *,
-    ready: Callable[[], Awaitable[dict[str, str] | None]],
+    ready: Callable[[], Awaitable[dict[str, str] | None]] | None = None,
     registry: CollectorRegistry,
     vitals: Vitals | None = None,
     metrics_token: str | None = None,
@@ -285,10 +285,10 @@ def create_application(
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
-    `ready` returns if the service can do its work, with what its operator should know, and
-    otherwise raises a `ProtocolError` such as `NotReady`. `registry` is this application's own, and
-    the place for the service's metrics; `vitals` are read for each look at them, and with
-    `metrics_token` only who has it may look.
+    `ready`, where it is given, returns if the service can do its work, with what its operator
+    should know, and otherwise raises a `ProtocolError` such as `NotReady`. `registry` is this
+    application's own, and the place for the service's metrics; `vitals` are read for each look at
+    them, and with `metrics_token` only who has it may look.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
@@ -315,7 +315,7 @@ def create_application(
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
         """The service can do its work."""
-        return {"status": "ready"} | (await ready() or {})
+        return {"status": "ready"} | ((await ready() if ready else None) or {})
 
     @app.get(
         "/metrics",

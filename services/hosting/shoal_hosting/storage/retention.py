@@ -13,8 +13,8 @@ import structlog
 from fastapi import APIRouter, Response
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, tuple_
 
-from shoal_hosting.server.openapi import JSON, answers, having, refusals
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_hosting.server.openapi import answers, having, refusals
+from shoal_hosting.server.replies import shown
 from shoal_protocol.wire.service_errors import StorageUnavailable, UnsteadyClock
 
 if TYPE_CHECKING:
@@ -140,7 +140,12 @@ class Retention:
 
     async def _show(self) -> Response:
         """What this service keeps, how much of it, why, and until when."""
-        return Response(canonical_json(await self._shown()), media_type=JSON)
+        own = self._own
+        before = self._before(own.clock())
+        days = own.book.current.manifest.policy.retention_days
+        kinds = await own.storage.run(count, self._keepings, days)
+        due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
+        return shown({"retention_days": days, "is_due": bool(due), "kinds": kinds})
 
     async def _do(self, trust_clock: bool = False) -> Response:
         """Delete at once what is due by the policy, and say what stays.
@@ -157,18 +162,6 @@ class Retention:
         while await self._delete(before):
             pass
         return await self._show()
-
-    async def _shown(self) -> dict[str, Any]:
-        own = self._own
-        before = self._before(own.clock())
-        days = own.book.current.manifest.policy.retention_days
-        kinds = await own.storage.run(count, self._keepings, days)
-        due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
-        return {
-            "retention_days": days,
-            "is_due": bool(due),
-            "kinds": kinds,
-        }
 
 
 def delete_due(db: Connection, keepings: Keepings, before: datetime, most: int) -> bool:
