@@ -266,13 +266,11 @@ class StorageThread:
         Raises:
             StorageUnavailable: nothing was stored.
         """
-
-        def call(db: Connection) -> Answer:
-            return transaction(db, *arguments, **named)
-
         loop = asyncio.get_running_loop()
         self._handed += 1
-        answer = await loop.run_in_executor(self._executor, self._in_turn, call)
+        answer = await loop.run_in_executor(
+            self._executor, self._in_turn, transaction, arguments, named
+        )
         # what it read may be of a commit whose mark is not written yet
         if self._hook is not None and not self._hook.is_settled:
             # the next transaction begins meanwhile, and its mark may be written with this one's
@@ -286,24 +284,28 @@ class StorageThread:
         **named: Arguments.kwargs,
     ) -> Answer:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
-        answer = self._transact(lambda db: transaction(db, *arguments, **named))
+        answer = self._transact(transaction, arguments, named)
         if self._hook is not None:
             self._hook.settle()
         return answer
 
-    def _in_turn(self, transaction: Callable[[Connection], Answer]) -> Answer:
+    def _in_turn(
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Answer:
         self._begun += 1
-        answer = self._transact(transaction)
+        answer = self._transact(transaction, arguments, named)
         if self._hook is not None and self._handed == self._begun:  # the mark keeps none waiting
             self._hook.settle()
         return answer
 
-    def _transact(self, transaction: Callable[[Connection], Answer]) -> Answer:
+    def _transact(
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Answer:
         attempt = 1
         while True:
             try:
                 with translating_storage_errors(), self._begin() as db:
-                    return transaction(db)
+                    return transaction(db, *arguments, **named)
             except StorageUnavailable as error:
                 if attempt == _ATTEMPTS or sqlstate(error.__cause__) not in _IN_THE_WAY:
                     raise
