@@ -1,20 +1,19 @@
 """Whoever runs a service sees how a job went there; strangers do not."""
 
 import re
-from io import StringIO
 from pathlib import Path
 
 import httpx
 import pytest
 
-from shoal_hosting.operators.view import Operator, RecentLines
+from shoal_hosting.operators.view import Operator
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_protocol.log.notes import read_note
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
 TOKEN = "a" * 64
-OPERATOR = Operator(TOKEN, log=RecentLines(StringIO()))
+OPERATOR = Operator(TOKEN, console=True)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.storage.database import open_engine, sqlite_url, truncate_log
+from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 
@@ -15,7 +15,7 @@ def test_what_was_erased_is_in_the_log_no_more(tmp_path: Path) -> None:
     with engine.begin() as db:
         db.exec_driver_sql("CREATE TABLE payloads (payload BLOB)")
     assert (tmp_path / "compute.sqlite-wal").stat().st_size > 0
-    truncate_log(engine)
+    StorageThread(engine).truncate_log()
     assert (tmp_path / "compute.sqlite-wal").stat().st_size == 0
     engine.dispose()
 
@@ -31,7 +31,7 @@ def test_a_log_that_is_in_use_is_left_for_later(tmp_path: Path) -> None:
     with engine.begin() as db:
         db.exec_driver_sql("INSERT INTO payloads VALUES (zeroblob(10))")
     with pytest.raises(StorageUnavailable):
-        truncate_log(engine)
+        StorageThread(engine).truncate_log()
     reader.close()
-    truncate_log(engine)
+    StorageThread(engine).truncate_log()
     engine.dispose()

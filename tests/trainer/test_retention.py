@@ -21,7 +21,9 @@ def left(trainer: Service) -> dict[str, int]:
     """Return how many documents are left of the kinds that are deleted."""
     shown = trainer.resources.storage.run_here(retention.count, KEEPINGS, 30)
     return {
-        each.kind: each.documents for each in shown if each.stays != "for ever" and each.documents
+        each["kind"]: each["documents"]
+        for each in shown
+        if each["stays"] != "for ever" and each["documents"]
     }
 
 

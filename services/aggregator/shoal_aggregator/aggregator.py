@@ -26,7 +26,6 @@ from shoal_aggregator.store import (
     count,
     find_abandonment,
     insert_abandonment,
-    insert_new,
     insert_partial_sum,
     lock,
     milliseconds,
@@ -37,6 +36,7 @@ from shoal_hosting.job_standing import ask_standing
 from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,

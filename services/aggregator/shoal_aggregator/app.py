@@ -27,12 +27,10 @@ from shoal_hosting.server.openapi import (
     stores,
 )
 from shoal_hosting.server.replies import (
-    IfNoneMatch,
     RoundId,
     document,
     listed,
     shown,
-    tagged,
     taken,
 )
 from shoal_hosting.server.waiting import Changes, WaitSeconds
@@ -224,18 +222,16 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
 
     @app.get(
         "/v1/rounds/{round_id}/result",
-        **answers(signed(Result), UnknownRound, RoundAbandoned, pending=_STATE, is_tagged=True),
+        **answers(signed(Result), UnknownRound, RoundAbandoned, pending=_STATE),
     )
-    async def show_result(
-        round_id: RoundId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
-    ) -> Response:
+    async def show_result(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed result: 202 while there is none, 410 if the round was abandoned."""
         stored = await resources.changes.until_found(
             round_id, lambda: aggregator.find_result(round_id), wait
         )
         if stored is None:
             return await pending(round_id)
-        return tagged(stored.digest, stored.document, if_none_match)
+        return document(stored.document)
 
     @app.get(
         "/v1/rounds/{round_id}/abandonment",

@@ -27,7 +27,6 @@ from shoal_aggregator.schema import (
 )
 from shoal_aggregator.store import NEWEST_FIRST, OPEN
 from shoal_hosting import service
-from shoal_hosting.party import check_role
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -127,10 +126,9 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     It calls nobody but the Compute nodes, to sign the log, and, once retired, the trainer.
 
     Raises:
-        StartupRefused: the party is not the manifest's aggregator, or as `Resources.open`.
+        StartupRefused: as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
-    check_role(given["party"], given["book"], "aggregator")
     resources = service.Resources.open(schema, alone=True, **given)
     log = Log(resources)
     aggregator = Aggregator(resources, log.note)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import BindParameter, ColumnElement, Connection, Table, bindparam, func, select
 
 from shoal_aggregator import schema
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
@@ -66,12 +66,6 @@ class Stored:
 
     digest: str
     document: bytes
-
-
-def insert_new(db: Connection, table: Table, **values: object) -> bool:
-    statement = insert_ignoring(db)(table).values(**values).on_conflict_do_nothing()
-    # a row comes back if it is new; the row count of an insertion is not always known
-    return db.execute(statement.returning(*table.primary_key)).first() is not None
 
 
 class Locked(NamedTuple):

@@ -15,7 +15,7 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, ledger, rounds, totals
 from shoal_hosting.job_standing import ask_standing
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -124,8 +124,7 @@ def _add(
         "ends_by": body.ends_by.timestamp(),
         "request": request.encode(),
     }
-    insert = insert_ignoring(db)(jobs).values(row).on_conflict_do_nothing()
-    new = db.execute(insert.returning(columns.job)).first() is not None
+    new = insert_new(db, jobs, **row)
     if withdrawal is None:
         return new
     first = update(jobs).where(columns.job == request.digest, columns.withdrawal.is_(None))

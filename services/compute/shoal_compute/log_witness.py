@@ -13,7 +13,7 @@ from shoal_compute.schema import log_views
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.log.notes import (
     Checkpoint,
     Submission,
@@ -106,9 +106,8 @@ def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note
     submission.check_beginning(checkpoint)
     new = {"size": checkpoint.size, "root": checkpoint.root, "note": note}
     if row is None:
-        insert = insert_ignoring(db)(log_views).values(origin=checkpoint.origin, **new)
-        inserted = insert.on_conflict_do_nothing().returning(columns.origin)
-        if db.execute(inserted).first() is None:  # another replica signed the first one
+        is_first = insert_new(db, log_views, origin=checkpoint.origin, **new)
+        if not is_first:  # another replica signed the first one
             raise WrongOldSize(db.execute(select(columns.size).where(here)).scalar_one())
     else:
         db.execute(update(log_views).where(here).values(**new))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from shoal_compute.schema import machines, rounds
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.wire.documents import Signed
 
@@ -42,8 +42,7 @@ def register(db: Connection, signed: Signed[ChargesQuery]) -> bytes:
         "rounds": db.execute(select(func.coalesce(func.max(rounds.c.number), 0))).scalar_one(),
         "query": signed.encode(),
     }
-    insert = insert_ignoring(db)(machines).values({"holder": body.holder} | row)
-    if db.execute(insert.on_conflict_do_nothing().returning(machines.c.holder)).first() is None:
+    if not insert_new(db, machines, holder=body.holder, **row):
         older = (machines.c.holder == body.holder) & (machines.c.epoch < body.epoch)
         db.execute(update(machines).where(older).values(row))
     kept = select(machines.c.query).where(machines.c.holder == body.holder)

@@ -31,7 +31,7 @@ from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import StorageThread, insert_ignoring
+from shoal_hosting.storage.database import StorageThread, insert_new
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
@@ -102,8 +102,7 @@ def take_lease(db: Connection, name: str, term_seconds: float) -> bool:
     db.execute(update(lease).where(own | free).values(holder=name, until=until))
     holder = select(lease.c.holder)
     if (held_by := db.execute(holder).scalar()) is None:
-        first = insert_ignoring(db)(lease).values(one=1, holder=name, until=until)
-        db.execute(first.on_conflict_do_nothing())
+        insert_new(db, lease, one=1, holder=name, until=until)
         held_by = db.execute(holder).scalar_one()
     return bool(held_by == name)
 

@@ -76,16 +76,6 @@ class _Finder(MetaPathFinder):
 _FINDER = _Finder()
 
 
-def import_from(root: str, sources: Mapping[Path, bytes]) -> None:
-    """From now on import the top-level package or module `root` from these contents of its files.
-
-    What of it was imported before stays as it is.
-    """
-    _FINDER.sources[root] = sources
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
-
-
 GROUP: Final = "shoal.models"
 
 _loaded: dict[str, tuple[str, Callable[..., Any]]] = {}  # by entry point: digest, model
@@ -101,7 +91,7 @@ def installed() -> dict[str, str]:
     found = {}
     for point in entry_points(group=GROUP):
         try:
-            found[point.name] = _digest_of(point)
+            found[point.name] = _digest(_contents(point))
         except ModelNotUsable:
             found[point.name] = ""
     return found
@@ -113,7 +103,7 @@ def digest_of(entry_point: str) -> str:
     Raises:
         ModelNotUsable: there is no such model here, or its sources are not all there is of it.
     """
-    return _digest_of(_entry_point(entry_point))
+    return _digest(_contents(_entry_point(entry_point)))
 
 
 def refusal(query: GradientSum) -> str | None:
@@ -216,9 +206,10 @@ def _load(name: str, digest: str) -> Callable[..., Any]:
             )
         if name in _loaded:
             raise ModelNotUsable("the model was exchanged since it was loaded: restart the process")
-        import_from(
-            _root(point), {path: content for _, path, content in contents}
-        )  # and only from digested sources
+        # and only from digested sources; what was imported before stays as it is
+        _FINDER.sources[_root(point)] = {path: content for _, path, content in contents}
+        if _FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, _FINDER)
         try:
             model: Callable[..., Any] = point.load()
         except Exception as error:  # a model is foreign code
@@ -239,10 +230,6 @@ def _entry_point(name: str) -> EntryPoint:
     if len(found) > 1:
         raise ModelNotUsable("two distributions here offer a model of this name: remove one")
     return next(iter(found.values()))
-
-
-def _digest_of(point: EntryPoint) -> str:
-    return _digest(_contents(point))
 
 
 def _digest(contents: Sequence[tuple[str, Path, bytes]]) -> str:

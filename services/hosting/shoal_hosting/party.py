@@ -9,10 +9,10 @@ says of the party; a service does not start otherwise, and says which file is at
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import pydantic
 from nacl.exceptions import CryptoError
@@ -20,10 +20,9 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from pydantic import StringConstraints
 
-from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.startup import StartupRefused, read_private_file
 from shoal_hosting.startup import read_pin as read_pin
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, ComputeParty, Consortium, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
@@ -32,6 +31,8 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 CARD = "card.json"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
 TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
+
+KeyT = TypeVar("KeyT", SigningKey, PrivateKey)
 
 
 class Endorsement(Model):
@@ -71,8 +72,6 @@ class Party:
     card: Card
     signing_key: SigningKey = field(repr=False)
     box_private_key: PrivateKey | None = field(repr=False)
-    _signing_keys: dict[str, SigningKey] = field(default_factory=dict, repr=False)
-    _box_keys: dict[str, PrivateKey] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -91,16 +90,12 @@ class Party:
             KeyNotHere: no file has the key.
         """
         wanted = self.listed_in(version).verify_key
-        if wanted == bytes(self.signing_key.verify_key).hex():
+        if wanted == public_half(self.signing_key):
             return self.signing_key
-        if wanted not in self._signing_keys:
-            keys = (
-                SigningKey(read_seed(path)) for path in generations(self.directory, SIGNING_KEY)
-            )
-            self._signing_keys.update((bytes(key.verify_key).hex(), key) for key in keys)
-        if wanted not in self._signing_keys:
+        key = _key_among(generations(self.directory, SIGNING_KEY), SigningKey, wanted)
+        if key is None:
             raise KeyNotHere("no signing key of the party is the one in the manifest")
-        return self._signing_keys[wanted]
+        return key
 
     def box_key_in(self, version: Parties) -> PrivateKey:
         """Return the key that opens what is sealed to a Compute node under a version.
@@ -110,15 +105,13 @@ class Party:
         """
         listed = self.listed_in(version)
         wanted = listed.box_key if isinstance(listed, ComputeParty) else ""
-        own = self.box_private_key
-        if own is not None and wanted == bytes(own.public_key).hex():
-            return own
-        if wanted not in self._box_keys:
-            keys = (PrivateKey(read_seed(path)) for path in generations(self.directory, BOX_KEY))
-            self._box_keys.update((bytes(key.public_key).hex(), key) for key in keys)
-        if wanted not in self._box_keys:
+        newest = self.box_private_key
+        if newest is not None and wanted == public_half(newest):
+            return newest
+        key = _key_among(generations(self.directory, BOX_KEY), PrivateKey, wanted)
+        if key is None:
             raise KeyNotHere("no box key of the party is the one in the manifest")
-        return self._box_keys[wanted]
+        return key
 
     def tls_in(self, version: Parties) -> tuple[Path, Path]:
         """Return the files of the certificate that a version lists, and of its private key.
@@ -159,19 +152,26 @@ def load_party(directory: Path) -> Party:
     """
     *_, card_file = [directory / CARD, *generations(directory, CARD)]
     card = read_card(card_file)
-    for signing in _newest_first(directory, SIGNING_KEY):
-        signing_key = SigningKey(read_seed(signing))
-        if bytes(signing_key.verify_key).hex() == card.verify_key:
-            break
-    else:
-        raise StartupRefused(f"{signing} does not match the card beside it")
-    if card.role != "compute":
-        return Party(directory, card, signing_key, None)
-    for box in _newest_first(directory, BOX_KEY):
-        box_key = PrivateKey(read_seed(box))
-        if bytes(box_key.public_key).hex() == card.box_key:
-            return Party(directory, card, signing_key, box_key)
-    raise StartupRefused(f"{box} does not match the card beside it")
+    signing_key = _key_among(_newest_first(directory, SIGNING_KEY), SigningKey, card.verify_key)
+    box_key = None
+    if card.role == "compute":
+        box_key = _key_among(_newest_first(directory, BOX_KEY), PrivateKey, card.box_key)
+        if box_key is None:
+            raise StartupRefused(f"{directory / BOX_KEY} does not match the card beside it")
+    if signing_key is None:
+        raise StartupRefused(f"{directory / SIGNING_KEY} does not match the card beside it")
+    return Party(directory, card, signing_key, box_key)
+
+
+def public_half(key: SigningKey | PrivateKey) -> str:
+    """Return a key's public half in hex."""
+    return bytes(key.verify_key if isinstance(key, SigningKey) else key.public_key).hex()
+
+
+def _key_among(paths: Iterable[Path], kind: type[KeyT], public: str | None) -> KeyT | None:
+    """Return the key in one of the files that has this public half, or None."""
+    keys = (kind(read_seed(path)) for path in paths)
+    return next((key for key in keys if public_half(key) == public), None)
 
 
 def _newest_first(directory: Path, name: str) -> list[Path]:
@@ -192,8 +192,8 @@ def read_card(path: Path) -> Card:
         raise StartupRefused(f"{path} is not a party's card") from error
 
 
-def check_party(party: Party, version: Parties) -> None:
-    """Refuse to run without the keys which the manifest lists for the party.
+def check_party(party: Party, version: Consortium) -> None:
+    """Refuse to run without the place and the keys which the manifest lists for the party.
 
     Raises:
         StartupRefused: it names the file.
@@ -202,6 +202,9 @@ def check_party(party: Party, version: Parties) -> None:
         listed = party.listed_in(version)
     except UnknownSigner:
         raise StartupRefused(f"the manifest lists no party called {party.name}") from None
+    role = party.card.role
+    if role in ("aggregator", "trainer") and listed != getattr(version.manifest, role):
+        raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
     needed: dict[str, Callable[[Parties], object]] = {SIGNING_KEY: party.signing_key_in}
     if isinstance(listed, ComputeParty):
         needed[BOX_KEY] = party.box_key_in
@@ -215,17 +218,6 @@ def check_party(party: Party, version: Parties) -> None:
                 f"{party.directory / name}, or a later generation of it, is not the one in the "
                 "manifest"
             ) from None
-
-
-def check_role(party: Party, book: ManifestBook, role: Literal["aggregator", "trainer"]) -> None:
-    """Do what `check_party` does, and refuse to run as another than the manifest's `role`.
-
-    One whose place another took ends what it began.
-    """
-    version = newest_with(book, party.name)
-    check_party(party, version)
-    if party.name != getattr(version.manifest, role).name:
-        raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
 
 
 def read_seed(path: Path) -> bytes:

@@ -4,19 +4,18 @@ import argparse
 import asyncio
 import fcntl
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TextIO, cast
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
-from shoal_hosting.operators.view import Operator, RecentLines
-from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.operators.view import Operator
+from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
@@ -108,8 +107,7 @@ def run_service(
     ).parse_args()
     with startup_of(f"shoal-{role}"):
         read = read_settings(settings, "SHOAL_", os.environ)
-        lines = RecentLines(sys.stderr) if read.console else None
-        configure_logs(level=read.log_level, stream=cast("TextIO | None", lines))
+        configure_logs(level=read.log_level)
         party = load_party(read.party)
         if party.card.role != role:
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
@@ -117,7 +115,19 @@ def run_service(
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
-        service = _assembled(assemble, read, party, book, lines)
+        special = type(read).model_fields.keys() - ServiceSettings.model_fields.keys()
+        token = token_of(read.data / OPERATOR_TOKEN)
+        with refusing_what_is_on_file(read.database_url):
+            service = assemble(
+                party=party,
+                book=book,
+                data_directory=read.data,
+                database_url=read.database_url,
+                accept_loss=read.accept_loss,
+                operator=Operator(token, read.metrics_for_anybody, read.console),
+                clock=system_clock,
+                **{name: getattr(read, name) for name in special},
+            )
         service.resources.on_manifest.append(served.renew)
         serve(
             service.app,
@@ -126,32 +136,6 @@ def run_service(
             tls=served.context,
             work=lambda: _work(service, tick_seconds),
             on_stop=service.stop_waiting,
-        )
-
-
-def _assembled(
-    assemble: Assemble,
-    settings: ServiceSettings,
-    party: Party,
-    book: ManifestBook,
-    log: RecentLines | None,
-) -> Service:
-    own = {
-        name: getattr(settings, name)
-        for name in type(settings).model_fields.keys() - ServiceSettings.model_fields.keys()
-    }
-    with refusing_what_is_on_file(settings.database_url):
-        return assemble(
-            party=party,
-            book=book,
-            data_directory=settings.data,
-            database_url=settings.database_url,
-            accept_loss=settings.accept_loss,
-            operator=Operator(
-                token_of(settings.data / OPERATOR_TOKEN), settings.metrics_for_anybody, log
-            ),
-            clock=system_clock,
-            **own,
         )
 
 

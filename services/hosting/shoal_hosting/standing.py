@@ -1,6 +1,6 @@
 """How a party stands with the manifest in force: its keys, its certificate's days, its place."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from shoal_hosting.party import (
     KeyNotHere,
     Party,
     generations,
+    public_half,
     read_seed,
 )
 from shoal_hosting.private_files import erase
@@ -29,10 +30,6 @@ BOX_KEY_LIFETIME: Final = timedelta(days=30)
 NOT_ERASED: Final = (
     "a key that was replaced cannot be erased: the directory is read-only, delete it"
 )
-_NEW_BOX_KEY: Final = (
-    "run `shoal party rotate --box` and hand the card to the consortium's authority"
-)
-
 log = structlog.get_logger()
 
 
@@ -74,7 +71,7 @@ class Standing:
             return None
         listed = getattr(version.party(self._party.name), "box_key", None)
         for path in generations(self._party.directory, BOX_KEY):
-            if _public_half(path) == listed:
+            if _box_key(path) == listed:
                 made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
                 return (self._clock() - made).days
         return None
@@ -84,11 +81,21 @@ class Standing:
         now = self._clock()
         if self._next_look is not None and now < self._next_look:
             return
-        self._next_look, days = now + BETWEEN_LOOKS, self._days_left()
+        self._next_look = now + BETWEEN_LOOKS
+        for name, what in self._due():
+            log.warning(f"the {name.replace('_', ' ')} {what}")
+
+    def _due(self) -> Iterator[tuple[str, str]]:
+        """Yield what the operator is to renew, and what to say of it."""
+        days, age = self._days_left(), self._box_key_days()
         if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
-            log.warning("the certificate ends soon: run `shoal party rotate --tls`", days=int(days))
-        if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:
-            log.warning(f"the box key is old: {_NEW_BOX_KEY}", days=age)
+            yield "certificate", f"ends in {int(days)} days: run `shoal party rotate --tls`"
+        if age is not None and age >= self.box_key_lifetime.days:
+            yield (
+                "box_key",
+                f"is {age} days old: run `shoal party rotate --box` and hand the card to the "
+                "consortium's authority",
+            )
 
     async def told(self, busy: Callable[[], Awaitable[bool]]) -> dict[str, str]:
         """Return what an operator should know; `busy` tells whether something is open here.
@@ -96,11 +103,7 @@ class Standing:
         Raises:
             NotReady: the manifest in force lists keys that the party's directory lacks.
         """
-        told, days = {}, self._days_left()
-        if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
-            told["certificate"] = f"ends in {int(days)} days: run `shoal party rotate --tls`"
-        if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:
-            told["box_key"] = f"is {age} days old: {_NEW_BOX_KEY}"
+        told = dict(self._due())
         current = self._book.current
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"
@@ -125,7 +128,7 @@ class Standing:
             return
         self._erased_for = (newest.digest, needed)
         versions = [newest, *map(self._book.get, needed)]
-        self._erase(BOX_KEY, versions, _public_half)
+        self._erase(BOX_KEY, versions, _box_key)
         self._erase(TLS_CERTIFICATE, versions, Path.read_text)
 
     def _erase(
@@ -159,5 +162,5 @@ class Standing:
                 log.warning(NOT_ERASED, file=path.name)
 
 
-def _public_half(path: Path) -> str:
-    return bytes(PrivateKey(read_seed(path)).public_key).hex()
+def _box_key(path: Path) -> str:
+    return public_half(PrivateKey(read_seed(path)))

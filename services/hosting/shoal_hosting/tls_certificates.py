@@ -6,6 +6,7 @@ X.509 checks (RFC 5280) with the host name checked, and it must not be able to s
 """
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,19 @@ EXPIRES_SOON: Final = timedelta(days=60)
 """Who has so little time left is told every day to renew."""
 
 _CLOCK_SKEW = timedelta(days=1)
+_SIGNATURES_ONLY: Final = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+_LABEL: Final = r"(?!-)(?=[_-]*[A-Za-z0-9])[A-Za-z0-9_-]{1,63}"
+_HOST_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _OTHER: Final = "the peer's certificate is not the pinned one"
 
 
@@ -60,7 +74,7 @@ def self_signed(
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=valid_days))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_signatures_only(), critical=True)
+        .add_extension(_SIGNATURES_ONLY, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)]),
@@ -176,30 +190,10 @@ def unverified_tls() -> ssl.SSLContext:
     return context
 
 
-def _signatures_only() -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        labels = host.split(".")
-        if len(host) > 253 or not all(_is_label(label) for label in labels):
+        if len(host) > 253 or not _HOST_NAME.fullmatch(host):
             raise ValueError(f"{host!r} is neither a host name nor an IP address") from None
         return x509.DNSName(host)
-
-
-def _is_label(label: str) -> bool:
-    inner = label.replace("-", "").replace("_", "")
-    return 1 <= len(label) <= 63 and inner.isascii() and inner.isalnum() and label[0] != "-"

@@ -104,16 +104,15 @@ class Work:
         try:
             await work(*arguments)
         except StorageUnavailable:
-            self._paces[name].failed(self._clock())
             log.warning("work waits for the store", work=name)
         except Unavailable:
-            self._paces[name].failed(self._clock())
             log.debug("work waits for a party", work=name)
         except Exception as error:  # noqa: BLE001 -- the other pieces go on; it is tried again
-            self._paces[name].failed(self._clock())
             log.error("work failed", work=name, **describe_exception(error))
         else:
             self._paces.pop(name, None)
+            return
+        self._paces[name].failed(self._clock())
 
     async def progress(self, wake: asyncio.Event, *, patience_seconds: float) -> bool:
         """Wait until a piece ends or `wake` is set; False if neither comes in time."""

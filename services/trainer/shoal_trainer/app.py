@@ -19,11 +19,9 @@ from shoal_hosting.server.openapi import (
 )
 from shoal_hosting.server.replies import (
     Count,
-    IfNoneMatch,
     document,
     settled,
     shown,
-    tagged,
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
@@ -66,7 +64,6 @@ from shoal_trainer.jobs import (
     WrongJob,
 )
 from shoal_trainer.joining import Joining
-from shoal_trainer.releases import LOGGED
 from shoal_trainer.resources import Resources
 
 LOG_SECONDS: Final = 10.0
@@ -274,16 +271,14 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/result",
-        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE, is_tagged=True),
+        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE),
     )
-    async def show_result(
-        job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
-    ) -> Response:
+    async def show_result(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed posterior report: 202 while there is none, 410 if the job failed."""
         found = await changes.until_found(job, lambda: views.report(job), wait)
         if found is None:
             return await pending(job)
-        return tagged(*found, if_none_match)
+        return document(found)
 
     @app.get(
         "/v1/jobs/{job}/certificate",
@@ -293,24 +288,21 @@ def create_app(
             WrongPhase,
             CertificateIncomplete,
             as_type="application/gzip",
-            is_tagged=True,
         ),
     )
-    async def show_certificate(
-        job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
-    ) -> Response:
+    async def show_certificate(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed release certificate in gzip: 409 before, 410 if the job failed.
 
         With `wait`, hold the answer of a finished job back until its certificate is complete, and
         `LOG_SECONDS` of that for the proof that the log has it.
         """
         found = await changes.until_found(job, lambda: views.certificate(job), wait)
-        if found is not None and not found[0].endswith(LOGGED):
+        if found is not None and not found.logged:
             await changes.until_found(job, lambda: views.logged(job), min(wait, LOG_SECONDS))
             found = await views.certificate(job)
         if found is None:
             raise await views.incomplete(job)
-        return tagged(*found, if_none_match, media_type="application/gzip")
+        return document(found.document, media_type="application/gzip")
 
     @app.get(
         "/v1/ledger",

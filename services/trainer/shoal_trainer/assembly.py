@@ -15,7 +15,6 @@ from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
 from shoal_hosting import service
-from shoal_hosting.party import check_role
 from shoal_hosting.running import ServiceSettings
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
@@ -142,7 +141,6 @@ def assemble_replica(
         StorageUnavailable: the database does not answer.
         UnknownManifest: as `assemble_crowds`.
     """
-    check_role(given["party"], given["book"], "trainer")
     if given["database_url"] is None:
         raise StartupRefused(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
@@ -280,12 +278,10 @@ def assemble(
     which up to `draws_at_once` draws are in work at a time.
 
     Raises:
-        StartupRefused: the party is not the manifest's trainer, or as `Resources.open`, or its
-            ledger is broken.
+        StartupRefused: as `Resources.open`, or its ledger is broken.
         StorageUnavailable: the database does not answer.
         UnknownManifest: an open crowd job is bound to a manifest that is not on file.
     """
-    check_role(given["party"], given["book"], "trainer")
     resources = Resources.open(schema, alone=True, answer_seconds=ANSWER_SECONDS, **given)
     peers = Peers(resources.peers, resources.book)
     _ = resources.ends  # shown from the start

@@ -120,7 +120,7 @@ class Certifier:
         """
         own, manifest = self._resources, self._resources.book.current.manifest
         found = await own.storage.run(releases.find_certificate, job)
-        encoded = await asyncio.to_thread(unpack, found[1] if found else b"")
+        encoded = await asyncio.to_thread(unpack, found.document if found else b"")
         entry = (await asyncio.to_thread(read_certificate, encoded)).body.log_entry
         listed = newest_with(own.book, own.name)  # another may be the trainer now
         request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()

@@ -192,8 +192,8 @@ class JobViews:
             raise JobFinished
         return spec
 
-    async def report(self, job: str) -> tuple[str, bytes] | None:
-        """Return the digest and the bytes of the signed report, None while there is none.
+    async def report(self, job: str) -> bytes | None:
+        """Return the wire form of the signed report, None while there is none.
 
         Raises:
             UnknownJob, JobFailed, JobWithdrawn, DocumentsDeleted
@@ -205,8 +205,8 @@ class JobViews:
             await self._refuse_ended(job)
         return found
 
-    async def certificate(self, job: str) -> tuple[str, bytes] | None:
-        """Return a tag of the signed release certificate, and the certificate compressed.
+    async def certificate(self, job: str) -> releases.StoredCertificate | None:
+        """Return the signed release certificate, compressed.
 
         None while Compute nodes of a finished job have not signed their totals.
 
@@ -231,7 +231,7 @@ class JobViews:
     async def logged(self, job: str) -> bool | None:
         """Return True once the proof is there that the log has the certificate; None before."""
         found = await self._storage.run(releases.find_certificate, job)
-        return True if found is not None and found[0].endswith(releases.LOGGED) else None
+        return True if found is not None and found.logged else None
 
     async def withdrawal(self, job: str) -> bytes:
         """Return the wire form of the withdrawal that the job's analyst signed.

@@ -7,7 +7,7 @@ follows once every Compute node has signed what it charged of the job.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
@@ -30,8 +30,6 @@ from shoal_protocol.wire.phases import FINISHED, JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import find_job, move_job
-
-LOGGED: Final = "-logged"
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def conclude(
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
     """Store a job's report, and end the job with it."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    row = {"job": report.body.job, "digest": report.digest, "document": report.encode()}
+    row = {"job": report.body.job, "document": report.encode()}
     db.execute(schema.reports.insert().values(row))
 
 
@@ -148,8 +146,9 @@ def keep_totals(
         row = {"job": job, "node": each.body.node, "document": each.encode()}
         db.execute(totals.insert().values(row))
     if certificate is not None:
-        row = {"job": job, "digest": certificate.digest, "document": pack(certificate.encode())}
-        db.execute(schema.certificates.insert().values(row | {"logged": False}))
+        packed = pack(certificate.encode())
+        insert = schema.certificates.insert()
+        db.execute(insert.values(job=job, document=packed, logged=False))
 
 
 def unlogged_jobs(db: Connection) -> Sequence[str]:
@@ -165,19 +164,21 @@ def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
     db.execute(table.update().where(table.c.job == job).values(**values))
 
 
-def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return the digest and the wire form of a job's report, if there is one."""
+def find_report(db: Connection, job: str) -> bytes | None:
+    """Return the wire form of a job's report, if there is one."""
     columns = schema.reports.c
-    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
-    return None if row is None else (row.digest, row.document)
+    return db.execute(select(columns.document).where(columns.job == job)).scalar_one_or_none()
 
 
-def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return a tag of a job's certificate and the compressed certificate, if there is one.
+class StoredCertificate(NamedTuple):
+    """A compressed certificate, and whether the proof is in it that the log has it."""
 
-    The tag is the certificate's digest, with a mark once the proof is there that the log has it.
-    """
+    document: bytes
+    logged: bool
+
+
+def find_certificate(db: Connection, job: str) -> StoredCertificate | None:
+    """Return a job's certificate, if there is one."""
     columns = schema.certificates.c
-    query = select(columns.digest, columns.document, columns.logged).where(columns.job == job)
-    row = db.execute(query).first()
-    return None if row is None else (row.digest + LOGGED * row.logged, row.document)
+    row = db.execute(select(columns.document, columns.logged).where(columns.job == job)).first()
+    return None if row is None else StoredCertificate(*row)

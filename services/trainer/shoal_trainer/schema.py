@@ -181,7 +181,6 @@ reports = Table(
     "reports",
     metadata,
     _job(primary_key=True),
-    Column("digest", String(64), nullable=False),
     Column("document", Bytes, nullable=False),
 )
 
@@ -199,7 +198,6 @@ certificates = Table(
     "certificates",
     metadata,
     _job(primary_key=True),
-    Column("digest", String(64), nullable=False),
     Column("document", Bytes, nullable=False),
     Column("logged", Boolean, nullable=False),  # with the proof that the log has it
 )

@@ -11,7 +11,7 @@ from typing import Any
 from pyroaring import BitMap
 from sqlalchemy import Connection, ScalarSelect, Table, func, select
 
-from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.database import insert_new
 from shoal_hosting.storage.ledger import (
     FiledRound,
     LedgerFollower,
@@ -139,7 +139,9 @@ class StoredRound:
 
 def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bool:
     """Store a job request that was checked; False if it is known."""
-    statement = insert_ignoring(db)(schema.jobs).values(
+    return insert_new(
+        db,
+        schema.jobs,
         id=signed.digest,
         request=signed.encode(),
         phase=JobPhase.JOINING.value,
@@ -149,9 +151,6 @@ def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bo
         emptied=False,
         joined=0,
     )
-    # a row comes back if it is new; the row count of an insertion is not always known
-    new = statement.on_conflict_do_nothing().returning(schema.jobs.c.id)
-    return db.execute(new).first() is not None
 
 
 def find_job(db: Connection, job: str) -> JobRecord:

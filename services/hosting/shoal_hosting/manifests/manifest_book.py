@@ -136,10 +136,9 @@ class ManifestBook:
         Raises:
             UnknownManifest: it was never accepted here.
         """
-        try:
-            return self._versions[digest]
-        except KeyError:
-            raise UnknownManifest from None
+        if digest not in self._versions:
+            raise UnknownManifest
+        return self._versions[digest]
 
     def version(self, sequence: int) -> Consortium:
         """Return the accepted version of that number.
@@ -147,10 +146,10 @@ class ManifestBook:
         Raises:
             UnknownManifest: it was never accepted here.
         """
-        for consortium in list(self._versions.values()):
-            if consortium.manifest.sequence == sequence:
-                return consortium
-        raise UnknownManifest
+        numbered = {each.manifest.sequence: each for each in self.versions}
+        if sequence not in numbered:
+            raise UnknownManifest
+        return numbered[sequence]
 
     def roster(self, digest: str) -> Roster:
         """Return the roster of that digest of an accepted version.
@@ -158,10 +157,10 @@ class ManifestBook:
         Raises:
             UnknownManifest: no accepted version names it.
         """
-        for consortium in list(self._versions.values()):
-            if consortium.manifest.roster.digest == digest:
-                return consortium.roster
-        raise UnknownManifest("no accepted version of the manifest names this roster")
+        rosters = {each.manifest.roster.digest: each.roster for each in self.versions}
+        if digest not in rosters:
+            raise UnknownManifest("no accepted version of the manifest names this roster")
+        return rosters[digest]
 
     def known(self, signed_manifest: bytes) -> Consortium | None:
         """Return the accepted version that a signed manifest is of, or None for another one."""

@@ -3,26 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Final
 
 import structlog
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server.openapi import (
     BINARY,
     IN_PATH,
-    JSON,
     OCTETS,
     SIGNED,
     TEXT,
     answers,
     having,
     signed,
-    with_optional,
 )
+from shoal_hosting.server.replies import document, shown
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
@@ -81,38 +80,13 @@ class _Body:
         raise MalformedDocument("more follows the roster")
 
 
-class _Roster:
+@dataclass(eq=False)
+class _Upload:
     """A roster that is being received."""
 
-    def __init__(self, named: RosterReference, began: float, patience: asyncio.Timeout) -> None:
-        self.patience = patience
-        self._named = named
-        self._began = began
-        self._received = 0
-        self._digest = roster_digest()
-
-    def rate(self, now: float) -> float:
-        """Return how many bytes came in a second."""
-        return self._received / max(now - self._began, 1.0)
-
-    def is_new(self, now: float) -> bool:
-        """Tell whether it is too early to say how fast it comes."""
-        return now < self._began + GRACE_SECONDS
-
-    def add(self, file: IO[bytes], part: bytes) -> None:
-        """Store the next part."""
-        self._digest.update(part)
-        file.write(part)
-        self._received += len(part)
-
-    def check(self) -> None:
-        """Check it, all of it being there.
-
-        Raises:
-            MalformedDocument: it is not the one that the manifest names.
-        """
-        if self._digest.hexdigest() != self._named.digest:
-            raise MalformedDocument("the roster is not the one that the manifest names")
+    patience: asyncio.Timeout
+    began: float
+    received_bytes: int = 0
 
 
 class ManifestIntake:
@@ -131,7 +105,7 @@ class ManifestIntake:
     def __init__(self, book: ManifestBook) -> None:
         self._book = book
         self._judging = asyncio.Lock()
-        self._coming: dict[_Roster, None] = {}
+        self._coming: dict[_Upload, None] = {}
 
     async def take(self, stream: AsyncIterator[bytes]) -> Consortium:
         """Return the version, which is in force, or was known; it is read to its end.
@@ -145,23 +119,22 @@ class ManifestIntake:
         body = _Body(stream)
         length = manifest_length(await body.exactly(LENGTH_BYTES))
         signed_manifest = await body.exactly(length)
-        known = await asyncio.to_thread(self._look, signed_manifest)
-        if isinstance(known, Consortium):
+        known = await asyncio.to_thread(self._book.known, signed_manifest)
+        if known is not None:
             async for _ in body.parts(known.manifest.roster.size_bytes):
                 continue  # it is not read: the version is known
             await body.end()
             return known
+        following = await asyncio.to_thread(announced, self._book.current, signed_manifest)
         try:
             async with asyncio.timeout(None) as patience:
-                return await self._take_roster(body, signed_manifest, known, patience)
+                return await self._take_roster(
+                    body, signed_manifest, following.body.roster, patience
+                )
         except TimeoutError:
             raise NotReady("another roster comes faster") from None
         except OSError as error:
             raise StorageUnavailable("the manifest could not be stored") from error
-
-    def _look(self, signed_manifest: bytes) -> Consortium | RosterReference:
-        known = self._book.known(signed_manifest)
-        return known or announced(self._book.current, signed_manifest).body.roster
 
     async def _take_roster(
         self,
@@ -170,19 +143,24 @@ class ManifestIntake:
         named: RosterReference,
         patience: asyncio.Timeout,
     ) -> Consortium:
-        roster = _Roster(named, asyncio.get_running_loop().time(), patience)
-        with self._spool() as file:
-            with self._place_for(roster):
+        upload = _Upload(patience, asyncio.get_running_loop().time())
+        digest = roster_digest()
+
+        def add(part: bytes) -> None:
+            digest.update(part)
+            file.write(part)
+            upload.received_bytes += len(part)
+
+        self._book.directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=self._book.directory) as file:
+            with self._place_for(upload):
                 async for part in body.parts(named.size_bytes):
-                    await asyncio.to_thread(roster.add, file, part)
+                    await asyncio.to_thread(add, part)
                 await body.end()
-                roster.check()
+                if digest.hexdigest() != named.digest:
+                    raise MalformedDocument("the roster is not the one that the manifest names")
             async with self._judging:
                 return await asyncio.to_thread(self._accept, signed_manifest, file)
-
-    def _spool(self) -> IO[bytes]:
-        self._book.directory.mkdir(parents=True, exist_ok=True)
-        return TemporaryFile(dir=self._book.directory)
 
     def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
         file.seek(0)
@@ -196,24 +174,25 @@ class ManifestIntake:
         return accepted
 
     @contextmanager
-    def _place_for(self, roster: _Roster) -> Iterator[None]:
+    def _place_for(self, upload: _Upload) -> Iterator[None]:
         if len(self._coming) >= MOST_AT_ONCE:
             now = asyncio.get_running_loop().time()
-            slow = [each for each in self._coming if not each.is_new(now)]
+            slow = [each for each in self._coming if now >= each.began + GRACE_SECONDS]
             if not slow:
                 raise NotReady("too many rosters come at once")
-            slowest = min(slow, key=lambda each: each.rate(now))
+            slowest = min(slow, key=lambda each: each.received_bytes / max(now - each.began, 1.0))
             del self._coming[slowest]
             slowest.patience.reschedule(now)
-        self._coming[roster] = None
+        self._coming[upload] = None
         try:
             yield
         finally:
-            self._coming.pop(roster, None)
+            self._coming.pop(upload, None)
 
 
 MANIFEST_PATH: Final = "/v1/manifest"
-SIGNED_MANIFEST: Final = with_optional(signed(Manifest), log_proof=TEXT)
+_BARE: Final = signed(Manifest)
+SIGNED_MANIFEST: Final = {**_BARE, "properties": {**_BARE["properties"], "log_proof": TEXT}}
 MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 32 bytes for each enrolled client
 
 
@@ -229,23 +208,20 @@ def manifest_routes(
     router = APIRouter()
     intake = ManifestIntake(book)
 
-    def shown(consortium: Consortium) -> Response:
-        return Response(consortium.signed_manifest.encode(), media_type=JSON)
-
     @router.get(MANIFEST_PATH, **answers(SIGNED_MANIFEST))
     async def show_manifest() -> Response:
         """Serve the signed manifest in force."""
-        return shown(book.current)
+        return document(book.current.signed_manifest.encode())
 
     @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST, UnknownManifest))
     async def show_version(sequence: int) -> Response:
         """Serve an accepted version of the signed manifest."""
-        return shown(book.version(sequence))
+        return document(book.version(sequence).signed_manifest.encode())
 
     @router.get("/v1/rosters/{digest}", **answers(BINARY, UnknownManifest, as_type=OCTETS))
     async def show_roster(digest: Annotated[str, IN_PATH]) -> Response:
         """Serve the roster that an accepted version names by this digest."""
-        return Response(book.roster(digest).encode(), media_type=OCTETS)
+        return document(book.roster(digest).encode(), media_type=OCTETS)
 
     @router.put(
         MANIFEST_PATH,
@@ -263,8 +239,6 @@ def manifest_routes(
         consortium = await intake.take(request.stream())
         if accepted is not None:
             await accepted()
-        return JSONResponse(
-            {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
-        )
+        return shown({"manifest": consortium.digest, "sequence": consortium.manifest.sequence})
 
     return router

@@ -1,69 +1,65 @@
-"""The console of a service: how it stands, what it refused, and its log.
+"""The console of a service: one page that shows how it stands.
 
 It only shows: whoever runs a service acts by commands and settings. Nothing on it is linked to a
-data holder, and the log is the one that the service writes.
+data holder.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
+from shoal_hosting.clock import Clock
 from shoal_hosting.operators.view import (
     Look,
-    Operator,
-    RecentLines,
     View,
     in_words,
     labelled,
 )
 from shoal_hosting.pages.console import START, Console
-from shoal_hosting.peers.exchange import Contact
-from shoal_hosting.server.problems import HTTP_PROBLEMS
+from shoal_hosting.peers.exchange import Connections
+from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
 
-if TYPE_CHECKING:
-    from shoal_hosting.service import Resources
-
-REFUSED, LOG = f"{START}/refused", f"{START}/log"
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
-_OWN_FIELDS: Final = frozenset({"event", "level", "timestamp"})
 _GIB: Final = 1 << 30
 
 
 class OperatorConsole:
-    """The pages of one service; `routes` serves them."""
+    """The page of one service; `routes` serves it."""
 
     def __init__(
         self,
         title: str,
-        resources: "Resources",
-        operator: Operator,
-        log: RecentLines,
         *,
+        party: str,
+        token: str,
         ready: Callable[[], Awaitable[Mapping[str, str]]],
         look: Look,
+        vitals: Vitals,
+        peers: Connections,
+        registry: CollectorRegistry,
+        clock: Clock,
     ) -> None:
-        """Show what `look` returns and what all services have, to the `operator`."""
-        self._own, self._log, self._ready, self._look = resources, log, ready, look
-        self._began_at = resources.clock()
+        """Show what `look` returns and what all services have, to who has the `token`."""
+        self._party, self._ready, self._look = party, ready, look
+        self._vitals, self._peers, self._registry, self._clock = vitals, peers, registry, clock
+        self._began_at = clock()
         self._console = Console(
             title=title,
-            sections={START: "Now", REFUSED: "Refused", LOG: "Log"},
-            token=operator.token,
+            sections={START: "Now"},
+            token=token,
             token_file="operator.token of the data directory",
             package=__package__,
-            clock=resources.clock,
+            clock=clock,
         )
         self._console.page(START, self._show_now)
-        self._console.page(REFUSED, self._show_refused)
-        self._console.page(LOG, self._show_log)
 
     @property
     def routes(self) -> APIRouter:
@@ -74,39 +70,43 @@ class OperatorConsole:
         view, told, broken = View(), dict[str, str](), None
         try:
             told = dict(await self._ready())
-            await self._own.vitals.read()
+            await self._vitals.read()
             view = await self._look()
         except ProtocolError as error:
             broken = error
-        parties = [each for each in view.parties if each.name != self._own.name]
-        contacts = {each.name: self._contact(each) for each in parties}
-        clocks = labelled(self._own.registry, "shoal_compute_peer_clock_offset_seconds", "peer")
+        healths = {
+            each.name: self._health(each) for each in view.parties if each.name != self._party
+        }
+        clocks = labelled(self._registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
-        troubles += self._troubles(contacts, clocks)
+        troubles += self._troubles(healths, clocks)
         return self._console.shown(
             request,
             "now.html",
-            party=self._own.name,
-            at=in_words(self._own.clock()),
+            party=self._party,
+            at=in_words(self._clock()),
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
-            parties=[
-                (name, *_contact_in_words(contact), clocks.get(name))
-                for name, contact in contacts.items()
-            ],
+            parties=[(name, *health, clocks.get(name)) for name, health in healths.items()],
             clocks=clocks,
             tables=view.tables,
         )
 
-    def _contact(self, party: ServiceParty) -> Contact | None:
+    def _health(self, party: ServiceParty) -> tuple[str, bool]:
+        """Return how it stands with a party, and whether that is a trouble."""
         try:
-            return self._own.peers.to(party).contact
+            line = self._peers.to(party)
         except ValueError as error:  # of the certificate that the manifest lists
-            return Contact(asyncio.get_running_loop().time(), None, str(error))
+            return str(error), True
+        if line.failure is not None:
+            return line.failure, True
+        if line.answered_at is None:
+            return "not asked yet", False
+        return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
 
     def _value(self, metric: str) -> float | None:
-        return self._own.registry.get_sample_value(metric)
+        return self._registry.get_sample_value(metric)
 
     def _facts(self) -> dict[str, str]:
         days, free = (
@@ -130,66 +130,22 @@ class OperatorConsole:
         return facts
 
     def _troubles(
-        self, contacts: Mapping[str, Contact | None], clocks: Mapping[str, float]
+        self, healths: Mapping[str, tuple[str, bool]], clocks: Mapping[str, float]
     ) -> Iterator[str]:
         free, size = self._value("shoal_disk_free_bytes"), self._value("shoal_disk_size_bytes")
         if free is not None and size and free < LEAST_DISK * size:
             yield "The disk is almost full. Give the data volume more room; delete nothing in it."
-        for name, contact in contacts.items():
-            if contact is not None and contact.failure is not None:
-                yield f"{name} does not answer: {contact.failure}."
+        for name, (health, is_trouble) in healths.items():
+            if is_trouble:
+                yield f"{name} does not answer: {health}."
         for name, seconds in clocks.items():
             if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
                 yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
-        if faults := labelled(self._own.registry, _REFUSED_METRIC, "reason").get("internal-error"):
+        if faults := labelled(self._registry, _REFUSED_METRIC, "reason").get("internal-error"):
             yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
-
-    async def _show_refused(self, request: Request) -> Response:
-        counts = labelled(self._own.registry, _REFUSED_METRIC, "reason")
-        known = _problems()
-        rows = [
-            (count, reason, *known.get(reason, ("", "")))
-            for reason, count in sorted(counts.items(), key=lambda each: -each[1])
-        ]
-        began_at = in_words(self._began_at)
-        return self._console.shown(request, "refused.html", rows=rows, began_at=began_at)
-
-    async def _show_log(self, request: Request) -> Response:
-        lines = [
-            (
-                event.get("timestamp", "")[:19].replace("T", " "),
-                event.get("level", ""),
-                event.get("event", ""),
-                {name: _brief(each) for name, each in event.items() if name not in _OWN_FIELDS},
-            )
-            for event in self._log.events()
-        ]
-        return self._console.shown(request, "log.html", lines=lines)
 
 
 _REFUSED_METRIC: Final = "shoal_refused_requests_total"
-
-
-def _problems() -> dict[str, tuple[str, str]]:
-    """Return title and remedy of every problem by its code."""
-    found = {f"http-{each.value}": (each.phrase, "") for each in HTTPStatus}
-    found |= {code: (title, remedy) for code, title, _, remedy in HTTP_PROBLEMS.values()}
-    kinds: list[type[ProtocolError]] = [ProtocolError]
-    while kinds:
-        kind = kinds.pop()
-        found[kind.code] = (kind.title, kind.remedy)
-        kinds += kind.__subclasses__()
-    return found
-
-
-def _contact_in_words(contact: Contact | None) -> tuple[str, bool]:
-    """Return how it stands with a party, and whether that is a trouble."""
-    if contact is None:
-        return "not asked yet", False
-    if contact.failure is not None:
-        return contact.failure, True
-    ago = asyncio.get_running_loop().time() - (contact.answered_at or 0.0)
-    return f"answered {_span(ago)} ago", False
 
 
 def _span(seconds: float) -> str:
@@ -197,7 +153,3 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return "1 second" if f"{seconds:.0f}" == "1" else f"{seconds:.0f} seconds"
-
-
-def _brief(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,12 +1,8 @@
 """What a service tells whoever runs it, for its console."""
 
-import io
-import json
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, TextIO
 
 import sqlalchemy
 from prometheus_client import CollectorRegistry
@@ -16,39 +12,14 @@ from shoal_hosting.storage.ledger import LedgerTables
 from shoal_protocol.privacy.ledger import counted
 from shoal_protocol.trust.manifest import ServiceParty
 
-LINES: Final = 200
-
-
-class RecentLines(io.TextIOBase):
-    """A stream for the log that also keeps its last lines, which withhold what is private."""
-
-    def __init__(self, stream: TextIO) -> None:
-        """Hand everything on to `stream`."""
-        self._stream = stream
-        self._kept: deque[str] = deque(maxlen=LINES)
-
-    def write(self, text: str) -> int:
-        """Write a line."""
-        if line := text.strip():
-            self._kept.append(line)
-        return self._stream.write(text)
-
-    def flush(self) -> None:
-        """Let the stream write what it holds back."""
-        self._stream.flush()
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return the events of the kept lines, the newest first."""
-        return [json.loads(line) for line in reversed(self._kept)]
-
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever runs a service: has its token, and with a `log` a console too."""
+    """Whoever runs a service: has its token, and with `console` a console too."""
 
     token: str = field(repr=False)
     metrics_for_anybody: bool = False
-    log: RecentLines | None = None
+    console: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Console:
 
         async def guarded(request: Request) -> Response:
             if self._session(request) is None:
-                return _to(SIGN_IN)
+                return go(SIGN_IN)
             return await show(request)
 
         self.routes.add_api_route(path, guarded, methods=["GET"])
@@ -104,7 +104,7 @@ class Console:
         async def guarded(request: Request) -> Response:
             session = self._session(request)
             if session is None:
-                return _to(SIGN_IN)
+                return go(SIGN_IN)
             form = _fields(await request.body())
             if not _is_equal(form.get(FORM_TOKEN, ""), self._form_token(session)):
                 return self.shown(
@@ -182,7 +182,7 @@ class Console:
             status = HTTPStatus.FORBIDDEN
             return self.shown(request, "sign_in.html", status=status, refused=True)
         ends = str(int((self._clock() + SESSION).timestamp()))
-        signed_in = _to(START)
+        signed_in = go(START)
         signed_in.set_cookie(
             self._cookie,
             f"{ends}.{self._mac('session', ends)}",
@@ -195,7 +195,7 @@ class Console:
 
     async def _sign_out(self, request: Request, form: Form) -> Response:
         del request, form
-        signed_out = _to(SIGN_IN)
+        signed_out = go(SIGN_IN)
         signed_out.delete_cookie(
             self._cookie, secure=self._is_encrypted, httponly=True, samesite="strict"
         )
@@ -203,7 +203,7 @@ class Console:
 
     async def _file(self, request: Request, name: str) -> Response:
         if name not in _FILES:
-            return _to(START)
+            return go(START)
         content = files(__package__).joinpath(name).read_bytes()
         return Response(content, media_type=_FILES[name], headers=HEADERS)
 
@@ -222,12 +222,8 @@ class Console:
         return hmac.new(self._token.encode(), f"{what} {value}".encode(), sha256).hexdigest()
 
 
-def go(path: str) -> Response:
-    """Return the answer to a form after which the browser shows the page at `path`."""
-    return _to(path)
-
-
-def _to(path: str) -> RedirectResponse:
+def go(path: str) -> RedirectResponse:
+    """Answer so that the browser shows the page at `path`."""
     return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)
 
 
@@ -247,10 +243,7 @@ HOSTS: Final = [HOST, "localhost"]
 def application(title: str, console: Console, *, token: str) -> FastAPI:
     """Return an application with the console's pages; `token` opens its metrics too."""
 
-    async def ready() -> None:
-        return None
-
-    app = create_application(title, ready=ready, registry=CollectorRegistry(), metrics_token=token)
+    app = create_application(title, registry=CollectorRegistry(), metrics_token=token)
     app.include_router(console.routes)
 
     @app.get("/", include_in_schema=False)

@@ -12,8 +12,8 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -40,7 +40,6 @@ CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0  # for TCP, and as much for TLS
 EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
 _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing connection
-_NOT_MODIFIED: Final = 304
 _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # Each part of a body costs work, even a small one: the parts that may come, and one more for each
 # so many bytes. Over a slow network a part may be a single small segment.
@@ -129,16 +128,6 @@ def problem_code(problem: object, status: int) -> str:
     return match[1] if match else f"http-{status}"
 
 
-@dataclass(frozen=True)
-class Contact:
-    """When a party was asked last and when it answered, by the event loop's clock, in seconds."""
-
-    asked_at: float
-    answered_at: float | None
-    failure: str | None
-    """Why there was no answer that counts to the last request; None: there was one."""
-
-
 class Connection:
     """Exchanges requests with the holder of a certificate at a URL, over kept-alive connections."""
 
@@ -167,8 +156,10 @@ class Connection:
         self._tls = unverified_tls() if certificate is None else pinned_tls(certificate)
         self._transport, self._is_ours = transport, transport is None
         self._under_way = 0
-        self.contact: Contact | None = None
-        """How the last request went that is over."""
+        self.answered_at: float | None = None
+        """When it answered last, by the event loop's clock, in seconds; None: not yet."""
+        self.failure: str | None = None
+        """Why there was no answer that counts to the last request; None: there was one, or none."""
 
     async def __aenter__(self) -> "Connection":
         return self
@@ -223,27 +214,17 @@ class Connection:
         sending = len(content or b"") / USUAL_BYTES_PER_SECOND
         self._under_way += 1
         try:
-            with self._noted():
-                return await self._exchange(request, patience + sending, limit_bytes)
-        except Unavailable:
+            reply = await self._exchange(request, patience + sending, limit_bytes)
+        except Unavailable as error:
+            self.failure = str(error)
             # httpcore keeps a place of its pool for a tunnel in which TLS failed, for ever.
             if self._is_ours and self._under_way == 1:
                 await self.close()
             raise
         finally:
             self._under_way -= 1
-
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
-        now = asyncio.get_running_loop().time
-        asked_at = now()
-        before = None if self.contact is None else self.contact.answered_at
-        try:
-            yield
-        except Unavailable as error:
-            self.contact = Contact(asked_at, before, str(error))
-            raise
-        self.contact = Contact(asked_at, now(), None)
+        self.answered_at, self.failure = asyncio.get_running_loop().time(), None
+        return reply
 
     async def _exchange(self, request: httpx.Request, seconds: float, limit_bytes: int) -> Reply:
         if request.url.scheme != "https":
@@ -328,7 +309,7 @@ async def _bounded(
     head, status = response.headers, response.status_code
     if head.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unavailable("the answer is encoded, which was not asked for")
-    if status < 200 or (300 <= status < 400 and status != _NOT_MODIFIED):
+    if status < 200 or 300 <= status < 400:
         raise Unavailable("the answer leads elsewhere")  # no service redirects
     declared = head.get("Content-Length", "")
     if declared.isascii() and declared.isdecimal() and int(declared[:20]) > limit_bytes:

@@ -1,4 +1,4 @@
-"""Bounds the bytes of answers that peers have not read yet, and answers HEAD where GET is answered.
+"""Bounds the bytes of answers that peers have not read yet.
 
 uvicorn would buffer a whole answer for as long as the peer does not read.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_hosting.server.problems import PROBLEM_IN_SCOPE, refusal
+from shoal_hosting.server.problems import refusal
 from shoal_protocol.wire.errors import NotReady
 
 PIECE_BYTES: Final = 16 << 10  # a TLS record
@@ -131,28 +131,6 @@ class AnswerLimits:
         if longest.cut is not None:
             longest.cut()
         return True
-
-
-class HeadAnswers:
-    """Answer HEAD as GET is answered, without the body (RFC 9110, section 9.3.2)."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") != "HEAD":
-            await self._app(scope, receive, send)
-            return
-        as_get = {**scope, "method": "GET"}  # the server goes by its own scope
-
-        async def send_head(message: Message) -> None:
-            await send({**message, "body": b""} if "body" in message else message)
-
-        try:
-            await self._app(as_get, receive, send_head)
-        finally:  # for the log
-            told = {"route", PROBLEM_IN_SCOPE} & as_get.keys()
-            scope.update({name: as_get[name] for name in told})
 
 
 async def _send_in_pieces(answer: _Answer, send: Send, *, more: bool) -> None:

@@ -10,12 +10,13 @@ import structlog
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_hosting.server.answers import AnswerLimits, HeadAnswers
+from shoal_hosting.server.answers import AnswerLimits
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.server.openapi import TEXT, Application, answers, only_with, refusals
 from shoal_hosting.server.problems import (
@@ -111,13 +112,19 @@ class Observation:
         route = _route(scope)
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route, status).observe(seconds)
-        facts = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
         reason = scope.get(PROBLEM_IN_SCOPE)
+        facts = {
+            "method": method,
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "problem": reason,
+        }
         if status < 400 or _is_routine(method, status, reason):
-            log.debug("request", **facts, problem=reason)
+            log.debug("request", **facts)
         else:
             self._refused.labels(reason or f"http-{status}").inc()
-            log.info("request", **facts, problem=reason)
+            log.info("request", **facts)
 
 
 def _is_routine(method: str, status: int, problem: str | None) -> bool:
@@ -126,7 +133,7 @@ def _is_routine(method: str, status: int, problem: str | None) -> bool:
     Parties ask again and again for what is not there yet or no more, hang up while they wait, and
     have the job's request fetched by a node that lacks it.
     """
-    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem != "not-found"
+    asked_for = method == "GET" and status in NOT_THERE and problem != "not-found"
     return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
 
 
@@ -183,11 +190,16 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if _is_encoded(scope):
+        fields = Headers(scope=scope)
+        encodings = {each.strip().lower() for each in fields.getlist("content-encoding")}
+        if encodings - {"identity"}:
             await http_problem(415, CLOSE | {"Accept-Encoding": "identity"})(scope, receive, send)
             return
         limit = self._limit_for(scope["path"])
-        declared, streamed = _declared_length(scope), scope["path"].endswith(self._streamed)
+        length = fields.get("content-length", "")
+        # without one to go by, the bytes are counted
+        declared = int(length[:20]) if length.isdecimal() else 0
+        streamed = scope["path"].endswith(self._streamed)
         if declared > limit:
             await http_problem(413, CLOSE)(scope, receive, send)
             return
@@ -234,25 +246,8 @@ class BodyLimits:
             self._left_bytes += held
 
     def _limit_for(self, path: str) -> int:
-        for ending, limit in self._limit_bytes_by_ending.items():
-            if path.endswith(ending):
-                return limit
-        return self._limit_bytes
-
-
-def _is_encoded(scope: Scope) -> bool:
-    return any(
-        name == b"content-encoding" and value.strip().lower() != b"identity"
-        for name, value in scope["headers"]
-    )
-
-
-def _declared_length(scope: Scope) -> int:
-    """Return the Content-Length, or 0 where there is none to go by: then the bytes are counted."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:20])
-    return 0
+        limits = self._limit_bytes_by_ending.items()
+        return next((most for end, most in limits if path.endswith(end)), self._limit_bytes)
 
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
@@ -275,7 +270,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_application(
     name: str,
     *,
-    ready: Callable[[], Awaitable[dict[str, str] | None]],
+    ready: Callable[[], Awaitable[dict[str, str] | None]] | None = None,
     registry: CollectorRegistry,
     vitals: Vitals | None = None,
     metrics_token: str | None = None,
@@ -290,10 +285,10 @@ def create_application(
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
-    `ready` returns if the service can do its work, with what its operator should know, and
-    otherwise raises a `ProtocolError` such as `NotReady`. `registry` is this application's own, and
-    the place for the service's metrics; `vitals` are read for each look at them, and with
-    `metrics_token` only who has it may look.
+    `ready`, where it is given, returns if the service can do its work, with what its operator
+    should know, and otherwise raises a `ProtocolError` such as `NotReady`. `registry` is this
+    application's own, and the place for the service's metrics; `vitals` are read for each look at
+    them, and with `metrics_token` only who has it may look.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
@@ -301,7 +296,6 @@ def create_application(
     """
     app = Application(
         title=name,
-        description="Every path that answers GET answers HEAD, alike but for the body.",
         openapi_url="/openapi.json",
         docs_url=None,  # it would load its scripts from elsewhere
         redoc_url=None,
@@ -321,7 +315,7 @@ def create_application(
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
         """The service can do its work."""
-        return {"status": "ready"} | (await ready() or {})
+        return {"status": "ready"} | ((await ready() if ready else None) or {})
 
     @app.get(
         "/metrics",
@@ -345,6 +339,5 @@ def create_application(
         in_memory_bytes=bodies_in_memory_bytes,
     )
     app.add_middleware(AnswerLimits, unsent_bytes=unsent_bytes)
-    app.add_middleware(HeadAnswers)
     app.add_middleware(Observation, registry=registry)
     return app

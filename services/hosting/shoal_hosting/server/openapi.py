@@ -57,10 +57,6 @@ _DESCRIPTIONS: Final = {
     200: "Here it is, or it was on file already.",
     201: "It is new, and stored durably.",
     202: "There is none yet; this is how it stands.",
-    304: "The client has the newest.",
-}
-_ETAG: Final = {
-    "ETag": {"required": True, "schema": {"type": "string"}, "description": "For If-None-Match."}
 }
 _RETRY_AFTER: Final = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
 _PROBLEM: Final = {
@@ -107,11 +103,6 @@ def object_of(**properties: JsonSchema) -> JsonSchema:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def with_optional(schema: JsonSchema, **properties: JsonSchema) -> JsonSchema:
-    """Return the schema of an object that may have these fields, too."""
-    return {**schema, "properties": {**schema["properties"], **properties}}
 
 
 def signed(kind: type[Document]) -> JsonSchema:
@@ -174,15 +165,14 @@ def answers(
     takes: JsonSchema | None = None,
     as_body: str = JSON,
     pending: JsonSchema | None = None,
-    is_tagged: bool = False,
     others: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments by which a FastAPI route declares all that it can answer.
 
     It gives `gives` with each of `statuses`, in `as_type`; with `pending` it may give that and 202.
     A body that it takes has the schema `takes` in `as_body`: JSON is to be in canonical form.
-    `is_tagged` answers have an ETag, and 304 is one of them. `others` are statuses of text that is
-    no problem document, by its type. `refuses` is as for `refusals`.
+    `others` are statuses of text that is no problem document, by its type. `refuses` is as for
+    `refusals`.
     """
     responses: dict[int | str, dict[str, Any]] = {
         status: {"description": _DESCRIPTIONS[status], "content": {as_type: {"schema": gives}}}
@@ -190,9 +180,6 @@ def answers(
     }
     if pending is not None:
         responses[202] = {"description": _DESCRIPTIONS[202], "content": {JSON: {"schema": pending}}}
-    if is_tagged:
-        responses[200]["headers"] = _ETAG
-        responses[304] = {"description": _DESCRIPTIONS[304], "headers": _ETAG}
     extra: dict[str, Any] = {}
     if takes is not None:
         refuses += (408,)

@@ -33,7 +33,7 @@ HTTP_PROBLEMS: Final = {
         "method-not-allowed",
         "The method is not allowed here",
         "The path exists, but not for this method.",
-        "Use one of the methods in the Allow header.",
+        "Compare the method with this service's /openapi.json.",
     ),
     408: (
         "body-too-slow",
@@ -130,34 +130,21 @@ def install_problem_handlers(app: FastAPI) -> None:
     Exceptions nobody foresaw are not handled here but by `application.Observation`: a handler
     for them would have the server log their messages, which may hold values.
     """
-    app.add_exception_handler(ProtocolError, _protocol_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_exception)
+    for kind in (ProtocolError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _problem_of)
 
 
-async def _protocol_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, ProtocolError)  # noqa: S101 -- registered for this type only
-    return refusal(error)
-
-
-async def _http_exception(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this type only
-    headers = error.headers
-    if error.status_code == 405:  # Starlette names the methods of one route of several alike
-        path = getattr(request.scope.get("route"), "path", None)
-        methods = request.app.openapi()["paths"].get(path)
-        allowed = [*methods, *(["head"] if "get" in methods else [])] if methods else []
-        headers = {"Allow": ", ".join(allowed).upper()} if allowed else headers
-    return http_problem(error.status_code, headers)
-
-
-async def _validation_error(request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this type only
-    errors = [
-        {"location": _location(*item["loc"]), "type": item["type"]}
-        for item in error.errors()[:MOST_ERRORS]
-    ]
-    return http_problem(422, errors=errors)
+async def _problem_of(_: Request, error: Exception) -> ProblemResponse:
+    if isinstance(error, ProtocolError):
+        return refusal(error)
+    if isinstance(error, RequestValidationError):
+        errors = [
+            {"location": _location(*item["loc"]), "type": item["type"]}
+            for item in error.errors()[:MOST_ERRORS]
+        ]
+        return http_problem(422, errors=errors)
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these types only
+    return http_problem(error.status_code, error.headers)
 
 
 def _location(part: str, name: int | str = "", *_: int | str) -> str:

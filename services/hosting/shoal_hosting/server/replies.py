@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 from pydantic import AfterValidator
 
 from shoal_hosting.server.openapi import ID_PATTERN, IN_PATH, JSON
@@ -35,13 +35,12 @@ def checked_round(round_id: str) -> str:
 
 
 RoundId = Annotated[str, IN_PATH, AfterValidator(checked_round)]
-IfNoneMatch = Annotated[str | None, Header()]
 Count = Annotated[int, Query(ge=1, le=1000)]
 
 
-def document(encoded: bytes, status: int = 200) -> Response:
+def document(encoded: bytes, status: int = 200, *, media_type: str = JSON) -> Response:
     """Answer with a document as it was signed, or other JSON that is encoded."""
-    return Response(encoded, status, media_type=JSON)
+    return Response(encoded, status, media_type=media_type)
 
 
 def shown(value: Any, status: int = 200) -> Response:
@@ -103,13 +102,3 @@ def outcome(what: Outcome) -> dict[str, Any]:
     if isinstance(what, ProtocolError):
         return {"status": what.status, "problem": problem_document(what)}
     return {"status": what}
-
-
-def tagged(
-    digest: str, encoded: bytes, if_none_match: str | None, *, media_type: str = JSON
-) -> Response:
-    """Answer with a document; 304 if the client already has the one of this digest."""
-    headers = {"ETag": f'"{digest}"'}
-    if if_none_match is not None and headers["ETag"] in if_none_match:
-        return Response(status_code=304, headers=headers)
-    return Response(encoded, media_type=media_type, headers=headers)

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -210,17 +210,11 @@ def server(
 
     Beyond `most_connections` open connections further requests get 503.
     """
-
-    def given_tls(config: uvicorn.Config, default: object) -> ssl.SSLContext:
-        if tls is None:
-            raise ValueError("no TLS context was given")
-        return tls
-
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        ssl_context_factory=None if tls is None else given_tls,
+        ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
         loop="uvloop",
         http=BoundedHeads,
         ws="none",
@@ -291,11 +285,9 @@ async def step_for_ever(
     while True:
         wake.clear()  # before the step, so that what comes in during it causes another
         await step()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(tick_seconds):
                 await wake.wait()
-        except TimeoutError:
-            continue
 
 
 async def _serve(

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
@@ -191,6 +191,13 @@ def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Ins
     return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
 
 
+def insert_new(db: Connection, table: Table, **values: object) -> bool:
+    """Insert a row unless one with its key is there; tell whether it is new."""
+    statement = insert_ignoring(db)(table).values(**values).on_conflict_do_nothing()
+    # a row comes back if it is new; the row count of an insertion is not always known
+    return db.execute(statement.returning(*table.primary_key)).first() is not None
+
+
 @cache
 def inserting_new(dialect: str, told: Column[Value]) -> ReturningInsert[Value]:
     """Return the statement that inserts rows which are new, and returns `told` of each of them.
@@ -205,35 +212,6 @@ def sqlstate(error: BaseException | None) -> str | None:
     """Return PostgreSQL's code for what was wrong, if it was PostgreSQL that said so."""
     original = error.orig if isinstance(error, exc.DBAPIError) else None
     return getattr(original, "sqlstate", None)
-
-
-def _others_were_in_the_way(error: StorageUnavailable) -> bool:
-    return sqlstate(error.__cause__) in _IN_THE_WAY
-
-
-def truncate_log(engine: Engine) -> None:
-    """Write SQLite's log back and cut it off; elsewhere do nothing.
-
-    SQLite overwrites what a transaction erases (secure_delete), but its write-ahead log still holds
-    the pages as they were until then.
-
-    Raises:
-        StorageUnavailable: somebody else is using the database, or it cannot be written.
-    """
-    if engine.dialect.name != "sqlite":
-        return
-    try:
-        connection = engine.raw_connection()
-        try:
-            cursor = connection.cursor()
-            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            cursor.close()
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
-        raise StorageUnavailable from error
-    if busy:
-        raise StorageUnavailable
 
 
 class CommitHook(Protocol):
@@ -268,6 +246,7 @@ class StorageThread:
         """Run transactions on `engine`; with `hook`, mark commits before reporting them."""
         self._engine = engine
         self._hook = hook
+        self._begin = engine.begin if hook is None else partial(hook.begin, engine)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
         # transactions handed to the thread, and begun in it; each is counted in one thread only
@@ -287,10 +266,11 @@ class StorageThread:
         Raises:
             StorageUnavailable: nothing was stored.
         """
-        call = partial(self._in_turn, transaction, *arguments, **named)
         loop = asyncio.get_running_loop()
         self._handed += 1
-        answer = await loop.run_in_executor(self._executor, call)
+        answer = await loop.run_in_executor(
+            self._executor, self._in_turn, transaction, arguments, named
+        )
         # what it read may be of a commit whose mark is not written yet
         if self._hook is not None and not self._hook.is_settled:
             # the next transaction begins meanwhile, and its mark may be written with this one's
@@ -304,44 +284,32 @@ class StorageThread:
         **named: Arguments.kwargs,
     ) -> Answer:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
-        answer = self._transact(transaction, *arguments, **named)
+        answer = self._transact(transaction, arguments, named)
         if self._hook is not None:
             self._hook.settle()
         return answer
 
     def _in_turn(
-        self,
-        transaction: Callable[Concatenate[Connection, Arguments], Answer],
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Answer:
         self._begun += 1
-        answer = self._transact(transaction, *arguments, **named)
+        answer = self._transact(transaction, arguments, named)
         if self._hook is not None and self._handed == self._begun:  # the mark keeps none waiting
             self._hook.settle()
         return answer
 
     def _transact(
-        self,
-        transaction: Callable[Concatenate[Connection, Arguments], Answer],
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Answer:
         attempt = 1
         while True:
             try:
-                return self._run_once(lambda db: transaction(db, *arguments, **named))
+                with translating_storage_errors(), self._begin() as db:
+                    return transaction(db, *arguments, **named)
             except StorageUnavailable as error:
-                if attempt == _ATTEMPTS or not _others_were_in_the_way(error):
+                if attempt == _ATTEMPTS or sqlstate(error.__cause__) not in _IN_THE_WAY:
                     raise
                 attempt += 1
-
-    def _run_once(self, transaction: Callable[[Connection], Answer]) -> Answer:
-        begin = (
-            self._engine.begin if self._hook is None else partial(self._hook.begin, self._engine)
-        )
-        with translating_storage_errors(), begin() as connection:
-            return transaction(connection)
 
     @property
     def is_shared(self) -> bool:
@@ -349,8 +317,23 @@ class StorageThread:
         return self._engine.dialect.name == "postgresql"
 
     def truncate_log(self) -> None:
-        """Do what `truncate_log` says."""
-        truncate_log(self._engine)
+        """Write SQLite's log back and cut it off; elsewhere do nothing.
+
+        SQLite overwrites what a transaction erases (secure_delete), but its write-ahead log still
+        holds the pages as they were until then.
+
+        Raises:
+            StorageUnavailable: somebody else is using the database, or it cannot be written.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        try:
+            with closing(self._engine.raw_connection()) as raw, closing(raw.cursor()) as cursor:
+                busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
+            raise StorageUnavailable from error
+        if busy:
+            raise StorageUnavailable
 
     def let_go(self) -> None:
         """Let go of the database: no transaction runs any more, or none ever did."""

@@ -198,7 +198,8 @@ def open_memory(
             db.execute(table.insert().values(database=mark.database, commits=mark.commits))
 
         def vouched() -> bool:
-            return is_postgresql and _others_compared(db)
+            query = select(literal(1)).where(text(OTHERS_COMPARED))
+            return is_postgresql and db.execute(query).first() is not None
 
         marking = open_marking(
             mark,
@@ -245,11 +246,6 @@ def _check_pages(engine: Engine) -> None:
         connection.close()
     if not is_whole:
         raise StartupRefused(DAMAGED)
-
-
-def _others_compared(db: Connection) -> bool:
-    """Tell whether another process is in use of this schema, and compared its mark."""
-    return bool(db.execute(select(literal(1)).where(text(OTHERS_COMPARED))).first())
 
 
 def _written(db: Connection) -> int:

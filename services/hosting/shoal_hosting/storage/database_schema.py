@@ -81,8 +81,9 @@ def check_schema(
             _check_schema(engine, metadata, version, beginning, own)
             return
         except StorageUnavailable as error:
-            if not _another_has_it(error):
-                raise
+            cause = error.__cause__
+            if not isinstance(cause, DatabaseHeld) and sqlstate(cause) != _LOCKED:
+                raise  # no other process has it
         except exc.ProgrammingError as error:
             if sqlstate(error) == _NOT_ALLOWED:
                 raise StartupRefused(
@@ -102,11 +103,6 @@ def check_schema(
         "another process uses the database, and has not let go of it for "
         f"{WAIT_FOR_DATABASE_SECONDS} s; stop it, or name another database"
     )
-
-
-def _another_has_it(error: StorageUnavailable) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, DatabaseHeld) or sqlstate(cause) == _LOCKED
 
 
 def _check_schema(

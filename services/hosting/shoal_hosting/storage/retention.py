@@ -5,7 +5,7 @@ The policy's `retention_days` count from a job's end. What caps and proofs rest 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +13,8 @@ import structlog
 from fastapi import APIRouter, Response
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, tuple_
 
-from shoal_hosting.server.openapi import JSON, answers, having, refusals
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_hosting.server.openapi import answers, having, refusals
+from shoal_hosting.server.replies import shown
 from shoal_protocol.wire.service_errors import StorageUnavailable, UnsteadyClock
 
 if TYPE_CHECKING:
@@ -70,16 +70,6 @@ class Keepings:
     begin: Callable[[Connection, Jobs], None]
     note: Callable[[Connection, Jobs], None]
     knows_ends: bool = True
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A kind of documents as it is shown: how many there are, and until when they stay."""
-
-    kind: str
-    why: str
-    documents: int
-    stays: str
 
 
 class Retention:
@@ -150,7 +140,12 @@ class Retention:
 
     async def _show(self) -> Response:
         """What this service keeps, how much of it, why, and until when."""
-        return Response(canonical_json(await self._shown()), media_type=JSON)
+        own = self._own
+        before = self._before(own.clock())
+        days = own.book.current.manifest.policy.retention_days
+        kinds = await own.storage.run(count, self._keepings, days)
+        due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
+        return shown({"retention_days": days, "is_due": bool(due), "kinds": kinds})
 
     async def _do(self, trust_clock: bool = False) -> Response:
         """Delete at once what is due by the policy, and say what stays.
@@ -167,18 +162,6 @@ class Retention:
         while await self._delete(before):
             pass
         return await self._show()
-
-    async def _shown(self) -> dict[str, Any]:
-        own = self._own
-        before = self._before(own.clock())
-        days = own.book.current.manifest.policy.retention_days
-        found = await own.storage.run(count, self._keepings, days)
-        due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
-        return {
-            "retention_days": days,
-            "is_due": bool(due),
-            "kinds": [asdict(each) for each in found],
-        }
 
 
 def delete_due(db: Connection, keepings: Keepings, before: datetime, most: int) -> bool:
@@ -206,16 +189,16 @@ def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> b
     return len(found) == MOST_ROWS
 
 
-def count(db: Connection, keepings: Keepings, days: int | None) -> list[Kept]:
+def count(db: Connection, keepings: Keepings, days: int | None) -> list[dict[str, Any]]:
     """Return each kind with the number of its documents, and until when they stay."""
     until = "for ever" if days is None else f"{days} days from the job's end"
     newest = "" if days is None else ", the newest until the next"
     return [
-        Kept(
-            each.kind,
-            each.why,
-            db.execute(select(func.count()).select_from(each.table)).scalar_one(),
-            "for ever" if each.of is None else until + newest * each.newest_stays,
-        )
+        {
+            "kind": each.kind,
+            "why": each.why,
+            "documents": db.execute(select(func.count()).select_from(each.table)).scalar_one(),
+            "stays": "for ever" if each.of is None else until + newest * each.newest_stays,
+        }
         for each in keepings.kinds
     ]

@@ -7,7 +7,7 @@ import structlog
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, func, select
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.storage.database import Bytes, insert_ignoring
+from shoal_hosting.storage.database import Bytes, insert_new
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -72,9 +72,5 @@ class SharedManifests:
             version = self._book.version(sequence)
         except ProtocolError:  # older than the one that this replica's party pinned
             return
-        row = {
-            "sequence": sequence,
-            "manifest": version.signed_manifest.encode(),
-            "roster": version.roster.encode(),
-        }
-        db.execute(insert_ignoring(db)(self._table).values(row).on_conflict_do_nothing())
+        signed, roster = version.signed_manifest.encode(), version.roster.encode()
+        insert_new(db, self._table, sequence=sequence, manifest=signed, roster=roster)
