@@ -84,14 +84,14 @@ def holder_of(trial: Trial) -> DataHolder:
     site = trial.home / "clients" / "site"
     data = trial.home / "data" / "site"
     values = np.column_stack([np.linspace(20.0, 80.0, CLIENTS), np.linspace(90.0, 170.0, CLIENTS)])
-    return DataHolder(
+    return DataHolder.inside(
         key=read_holder_key(site / "holder.key"),
         records=people(("age", "pressure"), values),
         policy=POLICY,
         book=ManifestBook.open(trial.home / "consortium", read_pin(site), data),
         data_directory=data,
         clock=trial.clock,
-        inside=Sources(exact_noise, clock=trial.clock),
+        sources=Sources(exact_noise, clock=trial.clock),
         without_nodes=("compute-0", "compute-1", "compute-2"),  # only the trainer runs
     )
 
@@ -102,7 +102,7 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
     async with trainer_of(trial) as step:
         opened = await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")
         job = opened.stdout.strip()
-        listed = await shoal("crowd", "list", *trial.who, "--json")
+        listed = await shoal("job", "list", *trial.who, "--json")
         [only] = json.loads(listed.stdout)["crowds"]
         closes = only.pop("closes_at")
         assert only == {
@@ -111,18 +111,14 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
             "approvals": {"waits": 0, "refused": 0, "holders": 1},
         }
         assert only["epsilon"] > 0
-        beside = json.loads((await shoal("job", "list", *trial.who, "--json")).stdout)
-        assert beside["jobs"] == [] and beside["crowds"] == [only | {"closes_at": closes}]
         table = (await shoal("job", "list", *trial.who)).stdout
-        assert job in table and "open: 0 of 1,000 contributions" in table
-        table = (await shoal("crowd", "list", *trial.who)).stdout
-        for fact in (job, "linear", "analyst", "1,000", closes[:10]):
+        for fact in (job, "linear", "analyst", "open: 0 of 1,000 contributions", closes[:10]):
             assert fact in table
         holder = holder_of(trial)
         for minutes in (0, 31):
             trial.late = timedelta(minutes=minutes)
             await holder.step()
-            while not (await holder.status()).crowds or holder._crowds.is_under_way:
+            while not (await holder.status()).crowds or holder._crowds._task is not None:
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (

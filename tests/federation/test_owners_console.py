@@ -8,7 +8,6 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import LEDGER, SENT, console_of
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
@@ -28,9 +27,7 @@ def browser(federation: Federation, site: str, owner: SigningKey) -> httpx.Async
         vitals=None,
         metrics_for_anybody=False,
     )
-    asked = OwnAgent(
-        Endpoint("https://agent.example", None, TOKEN), transport=httpx.ASGITransport(agent)
-    )
+    asked = Endpoint("https://agent.example", None, TOKEN, httpx.ASGITransport(agent))
     clock = federation.clock.of(site)
     app = console_of(asked, token=TOKEN, clock=clock, owner_key=owner)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")

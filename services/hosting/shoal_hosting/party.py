@@ -12,24 +12,33 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
+from pydantic import StringConstraints
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.startup import read_pin as read_pin
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
-CARD, PIN = "card.json", "pin"
+CARD = "card.json"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
 TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
+
+
+class Endorsement(Model):
+    """A signature over a party's new card, by a key that the party had before."""
+
+    verify_key: VerifyKeyHex
+    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
 
 
 class Card(Model):
@@ -42,7 +51,7 @@ class Card(Model):
     url: str | None = None
     certificate: str | None = None
     box_key: BoxKeyHex | None = None
-    endorsements: tuple[Any, ...] = ()  # for the authority, which checks them
+    endorsements: tuple[Endorsement, ...] = ()  # for the authority, which checks them
 
 
 class KeyNotHere(StorageUnavailable):
@@ -181,22 +190,6 @@ def read_card(path: Path) -> Card:
         raise StartupRefused(f"{path} is missing: make it with `shoal party new`") from None
     except (OSError, pydantic.ValidationError) as error:
         raise StartupRefused(f"{path} is not a party's card") from error
-
-
-def read_pin(directory: Path) -> str:
-    """Return the digest of the manifest that the party pinned.
-
-    Raises:
-        StartupRefused: there is none.
-    """
-    path = directory / PIN
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise StartupRefused(
-            f"{path} is missing: compare the manifest's digest with the other parties, "
-            "then write it with `shoal party pin`"
-        ) from error
 
 
 def check_party(party: Party, version: Parties) -> None:
