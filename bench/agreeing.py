@@ -7,7 +7,6 @@ is settled: announced, answered by a handful of phones, agreed, summed, publishe
 Requests are by route, as the services count them.
 """
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from bench.command import options
 from bench.drive import Drive, matrix_query, quickstart
 from bench.freezing import milliseconds
 from bench.raw_requests import Lines, request
@@ -146,12 +146,10 @@ def _requests(computing: list[Process]) -> Counter[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=20)
     with tempfile.TemporaryDirectory() as directory:
-        found = asyncio.run(measure(Path(directory), **vars(parser.parse_args())))
+        found = asyncio.run(
+            measure(Path(directory), **vars(options(__doc__, nodes=10, clients=4, rounds=20)))
+        )
     for what, figure in found.items():
         print(f"{what:64} {figure:10,.3f}")
 

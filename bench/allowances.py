@@ -9,7 +9,6 @@ the worst of each query, and fails where one is above `TOLERATED`. Times are of 
 that other work on the machine matters little.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pyroaring import BitMap
 
+from bench.command import options
 from shoal_holder.faults import Faults
 from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together
 from shoal_holder.rounds import Answers, encoding_allowed
@@ -182,12 +182,9 @@ def took(work: Answers, query: Query, slots: int) -> float:
 
 def main() -> None:
     """Measure, print, and fail if an answer takes longer than it is allowed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="fewer columns")
-    parser.add_argument("--warn", action="store_true", help="do not fail")
-    options = parser.parse_args()
+    asked = options(__doc__, quick=False, warn=False)
     worst: dict[str, tuple[float, str]] = {}
-    for columns in COLUMNS[:2] if options.quick else COLUMNS:
+    for columns in COLUMNS[:2] if asked.quick else COLUMNS:
         for rows in ROWS:
             here = place(columns, rows, lacking=rows > 1)
             for records in COUNTED if columns <= 100 else COUNTED[:1]:
@@ -195,7 +192,7 @@ def main() -> None:
                     _measure(here, query, rows, worst)
     for name, (share, at) in sorted(worst.items(), key=lambda each: -each[1][0]):
         print(f"{name:24} {share:5.2f} of what is allowed  {at}")
-    if max(share for share, _ in worst.values()) > TOLERATED and not options.warn:
+    if max(share for share, _ in worst.values()) > TOLERATED and not asked.warn:
         sys.exit("an answer takes longer than it is allowed: see shoal_holder.release_timing")
 
 

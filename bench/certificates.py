@@ -6,7 +6,6 @@ A made-up job of one round, 3 Compute nodes, additive sharing, 10,000 clients in
 whom 9,900 are in the cohort, for d = 66 and d = 10,011. Medians, in one thread.
 """
 
-import argparse
 import hashlib
 import statistics
 import time
@@ -18,6 +17,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 from pyroaring import BitMap
 
+from bench.command import options
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
@@ -226,9 +226,7 @@ def certificate(of: Consortium, width: int) -> bytes:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=20)
-    repeats = parser.parse_args().repeats
+    repeats = options(__doc__, repeats=20).repeats
     trusted = consortium()
     manifest = trusted.signed_manifest.encode()
     for width in COLUMNS:

@@ -6,7 +6,6 @@ Real processes over TLS: sealed boxes, signatures, durable storage; `records` of
 at random. The agents have started and loaded them before the job is submitted.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench.command import options, write
 from bench.drive import quickstart
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
@@ -98,26 +98,12 @@ def _write_records(path: Path, count: int, seed: int) -> np.ndarray:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--holders", type=int, default=10)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    arguments, _ = parser.parse_known_args()
+    asked = vars(options(__doc__, holders=10, records=100_000, nodes=3, rounds=4, json=Path))
+    path = asked.pop("json")
     with tempfile.TemporaryDirectory() as directory:
-        found = measure(
-            Path(directory),
-            holders=arguments.holders,
-            records=arguments.records,
-            nodes=arguments.nodes,
-            rounds=arguments.rounds,
-        )
-    written = json.dumps(found, indent=2)
-    if arguments.json is not None:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(written + "\n")
-    print(written)
+        found = measure(Path(directory), **asked)
+    write(found, path)
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

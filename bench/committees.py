@@ -8,7 +8,6 @@ answer, and one of every three is lost before it begins: all data holders must b
 released. Then the same by threshold without committees, and additively with no node lost.
 """
 
-import argparse
 import asyncio
 import logging
 import secrets
@@ -25,6 +24,7 @@ import numpy as np
 import structlog
 from starlette.types import ASGIApp
 
+from bench.command import options
 from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
@@ -177,11 +177,7 @@ async def _result(http: httpx.AsyncClient, url: str, signed: Signed[RoundSpec]) 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=30)
-    parser.add_argument("--holders", type=int, default=600)
-    parser.add_argument("--dimension", type=int, default=1000)
-    asked = parser.parse_args()
+    asked = options(__doc__, nodes=30, holders=600, dimension=1000)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     nodes, lost = asked.nodes, set(range(0, asked.nodes, COMMITTEE))
     needed = sharing_of(THRESHOLD, COMMITTEE).needed(nodes)

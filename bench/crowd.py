@@ -8,7 +8,6 @@ checked. At the end the closing, all logs and all receipts are compared: whateve
 must be in an instance's chain, once. The floor is an empty request to the same process.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any, Final
 import nacl.utils
 import numpy as np
 
+from bench.command import options
 from bench.drive import SITE, quickstart
 from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures, CrowdLoad
@@ -271,18 +271,10 @@ def run(*, contributions: int, together: int, concurrency: int) -> dict[str, Any
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--contributions", type=int, default=100_000)
-    parser.add_argument("--together", type=int, default=1, help="phones that share a request")
-    parser.add_argument("--concurrency", type=int, default=64, help="requests open at once")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args()
-    found = run(
-        contributions=arguments.contributions,
-        together=arguments.together,
-        concurrency=arguments.concurrency,
-    )
-    if arguments.json:
+    asked = vars(options(__doc__, contributions=100_000, together=1, concurrency=64, json=False))
+    as_json = asked.pop("json")
+    found = run(**asked)
+    if as_json:
         print(json.dumps(found))
     else:
         _print(found)

@@ -1,7 +1,5 @@
 """A trainer alone, as one process or several, and answers to its draws, made beforehand."""
 
-import asyncio
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,7 +10,7 @@ import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 
-from bench.raw_requests import Lines, ask, request
+from bench.raw_requests import ask, request
 from demo.ports import free_ports
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Process
@@ -118,30 +116,6 @@ class Trainer:
             log = directory / f"{name}.log"
             self.processes.append(Process(name, conducting.module, environment, log))
             self.addresses.append(listed.model_copy(update={"url": f"https://127.0.0.1:{port}"}))
-
-    async def ask_all(
-        self, all_lines: Sequence[Lines], requests: Sequence[tuple[str, str, bytes]]
-    ) -> list[bytes]:
-        """Spread requests over the processes; return the answers' bodies in order."""
-        count = len(self.addresses)
-        parts = await asyncio.gather(
-            *(
-                lines.ask([request(address, *each) for each in requests[turn::count]])
-                for turn, (address, lines) in enumerate(zip(self.addresses, all_lines, strict=True))
-            )
-        )
-        bodies = [b""] * len(requests)
-        for turn, part in enumerate(parts):
-            bodies[turn::count] = part
-        return bodies
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time that all processes have used (Linux)."""
-        used = 0
-        for process in self.processes:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            used += int(fields[11]) + int(fields[12])  # in user mode, and in the kernel
-        return used / os.sysconf("SC_CLK_TCK")
 
     async def open(self, task: CrowdTask, contributions: int) -> str:
         """Open a crowd job for so many contributions and return its id."""

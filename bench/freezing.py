@@ -6,7 +6,6 @@ Three Compute nodes and the aggregator, real processes over TLS; the times are t
 logs'. In between lie: signing and spreading holdings, votes, summing, signing, publishing.
 """
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from bench.command import options
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from shoal_consortium.processes import Federation, Process
@@ -64,14 +64,11 @@ def _when(node: Process, event: str) -> datetime:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--dimension", type=int, default=66)
-    arguments = parser.parse_args()
-    for clients in arguments.clients:
+    asked = options(__doc__, clients=[1000, 10_000], dimension=66)
+    for clients in asked.clients:
         with tempfile.TemporaryDirectory() as directory:
             found = asyncio.run(
-                measure(Path(directory), clients=clients, dimension=arguments.dimension)
+                measure(Path(directory), clients=clients, dimension=asked.dimension)
             )
         shown = ", ".join(f"{each:.0f}" for each in found)
         print(f"N = {clients}: freeze to published, ms by node: {shown}")

@@ -7,7 +7,6 @@ skewed, rare and correlated features, and a known truth; `hearts` draws again fr
 patients with new hearts, whose truth is Cox's fit to them. Slopes are for one standard deviation.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from statsmodels.datasets import heart
 from statsmodels.duration.hazard_regression import PHReg
 
+from bench.command import options, write
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds
@@ -120,19 +120,14 @@ def measure(patients: Patients, *, epsilon: float, repeats: int) -> dict[str, An
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write where told to."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
+    given = options(__doc__, arguments, repeats=40, json=Path)
     found: dict[str, dict[str, Any]] = {}
     for name, patients in (("made-up", made_up()), ("hearts", hearts())):
         for epsilon in EPSILONS:
             row = measure(patients, epsilon=epsilon, repeats=given.repeats)
             found.setdefault(name, {})[f"{epsilon:g}"] = row
             print(name, f"epsilon {epsilon:g}", json.dumps(row), flush=True)
-    if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    write(found, given.json)
 
 
 if __name__ == "__main__":

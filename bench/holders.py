@@ -7,8 +7,6 @@ features, so d = 67. The records are drawn at random and mean nothing. The agent
 loaded their records before the job is submitted.
 """
 
-import argparse
-import json
 import os
 import sqlite3
 import tempfile
@@ -20,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from nacl.signing import SigningKey
 
+from bench.command import options, write
 from bench.drive import quickstart
 from bench.rounds import peak_memory_mib
 from bench.sites import site_agent, write_records
@@ -181,22 +180,11 @@ def _write_records(path: Path, count: int, seed: int) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--holders", type=int, default=10)
-    parser.add_argument("--records", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    arguments, _ = parser.parse_known_args()
+    asked = vars(options(__doc__, holders=10, records=10_000, nodes=3, json=Path))
+    path = asked.pop("json")
     with tempfile.TemporaryDirectory() as directory:
-        found = measure(
-            Path(directory),
-            holders=arguments.holders,
-            records=arguments.records,
-            nodes=arguments.nodes,
-        )
-    if arguments.json is not None:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        found = measure(Path(directory), **asked)
+    write(found, path)
     for what, figure in found.items():
         print(f"{what:32} {figure}")
 

@@ -7,7 +7,6 @@ data holders of one record, in bulk, and stores the shares; then it reads what i
 does, and adds it up. `--profile` names the functions that take longest.
 """
 
-import argparse
 import asyncio
 import cProfile
 import pstats
@@ -22,6 +21,7 @@ from typing import Any
 import httpx
 from pyroaring import BitMap
 
+from bench.command import options
 from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_compute.assembly import Service, assemble
 from shoal_compute.node import Stored
@@ -125,7 +125,7 @@ async def measure(
             await service.node._tallies.total(known, cohort, stored)
         service.node._tallies.drop(known.id)
         with costs.of("freeze"):
-            await service.step()
+            await service.node._advance(known)
         with costs.of("added up from the store"):
             await service.node._tallies.total(known, cohort, stored)
         with costs.of("erased"):
@@ -141,12 +141,7 @@ def _at_once(executor: object, work: Callable[..., Any], *arguments: Any) -> asy
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--holders", type=int, default=20_000)
-    parser.add_argument("--dimension", type=int, default=10)
-    parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--profile", action="store_true")
-    asked = parser.parse_args()
+    asked = options(__doc__, holders=20_000, dimension=10, nodes=10, profile=False)
     profile = cProfile.Profile(time.process_time) if asked.profile else None
     with tempfile.TemporaryDirectory() as directory:
         costs = asyncio.run(

@@ -7,13 +7,13 @@ root mean square errors of the coefficients, on the normalised scale, and their 
 first for 20 instances of a crowd's model, then for other numbers of them and for other clipping.
 """
 
-import argparse
 import math
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.command import options
 from shoal.planning import (
     Prospect,
     Study,
@@ -178,11 +178,7 @@ def _said(found: dict[str, float]) -> str:
 
 def main() -> None:
     """Run and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=24)
-    parser.add_argument("--only-crowds", action="store_true", help="the second table only")
-    parser.add_argument("--clients", type=int, default=100_000, help="of the second table")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, runs=24, only_crowds=False, clients=100_000)
     ratios = [] if arguments.only_crowds else compare_both(runs=arguments.runs)
     ratios += compare_crowds(runs=arguments.runs, clients=arguments.clients)
     print(f"simulated / planned: {min(ratios):.2f} to {max(ratios):.2f}")

@@ -7,7 +7,6 @@ The patients are drawn at random and mean nothing. The floor is what the same pr
 without: an empty request, and how long answers are kept back so that noise shows in no timing.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -21,6 +20,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
+from bench.command import options
 from bench.drive import quickstart
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
@@ -253,14 +253,9 @@ def _print(found: dict[str, Any], indent: str = "") -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--clients", type=int, default=256)
-    parser.add_argument("--sites", type=int, default=4)
-    parser.add_argument("--nodes", type=int, default=3)
+    asked = options(__doc__, arguments, rounds=500, batch=64, clients=256, sites=4, nodes=3)
     with tempfile.TemporaryDirectory() as directory:
-        found = measure(Path(directory), **vars(parser.parse_args(arguments)))
+        found = measure(Path(directory), **vars(asked))
     _print(found)
 
 

@@ -6,7 +6,6 @@ Memory of every process and what the nodes hold are sampled all the while. All o
 machine.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 import httpx
 
+from bench.command import options
 from bench.drive import quickstart
 from bench.rounds import memory_mib, peak_memory_mib
 from shoal_consortium.processes import Federation, Process
@@ -221,13 +221,9 @@ def _print(found: dict[str, Any], indent: str = "") -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=100_000)
-    parser.add_argument("--features", type=int, default=9)  # d = 66
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    arguments = vars(parser.parse_args())
+    # 9 features give sums of 66 coordinates
+    asked = options(__doc__, clients=100_000, features=9, jobs=1, nodes=3, json=False)
+    arguments = vars(asked)
     as_json = arguments.pop("json")
     with tempfile.TemporaryDirectory() as directory:
         found = measure(Path(directory), **arguments)

@@ -11,7 +11,6 @@ that miss the goals. Of fits whose verdict is "trustworthy" .85 of the intervals
 none of a single slope below .70; and at most 1 fit of 40 is worse than the null model and trusted.
 """
 
-import argparse
 import csv
 import json
 import math
@@ -23,6 +22,7 @@ import numpy as np
 from rich.progress import Progress
 
 from bench import survival
+from bench.command import options, write
 from bench.five_rounds import measuring
 from shoal import SimulatedFederation
 from shoal.estimators import LinearRegression, LogisticRegression
@@ -112,11 +112,9 @@ def misses(row: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Measure, print, and write."""
     quick = bool(os.environ.get("QUICK"))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--repeats", type=int, default=10 if quick else 40)
-    parser.add_argument("--json", type=Path, default=Path("build/bench/statistics.json"))
-    arguments = parser.parse_args()
+    arguments = options(
+        __doc__, data=Path, repeats=10 if quick else 40, json=Path("build/bench/statistics.json")
+    )
     repeats, found, missed = arguments.repeats, dict[str, Any](repeats=arguments.repeats), []
     with Progress() as progress:
         bar = progress.add_task("regressions", total=measuring.settings(arguments.data) + 3)
@@ -136,8 +134,7 @@ def main() -> None:
     for name in ("kaplan_meier", "readme", "hypertension"):
         print(f"{name}: {json.dumps(found[name], indent=1)}")
     print("\n".join(["misses:", *missed] if missed else ["all goals are met"]))
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(_without_nan(found), indent=1) + "\n")
+    write(_without_nan(found), arguments.json)
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,15 +1,10 @@
 """How far Kaplan-Meier curves under privacy are from those without, and how often intervals hold.
 
-    python -m bench.survival [--repeats 200] [--json FILE]
-
 Simulated: Weibull times, uniform and administrative censoring, epsilon 1 at delta 1e-5, 20 dropouts
 and 20 colluders. An error is the largest over the times at which the posterior shows the curve.
 """
 
-import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -75,20 +70,3 @@ def measure(*, repeats: int, clients_of: Sequence[int] = CLIENTS, seed: int = 1)
             "coverage_of_90_percent_bands": round(float(np.mean(held)), 3),
         }
     return {"repeats": repeats, "intervals": TASK.intervals, "by_clients": found}
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    arguments = parser.parse_args()
-    found = measure(repeats=arguments.repeats)
-    written = json.dumps(found, indent=2)
-    if arguments.json is not None:
-        arguments.json.write_text(written + "\n")
-    print(written)
-
-
-if __name__ == "__main__":
-    main()

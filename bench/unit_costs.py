@@ -7,7 +7,6 @@ that of a primitive measured in between. `make bench-check` fails if a ratio is 
 stored one in bench/unit_costs.json, which `--store` writes anew; with `--warn` it only says so.
 """
 
-import argparse
 import asyncio
 import hashlib
 import json
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from nacl.signing import SigningKey
 
 from bench import node_costs
+from bench.command import options
 from bench.drive import FIRST_PHONE, Drive, phone_key, quickstart
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.sharing import summation
@@ -151,10 +151,7 @@ def dearer(stored: Mapping[str, float], measured: Mapping[str, float]) -> list[s
 
 def main() -> None:
     """Measure, compare and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", action="store_true")
-    parser.add_argument("--warn", action="store_true")
-    asked = parser.parse_args()
+    asked = options(__doc__, store=False, warn=False)
     measured = ratios()
     stored: dict[str, float] = {} if asked.store else json.loads(STORED.read_text())
     if asked.store:

@@ -7,13 +7,13 @@ an empty endpoint of the same service asked by the same client. The load comes f
 the same machine, so the node never has all cores to itself: read the ratios first.
 """
 
-import argparse
 import asyncio
 import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
+from bench.command import options
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from bench.rounds import peak_memory_mib
@@ -39,7 +39,7 @@ def bare_primitives(
     begun = time.perf_counter()
     for encoded in envelopes:
         envelope = parse(encoded)
-        holder = envelope.header.holder
+        holder = envelope.holder
         envelope.verify(drive.consortium.roster.key_of(holder))
         share = envelope.open(private, public)
         nodes = len(spec.compute_nodes)
@@ -80,14 +80,9 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=2000)
-    parser.add_argument("--dimension", type=int, default=66)
-    arguments = parser.parse_args()
+    asked = options(__doc__, clients=2000, dimension=66)
     with tempfile.TemporaryDirectory() as directory:
-        found = asyncio.run(
-            measure(Path(directory), clients=arguments.clients, dimension=arguments.dimension)
-        )
+        found = asyncio.run(measure(Path(directory), **vars(asked)))
     for what, figure in found.items():
         print(f"{what:32} {figure:10.0f}")
     empty, bare = found["empty endpoint"], found["bare primitives, one thread"]

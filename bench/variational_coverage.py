@@ -10,7 +10,6 @@ tell" and "not arrived" the shares of these verdicts on the path, "clipped" of r
 gradient is longer than the clip, at the truth.
 """
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.command import options
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
@@ -250,13 +250,8 @@ def print_table(rows_asked: list[int], repeats: int, seed: int) -> None:
 
 def main() -> None:
     """Read the arguments and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--numpyro", action="store_true", help="the NumPyro model's rows instead")
-    numbers = list(range(len(SETTINGS)))
-    parser.add_argument("--rows", type=int, nargs="+", choices=numbers, default=numbers)
-    asked = parser.parse_args()
+    rows = list(range(len(SETTINGS)))
+    asked = options(__doc__, repeats=200, seed=1, numpyro=False, rows=rows)
     if asked.numpyro:
         for epsilon, batch in ((1.0, None), (3.0, None), (10.0, None), (10.0, 150)):
             numpyro_coverage(epsilon, batch, asked.repeats, asked.seed)

@@ -9,7 +9,6 @@ clip, learning rate and batch are drawn at random: for each verdict how many job
 their 90 % intervals the share that hold that mode, and the share of jobs that miss one.
 """
 
-import argparse
 import itertools
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.command import options
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
@@ -145,10 +145,7 @@ def made_up(generator: np.random.Generator) -> Judged | None:
 
 def main() -> None:
     """Read the arguments and print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1500, help="made up")
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    asked = options(__doc__, jobs=1500, seed=1)
     print("| breast_cancer, rounds | arrived | cannot tell | not arrived | held | of |")
     print("|---" * 6 + "|")
     for rounds in (60, 200, 400):

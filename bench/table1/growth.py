@@ -7,7 +7,6 @@ after the last envelope. An exponent is the slope of a straight line through log
 costs of a share and of a coordinate follow those of 10^8 clients, as if all grew so.
 """
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from bench.command import options, write
 from bench.table1.services import Services
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.shares import ShareKind
@@ -114,12 +114,13 @@ def draw(found: Mapping[Point, float], path: Path) -> None:
 
 def main() -> None:
     """Measure, fit, write and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[3, 6, 12])
-    parser.add_argument("--clients", type=int, nargs="+", default=[300, 1_000, 3_000])
-    parser.add_argument("--dimensions", type=int, nargs="+", default=list(_DIMENSIONS))
-    parser.add_argument("--json", type=Path, default=Path("build/bench/growth.json"))
-    asked = parser.parse_args()
+    asked = options(
+        __doc__,
+        nodes=[3, 6, 12],
+        clients=[300, 1_000, 3_000],
+        dimensions=list(_DIMENSIONS),
+        json=Path("build/bench/growth.json"),
+    )
     found = asyncio.run(measure(asked.nodes, asked.clients, asked.dimensions))
     units = unit_costs(found)
     written: dict[str, Any] = {
@@ -128,8 +129,7 @@ def main() -> None:
         "10^8 clients, d = 1,000": on_paper(units),
         "cpu_seconds": {" x ".join(map(str, point)): each for point, each in found.items()},
     }
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(written, indent=1) + "\n")
+    write(written, asked.json)
     draw(found, asked.json.with_suffix(".png"))
     print(json.dumps(written, indent=1))
 

@@ -37,7 +37,6 @@ from shoal_command.terminal import (
 )
 from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import next_key_of, read_holder_key
-from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS

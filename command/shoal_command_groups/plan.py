@@ -67,18 +67,15 @@ def plan(
 
 
 def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
+    load = {
+        "assumed_open_sessions": assumed_open_sessions(study),
+        "sufficient_open_seconds": sufficient_open_seconds(study),
+    }
     return {
         each.protocol: {
             **dataclasses.asdict(each),
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
-            **(
-                {
-                    "assumed_open_sessions": assumed_open_sessions(study),
-                    "sufficient_open_seconds": sufficient_open_seconds(study),
-                }
-                if each.protocol == "draw_and_discard"
-                else {}
-            ),
+            **(load if each.protocol == "draw_and_discard" else {}),
         }
         for each in prospects
     }

@@ -6,13 +6,9 @@ the noise alone: which tasks may claim what of them is said in `privacy`.
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from figures.draw_and_discard.convolution import laplace_sum_epsilon
 from shoal_protocol.privacy.mechanisms import require_positive, require_probability
-
-PAPERS_SENSITIVITY: Final = math.sqrt(0.5)
-"""sqrt(2) clip, which the paper takes for how far two steps are apart, over the true 2 clip."""
 
 
 def paper_epsilon(*, epsilon: float, additions: int, delta: float) -> float:
@@ -25,20 +21,6 @@ def paper_epsilon(*, epsilon: float, additions: int, delta: float) -> float:
         ValueError: an argument is not positive, or `delta` is not below 1/2.
     """
     return epsilon * math.sqrt(_log(epsilon, additions, delta) / (2.0 * additions))
-
-
-def quadratic_epsilon(*, epsilon: float, additions: int, delta: float, reach: float) -> float:
-    """Return eps_T without the dropped term: a (1 + sqrt(1 + 2 L / a)), L = ln(1 / (2 delta)).
-
-    a = (`reach` epsilon)^2 / (2 T), with steps `reach` 2 clip apart: 1 in truth, and
-    `PAPERS_SENSITIVITY` in the paper. Still by the central limit theorem.
-
-    Raises:
-        ValueError: as for `paper_epsilon`.
-    """
-    logarithm = _log(epsilon, additions, delta)
-    a = (reach * epsilon) ** 2 / (2.0 * additions)
-    return a * (1.0 + math.sqrt(1.0 + 2.0 * logarithm / a))
 
 
 def exact_epsilon(*, epsilon: float, additions: int, delta: float) -> float:

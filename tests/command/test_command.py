@@ -131,7 +131,7 @@ def test_a_state_that_is_lost_is_superseded_by_the_recovery_key_s_backup_or_a_ne
     consortium,
 ) -> None:
     home = consortium.parent
-    clinic, data, key = (home / each for each in ("clinic", "data", "key"))
+    clinic, data, key, backup = (home / each for each in ("clinic", "data", "key", "backup"))
     shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
     where = ["--agent", clinic, "--consortium", consortium]
     shoal("agent", "restore", *where, "--data", data)  # which makes a state

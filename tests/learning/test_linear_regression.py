@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bench import thresholds as bench_thresholds
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from shoal_learning.contract import RequestedRound
 from shoal_learning.linear_regression import SHARES, LinearRegression
@@ -369,12 +368,3 @@ def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer()
 def test_a_task_that_contradicts_itself_is_refused(change):
     with pytest.raises(ValidationError):
         LinearRegressionTask.model_validate(PEOPLE.model_dump() | change)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("features", [1, 4])
-def test_searching_thresholds_at_once_chooses_what_a_search_one_by_one_does(features):
-    task = bench_thresholds.task_of(features)
-    for ratio in (0.5, 5.0, 50.0):
-        chosen = bench_thresholds.batched(task, 300, ratio)
-        assert chosen == bench_thresholds.one_by_one(task, 300, ratio)

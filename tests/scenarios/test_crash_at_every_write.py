@@ -47,7 +47,7 @@ ROUNDS = 2
 IN_EACH_ROUND = {
     "compute": {"_add", "add_shares", "freeze", "agree", "publish"},
     "aggregator": {"add_round", "offer_partial_sum", "publish"},
-    "trainer": {"add_round", "open_round"},  # a result is stored with the round that follows it
+    "trainer": {"add_round", "open_round", "publish_round"},
     "clinic": {"add_round", "record_answer", "settle_envelope"},
 }
 
@@ -199,7 +199,7 @@ def test_the_writes_of_a_job_are_those_of_which_it_is_made_and_every_run_is_the_
     assert {step.party for step in calm.ended.steps} == set(PARTIES)
     for kind, names in KNOWN.items() if calm.run is one_round else ():
         done = {step.name for step in calm.ended.steps if step.party.startswith(kind)}
-        assert names | {MARK} <= done, (kind, sorted(done))
+        assert names | {MARK} <= done, (kind, " ".join(sorted(done)))
     if calm.run is two_rounds:
         for party in PARTIES:
             taken = [step.name for step in calm.ended.steps if step.party == party]

@@ -195,7 +195,11 @@ def check_partial_sums(
     """
     for each in sums:
         parties.verify(each)
-        _check_partial_sum(each.body, result, spec)
+        if each.body.round != spec.digest:
+            raise WrongRound
+        if (each.body.cohort, each.body.cohort_size) != (result.cohort, result.cohort_size):
+            raise WrongCohort("a partial sum is over another cohort than the result")
+        check_partial_sum(each.body, spec)
     named = [each.body.node for each in sums]
     if named != [each.node for each in result.partial_sums]:
         raise RefusedResult("the partial sums shown are not those that the result names")
@@ -228,12 +232,18 @@ def check_abandonment(signed: Signed[Abandonment], spec: RoundSpec, parties: Par
         raise WrongRound
 
 
-def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> None:
-    if body.round != spec.digest:
-        raise WrongRound
+def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
+    """Refuse a partial sum of this round that cannot be part of any result of it.
+
+    Raises:
+        WrongCharge, WrongCohort, WrongLength, WrongResidue
+        MalformedDocument: the values are not whole residues.
+    """
     check_charge(body.charge, spec, node=body.node)
-    if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
-        raise WrongCohort("a partial sum is over another cohort than the result")
+    if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
+        raise WrongCohort(
+            "the cohort is smaller than minimum_cohort, or larger than the population"
+        )
     check_nodes(spec, body.node, body.nodes)
     residues = decode_uint64(body.values)
     if len(residues) != spec.dimension:

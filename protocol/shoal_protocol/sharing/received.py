@@ -40,11 +40,47 @@ _KINDS: Final = {int(kind): kind for kind in ShareKind}
 class Envelope:
     """An envelope that has the right layout; its signature and its box are not checked."""
 
-    header: Header
     encoded: bytes
 
     def __repr__(self) -> str:
         return f"Envelope({len(self.encoded)} bytes)"
+
+    @property
+    def header(self) -> Header:
+        """Return the header; a Compute node reads only the parts that it needs of it."""
+        return Header(
+            kind=self.kind,
+            node=self.node,
+            holder=self.holder,
+            manifest=self.encoded[12:44].hex(),
+            round_id=self.encoded[44:76].hex(),
+            answer=self.answer,
+        )
+
+    @property
+    def kind(self) -> ShareKind:
+        """Return the kind of share."""
+        return _KINDS[self.encoded[6]]
+
+    @property
+    def node(self) -> int:
+        """Return the index of the Compute node in the manifest."""
+        return self.encoded[7]
+
+    @property
+    def holder(self) -> int:
+        """Return the index of the data holder."""
+        return int.from_bytes(self.encoded[8:12], "little")
+
+    @property
+    def bound_to(self) -> bytes:
+        """Return the digests of manifest and round spec, one behind the other: 64 bytes."""
+        return self.encoded[12:76]
+
+    @property
+    def answer(self) -> bytes:
+        """Return the answer id."""
+        return self.encoded[76:HEADER_BYTES]
 
     @property
     def digest(self) -> bytes:
@@ -83,7 +119,7 @@ class Envelope:
         context = context_of(self.encoded[:HEADER_BYTES])
         if not compare_digest(content[:CONTEXT_BYTES], context):
             raise TransplantedCiphertext
-        return Share(self.header.kind, content[CONTEXT_BYTES:])
+        return Share(self.kind, content[CONTEXT_BYTES:])
 
 
 def envelope_size(kind: ShareKind, dimension: int) -> int:
@@ -105,15 +141,9 @@ def parse(encoded: bytes) -> Envelope:
         raise UnsupportedVersion
     if len(encoded) < SMALLEST_ENVELOPE:
         raise MalformedEnvelope("the envelope is cut short")
-    header = Header(
-        kind=share_kind(encoded[6]),
-        node=encoded[7],
-        holder=int.from_bytes(encoded[8:12], "little"),
-        manifest=encoded[12:44].hex(),
-        round_id=encoded[44:76].hex(),
-        answer=encoded[76:HEADER_BYTES],
-    )
-    return Envelope(header, encoded)
+    if encoded[6] not in _KINDS:
+        raise MalformedEnvelope("unknown kind of share")
+    return Envelope(encoded)
 
 
 def unframe(body: bytes) -> Iterator[bytes]:
@@ -122,23 +152,11 @@ def unframe(body: bytes) -> Iterator[bytes]:
     Raises:
         MalformedEnvelope: a length points past the end of the body.
     """
-    start = 0
-    while start < len(body):
-        end = start + FRAME_BYTES
-        length = int.from_bytes(body[start:end], "little")
-        if end > len(body) or end + length > len(body):
+    start, size = 0, len(body)
+    while start < size:
+        first = start + FRAME_BYTES
+        end = first + int.from_bytes(body[start:first], "little")
+        if max(first, end) > size:
             raise MalformedEnvelope("the bulk body is cut short")
-        yield body[end : end + length]
-        start = end + length
-
-
-def share_kind(code: int) -> ShareKind:
-    """Return the kind of share that a wire code stands for.
-
-    Raises:
-        MalformedEnvelope: there is none of that code.
-    """
-    try:
-        return _KINDS[code]
-    except KeyError:
-        raise MalformedEnvelope("unknown kind of share") from None
+        yield body[first:end]
+        start = end

@@ -166,7 +166,7 @@ class ThresholdSharing(Committees):
         from shoal_protocol.sharing import shamir
 
         kinds = [self.kind_for(holder=holder, node=node, nodes=nodes) for node in members]
-        return shamir.Shamir(self.threshold).split(secret, kinds, random_bytes=random_bytes)
+        return shamir.split(secret, kinds, random_bytes=random_bytes)
 
     def encode(self, values: Int64Vector) -> Uint64Vector:
         """Return the residues of integers of magnitude up to (p - 1) / 2, shape (d,).

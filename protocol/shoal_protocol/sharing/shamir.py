@@ -8,6 +8,7 @@ Shamir 1979, How to share a secret, doi:10.1145/359168.359176.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -152,19 +153,6 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
     return uniform(lambda count: read_words(stream, count), dimension)
 
 
-def total(shares: Iterable[Share], dimension: int) -> Uint64Vector:
-    """Return the sum, shape (d,), of one node's shares."""
-    return sum_of(
-        (
-            expand(share.payload, dimension)
-            if share.kind is ShareKind.SEED
-            else np.frombuffer(share.payload, "<u8")
-            for share in shares
-        ),
-        dimension,
-    )
-
-
 @dataclass(frozen=True)
 class Combined:
     """The total that partial sums give, residues of shape (d,), and who sent a wrong one."""
@@ -173,61 +161,54 @@ class Combined:
     wrong: frozenset[int] = frozenset()  # indices of Compute nodes
 
 
-@dataclass(frozen=True)
-class Shamir:
-    """Splits, adds and opens vectors of residues of which `threshold` shares are needed."""
+def split(
+    secret: Uint64Vector, kinds: Sequence[ShareKind], *, random_bytes: RandomBytes
+) -> list[Share]:
+    """Split `secret`, shape (d,), into a share of each of `kinds`, in their order.
 
-    threshold: int
+    As many shares open it as `kinds` has seeds, and one more.
+    """
+    shares: dict[int, Share] = {}
+    known = {0: secret}  # the polynomial's values, by x
+    for node, kind in enumerate(kinds):
+        if kind is ShareKind.SEED:
+            seed = random_bytes(SEED_BYTES)
+            shares[node] = Share(ShareKind.SEED, seed)
+            known[node + 1] = expand(seed, secret.size)
+    for node in range(len(kinds)):
+        if node not in shares:
+            values = _value_at(node + 1, known)
+            shares[node] = Share(ShareKind.VECTOR, values.astype("<u8").tobytes())
+    return [shares[node] for node in range(len(kinds))]
 
-    def split(
-        self, secret: Uint64Vector, kinds: Sequence[ShareKind], *, random_bytes: RandomBytes
-    ) -> list[Share]:
-        """Split `secret`, shape (d,), into a share of each of `kinds`, in their order.
 
-        All but `threshold` - 1 of them are vectors.
-        """
-        shares: dict[int, Share] = {}
-        known = {0: secret}  # the polynomial's values, by x
-        for node, kind in enumerate(kinds):
-            if kind is ShareKind.SEED:
-                seed = random_bytes(SEED_BYTES)
-                shares[node] = Share(ShareKind.SEED, seed)
-                known[node + 1] = expand(seed, secret.size)
-        for node in range(len(kinds)):
-            if node not in shares:
-                values = _value_at(node + 1, known)
-                shares[node] = Share(ShareKind.VECTOR, values.astype("<u8").tobytes())
-        return [shares[node] for node in range(len(kinds))]
+def combine(sums: Mapping[int, Uint64Vector], *, threshold: int) -> Combined | None:
+    """Return the total of at least `threshold` partial sums; None if they contradict.
 
-    def combine(self, sums: Mapping[int, Uint64Vector]) -> Combined | None:
-        """Return the total of at least `threshold` partial sums; None if they contradict.
-
-        At most one choice of a wrong one explains `threshold` + 1 others.
-        """
-        values = {node + 1: sums[node] for node in sorted(sums)}
-        if self._agree(values):
-            return Combined(self._value_at_zero(values))
-        if len(values) < self.threshold + 2:
-            return None
-        for suspect in values:
-            others = {x: vector for x, vector in values.items() if x != suspect}
-            if self._agree(others):
-                return Combined(self._value_at_zero(others), frozenset({suspect - 1}))
+    At most one choice of a wrong one explains `threshold` + 1 others.
+    """
+    values = {node + 1: sums[node] for node in sorted(sums)}
+    if (total := _total(values, threshold)) is not None:
+        return Combined(total)
+    if len(values) < threshold + 2:
         return None
+    for suspect in values:
+        others = {x: vector for x, vector in values.items() if x != suspect}
+        if (total := _total(others, threshold)) is not None:
+            return Combined(total, frozenset({suspect - 1}))
+    return None
 
-    def _agree(self, values: Mapping[int, Uint64Vector]) -> bool:
-        """Tell whether these values, by x, are those of one polynomial of degree threshold - 1."""
-        base, others = self._halves(values)
-        known = {x: values[x] for x in base}
-        return all(np.array_equal(_value_at(x, known), values[x]) for x in others)
 
-    def _value_at_zero(self, values: Mapping[int, Uint64Vector]) -> Uint64Vector:
-        base, _ = self._halves(values)
-        return _value_at(0, {x: values[x] for x in base})
+def _total(values: Mapping[int, Uint64Vector], threshold: int) -> Uint64Vector | None:
+    """Return the value at 0 of the polynomial of degree threshold - 1 through `values`, by x.
 
-    def _halves(self, values: Mapping[int, Uint64Vector]) -> tuple[Sequence[int], Sequence[int]]:
-        points = list(values)
-        return points[: self.threshold], points[self.threshold :]
+    None if they do not lie on one.
+    """
+    known = dict(islice(values.items(), threshold))
+    others = (x for x in values if x not in known)
+    if all(np.array_equal(_value_at(x, known), values[x]) for x in others):
+        return _value_at(0, known)
+    return None
 
 
 def _value_at(x: int, known: Mapping[int, Uint64Vector]) -> Uint64Vector:

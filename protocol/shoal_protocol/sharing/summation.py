@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shoal_protocol.sharing import schemes, shamir
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.sharing.shamir import Combined, Shamir
+from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import (
     SEED_BYTES,
     Share,
@@ -133,15 +133,15 @@ def check_residues(sharing: Sharing, vector: Uint64Vector) -> None:
 
 
 def add(sharing: Sharing, shares: Iterable[Share], dimension: int) -> Uint64Vector:
-    """Return one node's partial sum, shape (d,), of the shares that it holds."""
-    if sharing.scheme == "threshold":
-        return shamir.total(shares, dimension)
+    """Return the sum, shape (d,), of some shares of one node, each expanded by itself."""
+    expand = shamir.expand if sharing.scheme == "threshold" else schemes.expand
     total = np.zeros(dimension, np.uint64)
     for share in shares:
-        if share.kind is ShareKind.SEED:
-            total += schemes.expand(share.payload, dimension)
-        else:
-            total += np.frombuffer(share.payload, "<u8")
+        is_seed = share.kind is ShareKind.SEED
+        vector = (
+            expand(share.payload, dimension) if is_seed else np.frombuffer(share.payload, "<u8")
+        )
+        total = plus(sharing, total, vector)
     return total
 
 
@@ -209,7 +209,7 @@ def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -
     if sharing.scheme == "threshold":
         if len(sums) < sharing.threshold or not sums.keys() <= set(range(nodes)):
             raise ValueError(f"the partial sums of {sharing.threshold} Compute nodes are needed")
-        return Shamir(sharing.threshold).combine(sums)
+        return shamir.combine(sums, threshold=sharing.threshold)
     if sums.keys() != set(range(nodes)):
         raise ValueError("the partial sums of all Compute nodes are needed")
     return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))

@@ -105,7 +105,7 @@ class LiesAboutBatches(Attack):
             spec = round_of(target, job, others, cost=share)
             await prey.shown(spec)
             sent = map(parse, prey.network.envelopes.get(spec.digest, ()))
-            answers = target.holder(left_out) in {each.header.holder for each in sent}
+            answers = target.holder(left_out) in {each.holder for each in sent}
             pays = bool((await prey.holder.spent()).get(left_out))
             return seen(
                 "a round shown to a client that is not in its batch",

@@ -60,9 +60,9 @@ def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> Int64Ve
     """
     sums: dict[int, Uint64Vector] = {}
     for each in map(parse, envelopes):
-        node = each.header.node
+        node = each.node
         private = target.keys.parties[spec.compute_nodes[node]].box_private_key
-        if private is None or each.header.holder != target.holder(target.crew[0]):
+        if private is None or each.holder != target.holder(target.crew[0]):
             raise CannotAttack("the answer cannot be opened")
         share = each.open(bytes(private), bytes(private.public_key))
         sums[node] = summation.add(spec.sharing, [share], spec.dimension)

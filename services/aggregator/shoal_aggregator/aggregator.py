@@ -38,7 +38,6 @@ from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
-from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -47,9 +46,8 @@ from shoal_protocol.rounds.attestations import (
     PartialSumReference,
     Result,
     RoundDocument,
-    check_nodes,
 )
-from shoal_protocol.rounds.outcomes import IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shamir import Combined
@@ -62,7 +60,6 @@ from shoal_protocol.wire.service_errors import (
     RoundAbandoned,
     StorageUnavailable,
     WrongCohort,
-    WrongLength,
     WrongRound,
 )
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
@@ -177,7 +174,6 @@ def _keep_as_evidence(
     return outcome
 
 
-_RESIDUE_BYTES: Final = 8
 CONTRADICTORY: Final = (
     "the Compute nodes' partial sums contradict each other, and it cannot be told which one is "
     "wrong. Let the nodes' operators compare software and storage; then submit the job again"
@@ -201,25 +197,6 @@ class Unusable:
     """There is no total that may be released, and why."""
 
     reason: str
-
-
-def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
-    """Refuse a partial sum of this round that cannot be part of its result.
-
-    Raises:
-        WrongCharge, WrongCohort, WrongLength, WrongResidue
-        MalformedDocument: the values are not whole residues.
-    """
-    check_charge(body.charge, spec, node=body.node)
-    if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
-        raise WrongCohort(
-            "the cohort is smaller than minimum_cohort, or larger than the population"
-        )
-    check_nodes(spec, body.node, body.nodes)
-    residues = decode_uint64(body.values)
-    if residues.nbytes != spec.dimension * _RESIDUE_BYTES:
-        raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
-    summation.check_residues(spec.sharing, residues)
 
 
 def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:

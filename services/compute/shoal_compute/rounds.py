@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from nacl.public import PrivateKey
@@ -56,6 +56,10 @@ class Intake:
         """Return the size in bytes beyond which no envelope of this round can be valid."""
         return max(envelope_size(kind, self.dimension) for kind in ShareKind)
 
+    @cached_property
+    def _bound_to(self) -> bytes:
+        return bytes.fromhex(self.manifest + self.round_id)
+
     def parse(self, encoded: bytes) -> Envelope:
         """Read an envelope that claims to be of this round, for this node.
 
@@ -63,12 +67,11 @@ class Intake:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest
         """
         envelope = parse(encoded)
-        header = envelope.header
-        if header.round_id != self.round_id:
+        if envelope.bound_to != self._bound_to and envelope.header.round_id != self.round_id:
             raise WrongRound
-        if header.node != self.node:
+        if envelope.node != self.node:
             raise WrongNode
-        if header.manifest != self.manifest:
+        if envelope.bound_to != self._bound_to:
             raise WrongManifest
         return envelope
 
@@ -84,7 +87,7 @@ class Intake:
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
             raise WrongLength
-        holder = envelope.header.holder
+        holder = envelope.holder
         if holder >= roster.holders:
             raise UnknownHolder
         if holder not in self.asked_here:
@@ -102,32 +105,24 @@ class Intake:
         return AcceptedShare(
             round_id=self.round_id,
             holder=holder,
-            answer=envelope.header.answer,
+            answer=envelope.answer,
             digest=envelope.digest,
             signature=envelope.signature,
             kind=share.kind,
             payload=share.payload,
         )
 
+    def validate_all(
+        self, envelopes: Sequence[bytes], roster: Roster
+    ) -> list[AcceptedShare | ProtocolError]:
+        """Return each envelope's share, or why it is refused."""
+        return [self._judged(encoded, roster) for encoded in envelopes]
 
-class Upload(NamedTuple):
-    """One envelope, with what to check it by."""
-
-    intake: Intake
-    roster: Roster
-    encoded: bytes
-
-
-def validate_all(uploads: Sequence[Upload]) -> list[AcceptedShare | ProtocolError]:
-    """Return each envelope's share, or why it is refused."""
-    return [_validate(*upload) for upload in uploads]
-
-
-def _validate(intake: Intake, roster: Roster, encoded: bytes) -> AcceptedShare | ProtocolError:
-    try:
-        return intake.validate(encoded, roster)
-    except ProtocolError as error:
-        return error
+    def _judged(self, encoded: bytes, roster: Roster) -> AcceptedShare | ProtocolError:
+        try:
+            return self.validate(encoded, roster)
+        except ProtocolError as error:
+            return error
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""Takes uploads: checks envelopes in threads, stores shares in batches, then acknowledges them."""
+"""Takes uploads: checks envelopes in a thread, stores shares in batches, then acknowledges them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Final
 
 from pyroaring import BitMap
@@ -10,7 +10,7 @@ from pyroaring import BitMap
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
-from shoal_compute.rounds import Round, Upload, validate_all
+from shoal_compute.rounds import Intake, Round
 from shoal_compute.shares import Outcome, add_shares, stored_digests
 from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
@@ -30,8 +30,6 @@ from shoal_protocol.wire.service_errors import (
 )
 
 MOST_IN_BULK: Final = 10_000
-_VALIDATING_THREADS: Final = 2
-_VALIDATED_AT_ONCE: Final = 2_500  # envelopes, in one thread
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking an envelope takes at least as long as reading these
 _LARGEST_COMMIT: Final = MOST_IN_BULK
 _COMMITS_AT_ONCE: Final = 2  # one reaches the disk while the one before it is noted
@@ -59,11 +57,8 @@ class Uploads:
     ) -> None:
         """Start idle. Only the replica that leads adds shares up as they come."""
         self._own = resources
-        self._validators = resources.worker("validation", threads=_VALIDATING_THREADS)
+        self._validator = resources.worker("validation")
         self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
-        self._validation = Batches(
-            self._validate, largest=_VALIDATED_AT_ONCE, at_once=_VALIDATING_THREADS
-        )
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
     async def take(self, round_id: str, encoded: bytes) -> int:
@@ -87,11 +82,9 @@ class Uploads:
             StorageUnavailable: none is refused, and none could be stored.
             UnknownRound
         """
-        envelopes = []
-        for envelope in unframe(body):
-            envelopes.append(envelope)
-            if len(envelopes) > MOST_IN_BULK:
-                raise MalformedEnvelope(f"a bulk body may hold {MOST_IN_BULK} envelopes")
+        envelopes = list(islice(unframe(body), MOST_IN_BULK + 1))
+        if len(envelopes) > MOST_IN_BULK:
+            raise MalformedEnvelope(f"a bulk body may hold {MOST_IN_BULK} envelopes")
         return await self._take(round_id, envelopes)
 
     async def held(self, round_id: str, body: bytes) -> list[bool]:
@@ -113,9 +106,7 @@ class Uploads:
         round_ = await self._rounds.find(round_id)
         if not self._takes_shares(round_):
             return await self._look_up(round_, envelopes)
-        roster = self._own.book.current.roster
-        uploads = [Upload(round_.intake, roster, encoded) for encoded in envelopes]
-        checked = await self._validation.submit_all(uploads)
+        checked = await self._validate(round_.intake, envelopes)
         accepted = [each for each in checked if isinstance(each, AcceptedShare)]
         statuses: Iterator[int | ProtocolError]
         try:
@@ -145,7 +136,7 @@ class Uploads:
                 statuses.append(error)
             else:
                 statuses.append(closed())
-                named[place] = envelope.header.holder, envelope.digest
+                named[place] = envelope.holder, envelope.digest
         holders = [holder for holder, _ in named.values()]
         stored = await self._own.storage.run(stored_digests, round_.id, holders) if named else {}
         for place, (holder, digest) in named.items():
@@ -153,9 +144,16 @@ class Uploads:
                 statuses[place] = 200
         return statuses
 
-    async def _validate(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
-        size = sum(max(len(upload.encoded), _AS_LONG_AS_BYTES) for upload in uploads)
-        return await self._validators.run_sized(size, validate_all, uploads)
+    async def _validate(
+        self, intake: Intake, envelopes: Sequence[bytes]
+    ) -> list[AcceptedShare | ProtocolError]:
+        """Check an upload in a thread, or here if it is short.
+
+        One thread checks all of them: two would wait for each other at every envelope.
+        """
+        size = max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
+        roster = self._own.book.current.roster
+        return await self._validator.run_sized(size, intake.validate_all, envelopes, roster)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[int | ProtocolError]:
         """Store shares and return the status of each."""
@@ -186,7 +184,6 @@ class Uploads:
 
 
 def _status(outcome: Outcome) -> int | ProtocolError:
-    refusal = _REFUSALS.get(outcome)
-    if refusal is not None:
-        return refusal()
-    return 201 if outcome is Outcome.STORED else 200
+    if outcome is Outcome.STORED:
+        return 201
+    return 200 if outcome is Outcome.STORED_BEFORE else _REFUSALS[outcome]()

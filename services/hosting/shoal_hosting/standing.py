@@ -81,10 +81,10 @@ class Standing:
 
     def look(self) -> None:
         """Log once a day what `told` says of the certificate and the box key."""
-        now, days = self._clock(), self._days_left()
+        now = self._clock()
         if self._next_look is not None and now < self._next_look:
             return
-        self._next_look = now + BETWEEN_LOOKS
+        self._next_look, days = now + BETWEEN_LOOKS, self._days_left()
         if days is not None and days * timedelta(days=1) < EXPIRES_SOON:
             log.warning("the certificate ends soon: run `shoal party rotate --tls`", days=int(days))
         if (age := self._box_key_days()) is not None and age >= self.box_key_lifetime.days:

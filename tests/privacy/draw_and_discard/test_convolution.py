@@ -20,11 +20,9 @@ from figures.draw_and_discard.convolution import (
     lattice_shift,
 )
 from figures.draw_and_discard.later_noise import (
-    PAPERS_SENSITIVITY,
     epsilon_t_table,
     exact_epsilon,
     paper_epsilon,
-    quadratic_epsilon,
 )
 
 DELTA = 1e-5
@@ -70,19 +68,6 @@ def test_the_papers_formula_is_below_the_truth_from_epsilon_of_about_four_on() -
     assert not any(is_too_low(1.0, additions) for additions in (10, 30, 100, 300, 1000))
     assert all(is_too_low(4.0, additions) for additions in (30, 100))
     assert all(is_too_low(8.0, additions) for additions in (30, 100, 300))
-
-
-def test_the_quadratic_is_the_formula_before_a_term_was_dropped() -> None:
-    arguments = {"epsilon": 1.0, "additions": 10**6, "delta": DELTA}
-    asymptotic = quadratic_epsilon(**arguments, reach=PAPERS_SENSITIVITY)
-    assert asymptotic == pytest.approx(paper_epsilon(**arguments), rel=1e-3)
-    assert quadratic_epsilon(**arguments, reach=1.0) > asymptotic
-    for epsilon, additions in itertools.product((1.0, 4.0, 8.0), (10, 100)):
-        chosen = {"epsilon": epsilon, "additions": additions, "delta": DELTA}
-        # a solution of T 4 (clip/epsilon)^2 e^2 - w^2 e - w^2 ln(1/(2 delta)) = 0, with w = 2 clip
-        root = quadratic_epsilon(**chosen, reach=1.0)
-        left = additions / epsilon**2 * root**2 - root + math.log(2.0 * DELTA)
-        assert left == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import os
 import re
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Final, cast
 
 import httpx
@@ -48,6 +50,11 @@ _OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _OTHER_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 _NOT_YET_VALID, _OF_ANOTHER_HOST = 9, frozenset({62, 64})  # verify codes of OpenSSL
 _EXPIRED: Final = 10
+
+# httpcore imports sniffio several times a request, whether or not it is installed. Python would
+# search all paths for it each time, which takes longer than the rest of a small request.
+if find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 class Unavailable(Exception):
