@@ -264,7 +264,7 @@ class _Pages:
 
     def certificate(self, request: Request) -> Response:
         """Show the page of the release certificate, as `shoal certificate page` writes it."""
-        book = self.analyst.identity.book
+        book = self.analyst.book
         manifest = book.current.signed_manifest.encode()
         encoded = self._certificate(_job_in(request))
         page = rendered(verify_certificate(encoded, manifest, known=book.versions))
