@@ -93,14 +93,14 @@ class RoundsLoad:
         """
         plan, consortium = self.plan, self.book.current
         meter = Meter(consortium, self.monotonic, connections=16)
-        holder = DataHolder(
+        holder = DataHolder.inside(
             key=self.key,
             records=made_up_records(plan.task.columns, self.clients, nacl.utils.random),
             policy=self._policy(),
             book=self.book,
             data_directory=self.data,
             clock=self.clock,
-            inside=Sources(exact_noise, clock=self.clock),
+            sources=Sources(exact_noise, clock=self.clock),
             transport=meter,
             report=self.watch,
         )

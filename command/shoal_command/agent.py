@@ -37,13 +37,12 @@ from shoal_command.terminal import (
 )
 from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import next_key_of, read_holder_key
-from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import replace
+from shoal_hosting.startup import read_pin, replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,7 +19,7 @@ from shoal_protocol.certificates.release_certificate import (
     stated,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
+from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
 from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
@@ -191,9 +190,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
             "signed_by": list(verified.logged.signed_by),
         },
         "privacy": report.privacy.model_dump(mode="json"),
-        "breakdown": [
-            {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
-        ],
         "not_shown": [
             *NOT_SHOWN,
             *([] if verified.all_rosters else [LEFT_OUT]),
@@ -284,9 +280,6 @@ def sections(said: Said) -> dict[str, list[str]]:
         "At what price for each client, by replacement of all its records": [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
-            "Of the price: "
-            + "; ".join(f"{100 * e['share']:.3g} % for {e['measured']}" for e in said["breakdown"])
-            + ".",
         ],
         "Who signed that this is so": [
             f"{_party(said['analyst'])}: the job request.",
@@ -315,14 +308,17 @@ def _logged(of: dict[str, Any] | None) -> str:
 
 
 def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
-    """Return the chances of random nodes to open a committee, of the rounds with fewest nodes."""
+    """Return how likely random nodes open an answer, of the rounds with fewest nodes."""
     sharing = certificate.request.body.sharing
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
     opening = sharing.opening(nodes)
     found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
-    return [{**asdict(each), "says": str(each)} for each in found]
+    return [
+        {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
+        for size, chance in found.items()
+    ]
 
 
 def _trusted(manifest: dict[str, Any]) -> str:

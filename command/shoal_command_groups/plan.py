@@ -21,7 +21,7 @@ from shoal.planning import (
 )
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, tell
-from shoal_protocol.privacy.job_costs import coalitions
+from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions
 from shoal_protocol.sharing.schemes import sharing_of
 
 _NAMES = {"distributed_compute": "in rounds (DCA)", "draw_and_discard": "Draw and Discard"}
@@ -133,7 +133,7 @@ def _of_a_protocol(study: Study, prospect: Prospect) -> list[str]:
         f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
         for what, value in prospect.settings.items()
     )
-    chances: tuple[Any, ...] = ()
+    chances: dict[int, float] = {}
     if study.sharing.committee is not None and prospect.protocol == "distributed_compute":
         opening = study.sharing.opening(study.nodes)
         chances = coalitions(nodes=study.nodes, committee=study.sharing.committee, opening=opening)
@@ -141,7 +141,7 @@ def _of_a_protocol(study: Study, prospect: Prospect) -> list[str]:
         *(f"{name}: {each}" for each in excluded),
         f"{name}, for: {chosen}.",
         f"{name}, trust: {trust(prospect)}",
-        *(f"{name}, coalitions: {each}." for each in chances),
+        *(f"{name}, coalitions: {coalition_in_words(*each)}." for each in chances.items()),
         f"{name}, formulas: {formulas(prospect)}",
     ]
 

@@ -82,7 +82,7 @@ async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charge
     world.submit()
     holder = world.holder()
     refused = await refusal(holder)
-    assert "2 rounds" in refused
+    assert "rounds (2)" in refused
     assert "shoal agent restore" in refused
     assert await refusal(holder) == refused
     assert asked(world) == {"/v1/charges"}, "it took part in something"
@@ -94,7 +94,7 @@ async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charge
     status = await restored.status()
     assert (status.refusal, status.adopted) == (None, 3)
     rounds = CHARGE.round, later.round
-    charges = [(each.round_id, each.number, each.client) for each in await restored.ledger()]
+    charges = [(each.round, each.number, each.client) for each in await restored.ledger()]
     expected = [(each.round, each.number, client) for each in (CHARGE, later) for client in (2, 3)]
     assert [each for each in charges if each[0] in rounds] == expected
     # who was in which slot is lost, so all others start with as much
@@ -111,7 +111,7 @@ async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charge
     again = world.holder(report=lambda event, /, **facts: said.append(event))
     assert ADOPTED in said
     await again.step()
-    found = [(each.round_id, each.number, each.client) for each in await again.ledger()]
+    found = [(each.round, each.number, each.client) for each in await again.ledger()]
     assert found == charges
     charged_by(world, CHARGE, later, CHARGE.model_copy(update={"entry": 3, "number": 2}))
     await again.close()
@@ -194,7 +194,7 @@ async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world.clock.move(5)
     for _ in range(100):
         await holder.step()
-    charged = {each.client for each in await holder.ledger() if each.round_id == CHARGE.round}
+    charged = {each.client for each in await holder.ledger() if each.round == CHARGE.round}
     assert charged == {2, 3}
     assert len(world.trainer.joined) == 1
     await holder.close()

@@ -102,7 +102,7 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     ] * 3
     charges = ledger.charges(state.file, after=0, count=9)
     assert [(each.client, each.number) for each in charges] == [(0, 0), (1, 0), (0, 1)]
-    assert [each.round_id for each in charges] == [entry.round for entry in entries]
+    assert [each.round for each in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
     used = used_places(state, CROWD)
     assert [used[client].made for client in range(3)] == [2, 1, 0]

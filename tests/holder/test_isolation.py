@@ -109,7 +109,7 @@ async def test_the_vault_imports_nothing_from_the_working_directory(
     for name in ("pyroaring", "platform", "numpy"):
         (elsewhere / f"{name}.py").write_text("raise SystemExit('imported from here')")
     monkeypatch.chdir(elsewhere)
-    link = VaultLink.over(VaultPipes.start(settings), silent)
+    link = VaultLink(VaultPipes.start(settings), silent)
     assert link.opened.isolation == NO_SOCKETS
     link.close()
 
@@ -117,7 +117,7 @@ async def test_the_vault_imports_nothing_from_the_working_directory(
 async def test_the_running_vault_cannot_make_a_socket(settings: Settings) -> None:
     """Asked of the kernel: its filter is on, and its network has no interface but loopback."""
     pipes = VaultPipes.start(settings)
-    link = VaultLink.over(pipes, silent)
+    link = VaultLink(pipes, silent)
     assert link.opened.isolation == NO_SOCKETS
     assert pipes._process is not None
     process = Path("/proc") / str(pipes._process.pid)

@@ -348,8 +348,8 @@ def test_pitfall_18_knowing_who_took_part_makes_nothing_cheaper_or_dearer(mechan
         release = Release(noise=noise, design=one_block(1e6), cohort_size=population, **federation)
         *_, node, colluding, _ = statements([release], delta=delta, nodes=3, needed=3)
         unamplified = epsilon_at(delta, cost)
-        assert colluding.promised_epsilon == pytest.approx(unamplified, rel=1e-6)
-        assert node.promised_epsilon >= 0.93 * unamplified  # 9 colluders fewer, and no more
+        assert colluding.promised.epsilon == pytest.approx(unamplified, rel=1e-6)
+        assert node.promised.epsilon >= 0.93 * unamplified  # 9 colluders fewer, and no more
 
 
 def test_pitfall_19_nothing_is_divided_by_a_count_that_a_neighbour_changes():

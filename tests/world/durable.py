@@ -183,7 +183,10 @@ class DurableSteps:
 
         @contextmanager
         def watched(file: StateFile) -> Iterator[None]:
-            name = sys._getframe(2).f_code.co_name  # the operation of the state that begins it
+            begun_by = sys._getframe(2).f_code  # the operation of the state
+            if begun_by is StateFile.write.__code__:
+                begun_by = sys._getframe(3).f_code
+            name = begun_by.co_name
             before, dies = file.database.total_changes, None
             with transaction(file):
                 yield

@@ -39,6 +39,8 @@ from shoal_protocol.privacy.mechanisms import (
     require_probability,
 )
 from shoal_protocol.queries import Mechanism, NoiseDesign
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Delta, Loss
 
 
 def gaussian_epsilon(*, mu: float, delta: float) -> float:
@@ -126,7 +128,8 @@ class Participation:
         """Begin before the first round of a job that these clients joined."""
         self.population = population
         self._clients = np.asarray(population.to_array())  # ascending
-        self._rounds = np.zeros(len(self._clients), dtype=np.int64)
+        self.rounds = np.zeros(len(self._clients), dtype=np.int64)
+        """How many rounds asked each client, shape (population,), in ascending order."""
         self._paid = Balances()  # by place in the population
 
     def add(self, clients: BitMap, cost: Cost) -> None:
@@ -136,7 +139,7 @@ class Participation:
             ValueError: one of them is not of the population.
         """
         places = self.places(clients)
-        self._rounds[places] += 1
+        self.rounds[places] += 1
         self._paid.add(BitMap(places.astype(np.uint32)), cost)
 
     def places(self, clients: BitMap) -> NDArray[np.int64]:
@@ -148,11 +151,6 @@ class Participation:
         if not clients.issubset(self.population):
             raise ValueError("a round asks clients who are not of the job's population")
         return np.searchsorted(self._clients, np.asarray(clients.to_array())).astype(np.int64)
-
-    @property
-    def rounds(self) -> NDArray[np.int64]:
-        """Return how many rounds asked each client, shape (population,), in ascending order."""
-        return self._rounds
 
     def largest(self, clients: BitMap | None = None) -> Cost:
         """Return the most that any of `clients`, or of all, pays for the rounds so far.
@@ -218,66 +216,37 @@ class Release:
         return cost if is_fine else None
 
 
-@dataclass(frozen=True)
-class Coalition:
-    """Compute nodes drawn at random, of which `opening` of one committee open its answers.
+def coalitions(*, nodes: int, committee: int, opening: int) -> dict[int, float]:
+    """Return how likely so many Compute nodes, drawn at random, open a given data holder's answer.
 
-    `opens_some` is the chance that they open at least one committee, `opens_own` that they open a
-    given data holder's: on average they see so large a part of all answers.
+    Of its committee of `committee` nodes `opening` are needed. The numbers are a few: the smallest
+    that can open an answer, and larger. On average they see so large a part of all answers.
     """
+    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
+    return {
+        size: sum(
+            comb(committee, among) * comb(nodes - committee, size - among)
+            for among in range(opening, min(committee, size) + 1)
+        )
+        / comb(nodes, size)
+        for size in sizes
+    }
 
-    size: int
-    opens_some: float
-    opens_own: float
+
+def coalition_in_words(size: int, chance: float) -> str:
+    """Say what `coalitions` returns of one number of nodes."""
+    return f"{size} Compute nodes drawn at random open a data holder's answer with {chance:.3g}"
+
+
+class PrivacySpent(Model):
+    """The most that a job cost any client of its population; delta is 0 where epsilon is pure."""
+
+    epsilon: Loss
+    delta: Delta
+    mu: Loss
 
     def __str__(self) -> str:
-        return (
-            f"{self.size} Compute nodes drawn at random open a committee with a chance of "
-            f"{self.opens_some:.3g}, a given data holder's with {self.opens_own:.3g}"
-        )
-
-
-def coalition(size: int, *, nodes: int, committee: int, opening: int) -> Coalition:
-    """Return the exact chances of `size` of `nodes` nodes, all such coalitions being as likely.
-
-    Committees are `committee` nodes in a row, one from each node of the ring on. Rings in which no
-    row has `opening` nodes of the coalition are counted node by node, by the last ones that are in
-    it: 4^committee * nodes * size steps at most.
-
-    Raises:
-        ValueError: there are no such coalitions or committees.
-    """
-    if not (0 <= size <= nodes and 1 <= opening <= committee < nodes):
-        raise ValueError("a coalition is of the nodes, and a committee of fewer than all")
-    alike = comb(nodes, size)
-    own = sum(
-        comb(committee, among) * comb(nodes - committee, size - among)
-        for among in range(opening, min(committee, size) + 1)
-    )
-    closed, width = 0, committee - 1
-    for first in range(1 << width):  # which of the first nodes are in it, the lowest bit the newest
-        rings = {(first, first.bit_count()): 1}
-        # go on round the ring until the first ones have come again, which are counted already
-        for place in range(width, nodes + width):
-            following: dict[tuple[int, int], int] = {}
-            again = None if place < nodes else first >> (width - 1 - place + nodes) & 1
-            for (last, count), ways in rings.items():
-                for inside in (0, 1) if again is None else (again,):
-                    total = count + inside * (again is None)
-                    if total <= size and last.bit_count() + inside < opening:
-                        state = (last << 1 | inside) & (1 << width) - 1, total
-                        following[state] = following.get(state, 0) + ways
-            rings = following
-        closed += sum(ways for (_, count), ways in rings.items() if count == size)
-    return Coalition(size, (alike - closed) / alike, own / alike)
-
-
-def coalitions(*, nodes: int, committee: int, opening: int) -> tuple[Coalition, ...]:
-    """Return the chances of a few coalitions: the smallest that can open an answer, and larger."""
-    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
-    return tuple(
-        coalition(size, nodes=nodes, committee=committee, opening=opening) for size in sizes
-    )
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
 
 
 @dataclass(frozen=True)
@@ -290,10 +259,8 @@ class Statement:
 
     adversary: str
     sees: str
-    promised: Cost | None
-    promised_epsilon: float | None
-    bought: Cost | None
-    bought_epsilon: float | None
+    promised: PrivacySpent | None
+    bought: PrivacySpent | None
 
 
 def statements(
@@ -354,13 +321,13 @@ def _stated(
     asked: Sequence[BitMap],
     delta: float,
 ) -> Statement:
-    def together(costs: Sequence[Cost | None]) -> tuple[Cost | None, float | None]:
+    def together(costs: Sequence[Cost | None]) -> PrivacySpent | None:
         participation = Participation(BitMap.union(*asked))
         for clients, cost in zip(asked, costs, strict=True):
             if cost is None:
-                return None, None
+                return None
             participation.add(clients, cost)
         largest = participation.largest()
-        return largest, epsilon_at(delta, largest)
+        return PrivacySpent(epsilon=epsilon_at(delta, largest), delta=delta, mu=largest.mu)
 
-    return Statement(adversary, sees, *together(promised), *together(bought))
+    return Statement(adversary, sees, together(promised), together(bought))

@@ -61,15 +61,20 @@ class ReleasedSum:
     @classmethod
     def of(cls, spec: RoundSpec, result: Result) -> Self:
         """Return what a round released, from its verified result."""
+        return cls.of_values(spec, from_ring(decode_uint64(result.values)), result.cohort_size)
+
+    @classmethod
+    def of_values(cls, spec: RoundSpec, values: Int64Vector, cohort_size: int) -> Self:
+        """Return a round's sum with these `values`, shape (d,), over so many clients."""
         coordinates, parts = zip(*spec.noise_blocks(), strict=True)
-        variances = [part.variance(clients=result.cohort_size) for part in parts]
+        variances = [part.variance(clients=cohort_size) for part in parts]
         return cls(
             query=spec.query,
-            values=from_ring(decode_uint64(result.values)),
-            cohort_size=result.cohort_size,
+            values=values,
+            cohort_size=cohort_size,
             noise_sd=np.repeat(np.sqrt(variances), coordinates),
             mechanism=spec.noise.mechanism,
-            surplus=result.cohort_size / spec.parties,
+            surplus=cohort_size / spec.parties,
         )
 
 

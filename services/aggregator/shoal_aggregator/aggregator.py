@@ -341,8 +341,7 @@ class Aggregator:
         )
         self.changes = resources.changes
         self._specs: dict[str, RoundSpec] = {}  # by round, the last that were read
-        self._idle = False  # a step found nothing that is due before `_next_at`
-        self._next_at: datetime | None = None
+        self._unusable: dict[str, int] = {}  # rounds without a total, by so many sums
         resources.wake.set()
 
     async def announce(self, encoded: bytes) -> tuple[str, bool]:
@@ -365,17 +364,13 @@ class Aggregator:
             job, number = signed.body.job, signed.body.number
             self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
         self._keep(signed.body)
-        self._wake()
+        self._own.wake.set()
         return signed.digest, is_new
 
     def _check(self, signed: Signed[RoundSpec]) -> None:
         consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._own.clock())
-
-    def _wake(self) -> None:
-        self._idle = False
-        self._own.wake.set()
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed partial sum; return whether it is new.
@@ -505,23 +500,14 @@ class Aggregator:
         return False
 
     async def step(self) -> None:
-        """Decide on every round that is due: add up what is complete, then abandon the rest.
-
-        The store is asked once something has come, or a round's time.
-        """
-        now = self._own.clock()
-        if self._idle and (self._next_at is None or now < self._next_at):
-            return
-        self._idle = True
+        """Decide on every round that is due: add up what is complete, then abandon the rest."""
+        now, run = self._own.clock(), self._own.storage.run
         try:
-            due = await self._own.storage.run(store.due, now)
-            self._next_at = due.next_at
-            for round_id in due.complete:
+            for round_id in await run(store.complete_rounds, now):
                 await self._apart(self._add_up, round_id)
-            for round_id in due.overdue:
+            for round_id in await run(store.overdue_rounds, now):
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
-            self._idle = False
             log.warning("storage unavailable: rounds are decided once it answers again")
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
@@ -531,17 +517,22 @@ class Aggregator:
         except StorageUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 -- logged; tried again at the next step
-            self._idle = False
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _add_up(self, round_id: str) -> None:
-        spec = await self._spec(round_id)
+        spec, sums = await self._spec(round_id), schema.partial_sums
+        is_over = self._own.clock() >= spec.give_up_at
+        if round_id in self._unusable and not is_over:
+            if await self._own.storage.run(store.count, sums, round_id) == self._unusable[round_id]:
+                return
+        self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
         size = sum(len(each.document) for each in stored)
         summed = await self._reading.run_sized(size, self._summed, spec, stored)
         if isinstance(summed, Unusable):
-            if len(stored) < len(spec.compute_nodes) and self._own.clock() < spec.give_up_at:
-                return  # a further sum may tell which one is wrong
+            if len(stored) < len(spec.compute_nodes) and not is_over:
+                self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
+                return
             return await self._abandon(spec, "sum_failed", summed.reason, stored=len(stored))
         result = self._own.sign(summed.result)
         based_on, wrong = len(stored), summed.wrong
@@ -555,7 +546,7 @@ class Aggregator:
             log.info("round published", round=round_id, partial_sums=used)
             self._tell_wrong(spec, wrong)
         else:
-            self._wake()  # unless it has ended, more sums have come and count too
+            self._own.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
     def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
@@ -645,7 +636,7 @@ class Aggregator:
             case Outcome.ABANDONED:
                 raise RoundAbandoned
             case Outcome.ENOUGH:
-                self._wake()
+                self._own.wake.set()
             case Outcome.ENDED:
                 self._ends.labels("abandoned").inc()
                 log.info("round abandoned", round=signed.body.round, party=signed.signer)

@@ -71,7 +71,7 @@ def create_agent_application(
         return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
 
     async def refusing() -> float:
-        return float(await holder.refusal() is not None)
+        return float((await holder.opened()).refusal is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
         policy = await holder.policy()
@@ -82,7 +82,7 @@ def create_agent_application(
 
     async def ready() -> None:
         await holder.ledger(count=1)
-        if await holder.refusal() is not None:
+        if (await holder.opened()).refusal is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     app = create_application(
@@ -141,19 +141,7 @@ def create_agent_application(
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
             "reserved": [asdict(each) for each in await holder.reserved()],
-            "entries": [
-                {
-                    "entry": each.entry,
-                    "job": each.job,
-                    "number": each.number,
-                    "round": each.round_id,
-                    "client": each.client,
-                    "mu": each.mu,
-                    "epsilon": each.epsilon,
-                    "at": each.at,
-                }
-                for each in entries
-            ],
+            "entries": [asdict(each) for each in entries],
             "next": entries[-1].entry if len(entries) == count else None,
         }
         return Response(canonical_json(body), media_type=JSON)

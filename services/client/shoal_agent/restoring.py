@@ -1,5 +1,6 @@
 """Restores the state of a data holder by its files, where no agent is running."""
 
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from shoal_agent.client_files import hex_line
 from shoal_holder import frames, machine, messages, restoring
 from shoal_holder.backup import MAGIC, Backup
 from shoal_holder.keys import KeyFile, read_holder_key
-from shoal_holder.opening import read_pin
 from shoal_holder.site_files import HOLDER_KEY, RECOVERY_KEY, STATE_FILE
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -105,7 +106,7 @@ def restore_state(
         OSError: a file cannot be read or written.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with KeyFile(site / HOLDER_KEY) as key_file:
+    with closing(KeyFile(site / HOLDER_KEY)) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
         if backup is not None:
             key = key_file.in_force(book.current.roster)

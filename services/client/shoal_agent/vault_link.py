@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -38,40 +37,24 @@ class VaultRefused(ValueError):
 class VaultLink:
     """Exchanges messages with a vault, in a thread: an answer may take seconds."""
 
-    def __init__(
-        self,
-        exchange: Callable[[bytes], bytes],
-        close: Callable[[], None],
-        report: Report,
-        opened: Opened,
-    ) -> None:
-        """Ask by `exchange`; the vault's events go to `report`. `close` ends the vault."""
-        self.opened = opened
-        self.told = Counter[str]()
-        """How often the vault reported each event."""
-        self._exchange = exchange
-        self._close = close
-        self._report = report
-        self._thread = ThreadPoolExecutor(1, "shoal-vault")
-
-    @classmethod
-    def inside(cls, vault: Vault, report: Report) -> Self:
-        """Return a link to a vault in this process, over the same messages."""
-        hello = frames.encode(messages.Hello())
-        opened = frames.decode(vault.answer(hello), messages.kinds_of(Opened))
-        _tell(opened, report)
-        return cls(vault.answer, vault.close, report, opened)
-
-    @classmethod
-    def over(cls, pipes: "VaultPipes", report: Report) -> Self:
-        """Return a link to a vault in another process, once it is open.
+    def __init__(self, vault: "VaultPipes | Vault", report: Report) -> None:
+        """Ask a vault at the end of pipes, or one in this process; its events go to `report`.
 
         Raises:
             VaultRefused: it does not start.
         """
-        opened = pipes.opened()
-        _tell(opened, report)
-        return cls(pipes.exchange, pipes.close, report, opened)
+        self._vault = vault
+        self._report = report
+        self._exchange = vault.exchange if isinstance(vault, VaultPipes) else vault.answer
+        if isinstance(vault, VaultPipes):
+            self.opened = vault.opened()
+        else:
+            hello = vault.answer(frames.encode(messages.Hello()))
+            self.opened = frames.decode(hello, messages.kinds_of(Opened))
+        self.told = Counter[str]()
+        """How often the vault reported each event since it opened."""
+        _tell(self.opened, report)
+        self._thread = ThreadPoolExecutor(1, "shoal-vault")
 
     async def ask(self, request: Message, kind: type[AnswerT]) -> AnswerT:
         """Return the answer to a message, which is one of `kind`.
@@ -104,7 +87,7 @@ class VaultLink:
     def close(self) -> None:
         """Wait for the answer that is under way, and end the vault."""
         self._thread.shutdown()
-        self._close()
+        self._vault.close()
 
 
 class VaultPipes:
@@ -213,10 +196,9 @@ def _tell(answer: Answer, report: Report) -> None:
 
 def _error(refusal: Refusal) -> ProtocolError:
     """Return the protocol's error of this code."""
-    kinds: Sequence[type[ProtocolError]] = (ProtocolError,)
-    while kinds:
-        for kind in kinds:
-            if kind.code == refusal.code:
-                return kind(refusal.detail)
-        kinds = [below for kind in kinds for below in kind.__subclasses__()]
+    kinds = [ProtocolError]
+    for kind in kinds:
+        if kind.code == refusal.code:
+            return kind(refusal.detail)
+        kinds += kind.__subclasses__()
     return ProtocolError(refusal.detail)

@@ -4,7 +4,7 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
@@ -12,9 +12,8 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.site import Site
-from shoal_holder.state import LEFT, Joined, State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
+from shoal_holder.state import LEFT, Joined
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -25,23 +24,12 @@ UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
-class Jobs:
+@dataclass(eq=False)
+class Jobs(Part):
     """The jobs that this data holder takes part in, from the offer to the end."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-    ) -> None:
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
-        self._ends_by: dict[str, datetime] = {}  # of jobs, decoded once
+    _charges: ChargeComparison
+    _approvals: Approvals
 
     def offer(self, job: str, request: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left; a known job is left.
@@ -53,7 +41,7 @@ class Jobs:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        return self._state.job_is_known(job) or self._join(decode(request, JobRequest), job)
+        return self._state.file.takes_part(job) or self._join(decode(request, JobRequest), job)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         site, request = self._site, signed.body
@@ -91,9 +79,7 @@ class Jobs:
         """End the jobs whose time is over."""
         now = self._site.clock()
         for each in self._state.open_jobs():
-            if each.job not in self._ends_by:
-                self._ends_by[each.job] = decode(each.request, JobRequest).body.ends_by
-            if self._ends_by[each.job] <= now:
+            if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:

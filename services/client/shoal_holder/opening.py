@@ -15,12 +15,12 @@ from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.site_files import MAPPING, POLICY, STATE_FILE, owner_files_of
-from shoal_holder.slots import check_by_position, choice_seed, slots_by_id
+from shoal_holder.slots import choice_seed, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.tables import NoColumn
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -103,10 +103,9 @@ def _place(site: Site, state: State) -> None:
     """Give each record its slot, and each client's rows their order.
 
     Raises:
-        ValueError: as `slots_by_id` and `check_by_position`.
+        ValueError: as `slots_by_id` and `choice_seed`.
     """
     if site.records.identity is None:
-        check_by_position(state.file)
         # the seed is made even if nobody has several rows, which would show otherwise
         site.choose_rows(choice_seed(state.file, site.random_bytes))
     else:
@@ -171,22 +170,6 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     except BaseException:
         key_file.close()
         raise
-
-
-def read_pin(party: Path) -> str:
-    """Return the digest of the manifest that a data holder pinned, in a file of its directory.
-
-    Raises:
-        StartupRefused: there is none.
-    """
-    path = party / "pin"
-    try:
-        return path.read_text().strip()
-    except OSError:
-        raise StartupRefused(
-            f"{path} is missing: compare the manifest's digest with the other parties, "
-            "then write it with `shoal party pin`"
-        ) from None
 
 
 def complaint(error: Exception) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import nacl.utils
 import numpy as np
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder import release_timing
-from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
+from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
+from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
@@ -26,18 +28,8 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
 
 
-class Timer(Protocol):
-    """Measures time that has passed, and waits."""
-
-    def now(self) -> float:
-        """Return seconds since some moment."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; not at all if it is no time."""
-
-
-class SystemTimer:
-    """The timer of this machine, which no correction of its clock moves."""
+class Timer:
+    """Measures time that has passed, and waits: as this machine does, whatever moves its clock."""
 
     def now(self) -> float:
         """Return seconds since some moment."""
@@ -72,7 +64,7 @@ class Sources:
     noise: NoiseSampler
     clock: Clock = system_clock
     random_bytes: RandomBytes = nacl.utils.random
-    timer: Timer = field(default_factory=SystemTimer)
+    timer: Timer = field(default_factory=Timer)
 
 
 @dataclass
@@ -220,3 +212,13 @@ class Site:
                 self._is_ordered = True
             placed |= {slot: here for here, (slot, _) in enumerate(given) if slot in placed}
         return placed
+
+
+@dataclass(eq=False)
+class Part:
+    """A part of the vault: it works for a site, over its state, and reports what it did."""
+
+    _site: Site
+    _state: State
+    _report: Report
+    _faults: Faults

@@ -78,9 +78,13 @@ def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
     one would have other rows of a client count.
 
     Raises:
-        ValueError: as `check_by_position`.
+        ValueError: slots were given by id: it would get another individual's.
     """
-    check_by_position(file)
+    if file.one("SELECT 1 FROM identity") is not None:
+        raise ValueError(
+            "slots were given by id, and these records have none: name their column of ids, or "
+            "give the agent the records.npz that `shoal records load` writes"
+        )
     found = file.one("SELECT seed FROM choice")
     if found is None:
         found = (random_bytes(_KEY_BYTES),)
@@ -92,19 +96,6 @@ def make_sure(file: StateFile) -> None:
     """Note that all slots were given by a state that lacks nothing."""
     if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
         file.write("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
-
-
-def check_by_position(file: StateFile) -> None:
-    """Refuse a record without an id where slots were given by id.
-
-    Raises:
-        ValueError: they were: it would get another individual's slot.
-    """
-    if file.one("SELECT 1 FROM identity") is not None:
-        raise ValueError(
-            "slots were given by id, and these records have none: name their column of ids, or "
-            "give the agent the records.npz that `shoal records load` writes"
-        )
 
 
 def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:

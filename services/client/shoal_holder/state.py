@@ -114,11 +114,6 @@ class State:
 
     # Jobs and joins
 
-    def job_is_known(self, job: str) -> bool:
-        """Tell whether a job was ever joined, as recorded here or adopted from nodes' charges."""
-        known = "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
-        return self.file.one(known, job) is not None
-
     def add_job(self, job: str, request: bytes, *, cost: Cost, slots: BitMap, join: bytes) -> None:
         """Store a job, which may cost each of `slots` `cost`, with the signed join to be sent."""
         self._committed = None

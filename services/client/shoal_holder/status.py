@@ -104,5 +104,4 @@ def kept(file: StateFile) -> dict[str, int]:
 
 def count_adopted(file: StateFile) -> int:
     """Return how many rounds were adopted from the nodes' ledgers."""
-    [(count,)] = file.rows("SELECT COUNT(*) FROM adopted")
-    return int(count)
+    return int(file.one("SELECT COUNT(*) FROM adopted")[0])

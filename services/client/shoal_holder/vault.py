@@ -48,13 +48,10 @@ from shoal_holder.messages import (
     OpenJob,
     Pending,
     Prepare,
-    Prepared,
     Receipt,
     Refusal,
-    RoundDocuments,
     SettleCharges,
     ShowCharges,
-    Told,
 )
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
@@ -127,22 +124,23 @@ class Vault:
         self._state = state
         self._isolation = isolation
         self._events: list[Event] = []
-        self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
-        self._approvals = Approvals(site, state.file)
-        self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._faults = Faults(state.file.directory, site.clock)
-        self._rounds = Rounds(site, state, self._charges, self._report, self._faults)
+        own = (site, state, self._report, self._faults)
+        self._charges = ChargeComparison(*own, frozenset(without_nodes))
+        self._approvals = Approvals(site, state.file)
+        self._jobs = Jobs(*own, self._charges, self._approvals)
+        self._rounds = Rounds(*own, self._charges)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
             AskCharges: self._ask_charges,
-            ShowCharges: self._show_charges,
+            ShowCharges: lambda asked: Heard(more=self._charges.hear(asked.node, asked.parts[0])),
             SettleCharges: self._settle_charges,
             AskAgenda: self._agenda,
             OfferJob: self._offer_job,
             EndJob: self._end_job,
             OfferRound: self._offer_round,
-            Prepare: self._prepare,
+            Prepare: lambda asked: self._rounds.prepare(asked.round_id),
             Pending: self._pending,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
@@ -183,9 +181,8 @@ class Vault:
             "spent on crowds": lambda: records_used.so_far(self._state, self._site),
         }
         self._requests = {**self._requests, **REQUESTS}
-        self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._approvals, self._report, self._faults
-        ).handlers()
+        own = (self._site, self._state, self._report, self._faults)
+        self._handlers |= CrowdVault(*own, self._charges, self._approvals).handlers()
 
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a message, both as frames, whatever happens.
@@ -257,9 +254,6 @@ class Vault:
         after, question = self._charges.query(asked.node, behind=asked.behind)
         return ChargesAsked(after=after, parts=(question,))
 
-    def _show_charges(self, asked: ShowCharges) -> Heard:
-        return Heard(more=self._charges.hear(asked.node, asked.parts[0]))
-
     def _settle_charges(self, _: SettleCharges) -> Opened:
         self._charges.settle()
         return self.opened()
@@ -303,9 +297,6 @@ class Vault:
         reason = self._rounds.offer(asked.parts[0])
         return Decided(taken=reason is None, reason=reason)
 
-    def _prepare(self, asked: Prepare) -> Prepared:
-        return self._rounds.prepare(asked.round_id)
-
     def _pending(self, asked: Pending) -> Bytes:
         """Return what is to be sent, signed by the key in force, which may be a newer one."""
         key, found = self._site.key, None
@@ -333,10 +324,10 @@ class Vault:
             return _bytes(None)
         return _bytes(holder.to_bytes(4, "little") + digest)
 
-    def _spec(self, asked: AskSpec) -> RoundDocuments:
+    def _spec(self, asked: AskSpec) -> Bytes:
         for each in self._state.open_rounds():
             if each.round_id == asked.round_id:
-                return RoundDocuments(parts=(each.spec, each.request))
+                return Bytes(parts=(each.spec, each.request))
         raise UnknownRound
 
     def _receipt(self, told: Receipt) -> Done:
@@ -391,7 +382,7 @@ class Vault:
             return Bytes()
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
-    def _told(self, asked: Ask) -> Told:
+    def _told(self, asked: Ask) -> Bytes:
         """Answer a question of the owner; all but leaving a job change nothing.
 
         Raises:
@@ -413,7 +404,7 @@ class Vault:
             "joined": lambda: state.joined(job),
             "leave": lambda: self._jobs.leave(job),
         } | self._crowd_answers
-        return Told(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
+        return Bytes(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
 
 
 def _bytes(found: bytes | None) -> Bytes:

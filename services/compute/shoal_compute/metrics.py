@@ -29,7 +29,7 @@ class Metrics:
         self._rounds = Gauge(
             "shoal_compute_rounds", "Rounds by phase", ("phase",), registry=registry
         )
-        self._clock_offset = Gauge(
+        self.clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
             "How far a peer's clock is ahead of this node's, by its last answer",
             ("peer",),
@@ -42,10 +42,6 @@ class Metrics:
     def stored(self, shares: int) -> None:
         """Count shares that were stored durably."""
         self._shares_stored.inc(shares)
-
-    def set_clock_offset(self, peer: str, seconds: float) -> None:
-        """Note by how much a peer's clock is ahead of this node's."""
-        self._clock_offset.labels(peer).set(seconds)
 
     def set_rounds(self, counts: Mapping[Phase, int]) -> None:
         """Begin with what is on file."""

@@ -65,6 +65,22 @@ def read_private_file(path: Path) -> bytes:
         os.close(descriptor)
 
 
+def read_pin(directory: Path) -> str:
+    """Return the digest of the manifest that the party pinned.
+
+    Raises:
+        StartupRefused: there is none.
+    """
+    path = directory / "pin"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise StartupRefused(
+            f"{path} is missing: compare the manifest's digest with the other parties, "
+            "then write it with `shoal party pin`"
+        ) from error
+
+
 def write_draft(path: Path, content: bytes, *, private: bool) -> Path:
     """Write a file under a name of its own beside `path`, to take that name when all is there."""
     pending = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -6,6 +6,7 @@ Their settings, and what is deleted some time after a job ended, are declared he
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, Unpack
 
 import nacl.utils
@@ -28,12 +29,12 @@ from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import DrawLimit, Draws
-from shoal_trainer.crowds.routes import LIMITS, CrowdJobViews, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.job_views import JobViews, Listing
+from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
@@ -96,7 +97,8 @@ def assemble_crowds(
     """
     with resources.starting():
         resources.adopt_manifests()
-        for crowd in resources.storage.run_here(store.open_records):
+        for job, _ in resources.storage.run_here(store.open_crowds):
+            crowd = resources.storage.run_here(partial(store.find_crowd, job=job))
             resources.book.get(crowd.request.body.manifest)
     book = CrowdBook(resources)
     return Crowds(
@@ -104,7 +106,7 @@ def assemble_crowds(
         conductor=Conductor(resources, book, random_bytes),
         draws=Draws(resources, book, DrawLimit(draws_at_once, resources.registry)),
         submissions=Submissions(resources, book),
-        views=CrowdJobViews(resources, book),
+        book=book,
     )
 
 
@@ -314,9 +316,7 @@ def assemble(
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     views = JobViews(resources, certifier)
-    app = create_app(
-        joining, views, resources, serving, dictionaries, declarations, Listing(resources)
-    )
+    app = create_app(joining, views, resources, serving, dictionaries, declarations)
     retention = Retention(resources, KEEPINGS)
     app.include_router(retention.routes)
     return Service(app, resources, joining, runner, certifier, serving, retention)

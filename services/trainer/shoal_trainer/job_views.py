@@ -54,40 +54,16 @@ async def check_query(resources: Resources, encoded: bytes, *kinds: type[QueryT]
     return signed.body
 
 
-class Listing:
-    """What only analysts are told, of all analysts' jobs."""
-
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
-
-    async def answer(self, encoded: bytes) -> dict[str, Any]:
-        """Answer a query that an analyst signed just now.
-
-        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
-        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
-
-        Raises:
-            as `check_query`
-        """
-        own = self._resources
-        body = await check_query(own, encoded, JobsQuery)
-        found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
-        joining = [each.job for each, _ in found if each.phase is JobPhase.JOINING]
-        counts = await own.storage.run(notices.counts, joining)
-        holders = own.book.current.roster.in_force
-        return {
-            "jobs": await asyncio.to_thread(_shown, found, counts, holders),
-            "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
-            "next": body.after + body.count if len(found) == body.count else None,
-        }
-
-
-def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[tuple[JobRecord, str]]:
-    """Return `count` jobs and when each was submitted, the newest first, but the `after` newest."""
+def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[JobRecord]:
+    """Return `count` jobs, the newest first, but the `after` newest."""
     columns = schema.jobs.c
-    query = store.all_jobs().add_columns(columns.submitted_at)
-    query = query.order_by(columns.submitted_at.desc(), columns.id).offset(after).limit(count)
-    return [(store.job_record(row[:-1]), row.submitted_at) for row in db.execute(query)]
+    query = (
+        store.all_jobs()
+        .order_by(columns.submitted_at.desc(), columns.id)
+        .offset(after)
+        .limit(count)
+    )
+    return [store.job_record(row) for row in db.execute(query)]
 
 
 def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]]:
@@ -108,16 +84,16 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
 
 
 def _shown(
-    found: Sequence[tuple[JobRecord, str]], counts: dict[str, dict[str, int]], holders: int
+    records: Sequence[JobRecord], counts: dict[str, dict[str, int]], holders: int
 ) -> list[dict[str, Any]]:
     shown = []
-    for record, submitted_at in found:
+    for record in records:
         request = decode(record.request, StudyRequest).body
         shown.append(
             {
                 "job": record.job,
                 "phase": record.phase.value,
-                "submitted_at": submitted_at,
+                "submitted_at": format_time(record.submitted_at),
                 "ends_by": format_time(record.ends_by),
                 "analyst": request.analyst,
                 "task": request.task.name,
@@ -149,10 +125,31 @@ class JobViews:
         manifest = self._resources.book.current.manifest
         return View(*await self._storage.run(_look), (*manifest.compute_nodes, manifest.aggregator))
 
-    async def list_jobs(self, phase: JobPhase) -> list[dict[str, str]]:
-        """Return the jobs in `phase`."""
-        found = await self._storage.run(store.list_jobs, phase)
-        return [{"job": job, "phase": phase_.value} for job, phase_ in found]
+    async def list_joining(self) -> dict[str, Any]:
+        """Return the jobs that may be joined, for data holders."""
+        joining = await self._storage.run(store.list_jobs, JobPhase.JOINING)
+        return {"jobs": [{"job": job, "phase": JobPhase.JOINING.value} for job in joining]}
+
+    async def list_for_analyst(self, encoded: bytes) -> dict[str, Any]:
+        """Answer a query that an analyst signed just now, about all analysts' jobs.
+
+        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
+        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
+
+        Raises:
+            as `check_query`
+        """
+        own = self._resources
+        body = await check_query(own, encoded, JobsQuery)
+        records = await own.storage.run(newest_jobs, after=body.after, count=body.count)
+        joining = [each.job for each in records if each.phase is JobPhase.JOINING]
+        counts = await own.storage.run(notices.counts, joining)
+        holders = own.book.current.roster.in_force
+        return {
+            "jobs": await asyncio.to_thread(_shown, records, counts, holders),
+            "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
+            "next": body.after + body.count if len(records) == body.count else None,
+        }
 
     async def state(self, job: str) -> dict[str, Any]:
         """Return where a job stands.
@@ -168,7 +165,7 @@ class JobViews:
             "phase": record.phase.value,
             "population_size": None if population is None else len(population),
             "joined": record.joined,
-            "left": await self._storage.run(store.count_left, job),
+            "left": len(await self._storage.run(store.left_holders, job)),
             "approvals": {
                 **await self._storage.run(notices.count, job),
                 "holders": self._resources.book.current.roster.in_force,
@@ -178,14 +175,6 @@ class JobViews:
             "rounds": rounds,
             "reason": record.reason,
         }
-
-    async def request(self, job: str) -> bytes:
-        """Return the signed job request.
-
-        Raises:
-            UnknownJob
-        """
-        return (await self._storage.run(store.find_job, job)).request
 
     async def spec(self, job: str, number: int) -> bytes | None:
         """Return the signed spec of a round that every service accepted, None if it may come.
@@ -198,7 +187,7 @@ class JobViews:
             newest, opened = self._resources.opened[job]
             return opened if newest >= number else None
         record, spec = await self._storage.run(store.find_spec, job, number)
-        _refuse_ended(record)
+        _refuse_failed(record)
         if spec is None and record.phase is JobPhase.FINISHED:
             raise JobFinished
         return spec
@@ -213,9 +202,7 @@ class JobViews:
             return None
         found = await self._storage.run(releases.find_report, job)
         if found is None:
-            record = await self._storage.run(store.find_job, job)
-            _refuse_ended(record)
-            _refuse_erased(record)
+            await self._refuse_ended(job)
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes] | None:
@@ -229,12 +216,17 @@ class JobViews:
         """
         found = await self._storage.run(releases.find_certificate, job)
         if found is None:
-            record = await self._storage.run(store.find_job, job)
-            _refuse_ended(record)
-            _refuse_erased(record)
+            record = await self._refuse_ended(job)
             if record.phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
+
+    async def _refuse_ended(self, job: str) -> JobRecord:
+        record = await self._storage.run(store.find_job, job)
+        _refuse_failed(record)
+        if record.erased:
+            raise DocumentsDeleted
+        return record
 
     async def logged(self, job: str) -> bool | None:
         """Return True once the proof is there that the log has the certificate; None before."""
@@ -251,7 +243,8 @@ class JobViews:
         record = await self._storage.run(store.find_job, job)
         found = await self._storage.run(store.find_withdrawal, job)
         if found is None:
-            _refuse_erased(record)
+            if record.erased:
+                raise DocumentsDeleted
             raise WrongPhase("the job is not withdrawn")
         return found
 
@@ -284,20 +277,15 @@ class JobViews:
         return {
             "entries": shown,
             "next": after + count if len(lines) == count else None,
-            "withdrawn": [job for job, _ in withdrawn],
+            "withdrawn": withdrawn,
         }
 
 
-def _refuse_ended(record: JobRecord) -> None:
+def _refuse_failed(record: JobRecord) -> None:
     if record.phase is JobPhase.FAILED:
         raise JobFailed(record.reason)
     if record.phase is JobPhase.WITHDRAWN:
         raise JobWithdrawn
-
-
-def _refuse_erased(record: JobRecord) -> None:
-    if record.erased:
-        raise DocumentsDeleted
 
 
 def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:

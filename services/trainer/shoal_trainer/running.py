@@ -191,104 +191,6 @@ class Next(Enum):
     NEVER = auto()  # it has ended
 
 
-class Conductor:
-    """Announces rounds and asks for their outcomes.
-
-    The aggregator answers once it has decided, after `wait_seconds` at the latest.
-    """
-
-    def __init__(self, resources: Resources, peers: Peers, *, wait_seconds: int) -> None:
-        """Begin with no round announced."""
-        self._resources = resources
-        self._peers = peers
-        self._wait_seconds = wait_seconds
-        self._receptions: dict[str, Reception] = {}  # of rounds that wait for services
-
-    async def conduct(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
-        """Take the next step of a job's newest round, which has no outcome yet.
-
-        Raises:
-            StorageUnavailable
-            WrongPhase: the round has ended meanwhile.
-        """
-        if round_.phase is Phase.ANNOUNCED:
-            return await self._announce(job, round_)
-        return await self._collect(job, round_)
-
-    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
-        """Offer the round to the services that have not accepted it, and open it if enough have."""
-        own, spec = self._resources, round_.spec.body
-        consortium = own.book.get(spec.manifest)
-        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
-        before = self._receptions.pop(round_.id, Reception())
-        # the last quarter of the time is for the clients
-        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
-        if own.clock() >= latest:
-            missing = ", ".join(
-                f"{name} ({before.open.get(name, 'not asked in time')})"
-                for name in sorted(needed - before.accepted)
-            )
-            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
-            return Ended("not_accepted", late)
-        reception = await self._peers.announce(
-            round_.spec.encode(),
-            consortium,
-            request=job.encoded,
-            asked_under=own.book.get(job.request.manifest),
-            without=before.accepted,
-        )
-        if reception.refusal is not None:
-            return Ended("spec_refused", reception.refusal, is_for_good=True)
-        if may_open(spec, needed - reception.accepted, now=own.clock()):
-            await own.storage.run(store.open_round, round_.id)
-            round_.phase = Phase.COLLECTING
-            own.opened[job.id] = (spec.number, round_.spec.encode())
-            own.changes.tell(job.id)
-            return Next.AT_ONCE
-        is_over = own.clock() >= spec.opened_at + HANDOVER
-        if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
-            changed = f"the manifest changed before round {spec.number} was accepted"
-            return Ended("manifest_changed", changed)
-        self._receptions[round_.id] = reception
-        return Next.LATER
-
-    async def _collect(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
-        """Ask the aggregator for the round's outcome, verify it, and store a result."""
-        own, spec = self._resources, round_.spec.body
-        consortium = own.book.get(spec.manifest)
-        aggregator = at_present(own.book, consortium.manifest.aggregator)
-        read = own.worker("reading").run_sized
-        try:
-            outcome = await self._peers.outcome(
-                aggregator, round_.id, wait_seconds=self._wait_seconds
-            )
-            if outcome is None:
-                return Next.LATER
-            signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
-            if isinstance(signed.body, Abandonment):
-                return _abandoned(spec, signed)
-            shown = await self._peers.partial_sums(aggregator, spec)
-            sums = await read(
-                len(shown), verified_partial_sums, shown, signed.body, spec, consortium
-            )
-        except Unavailable as error:
-            if own.clock() <= spec.give_up_at + own.patience:
-                return Next.LATER
-            reason = f"the aggregator does not say what became of round {spec.number}: {error}"
-            return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
-        except StorageUnavailable:
-            raise
-        except ProtocolError as error:
-            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return Ended(
-                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
-            )
-        await own.storage.run(store.publish_round, signed, sums)
-        job.publish(signed.body)
-        log.info("round published", job=job.id, round=round_.id)
-        return Next.AT_ONCE
-
-
 def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
     why = abandonment.body.reason
     said = f"{why.code} ({why.detail})" if why.detail else why.code
@@ -314,9 +216,8 @@ class Runner:
     def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
         """Go on from what the storage holds."""
         self._resources = resources
-        wait_seconds = LONG_POLL_SECONDS if long_polls else 0
-        self._conductor = Conductor(resources, peers, wait_seconds=wait_seconds)
-        self._long_polls = long_polls
+        self._peers, self._long_polls = peers, long_polls
+        self._receptions: dict[str, Reception] = {}  # of rounds that wait for services
         self._jobs: dict[str, RunningJob] = {}
         self._work = Work(resources.clock)
 
@@ -385,10 +286,83 @@ class Runner:
         current = job.current
         if current is None or current.phase in FINISHED:
             return await self._ask_learner(job)
-        following = await self._conductor.conduct(job, current)
+        step = self._announce if current.phase is Phase.ANNOUNCED else self._collect
+        following = await step(job, current)
         if isinstance(following, Ended):
             return await self._take_end(job, current.id, following)
         return following
+
+    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+        """Offer the round to the services that have not accepted it, and open it if enough have."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
+        before = self._receptions.pop(round_.id, Reception())
+        # the last quarter of the time is for the clients
+        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
+        if own.clock() >= latest:
+            missing = ", ".join(
+                f"{name} ({before.open.get(name, 'not asked in time')})"
+                for name in sorted(needed - before.accepted)
+            )
+            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
+            return Ended("not_accepted", late)
+        reception = await self._peers.announce(
+            round_.spec.encode(),
+            consortium,
+            request=job.encoded,
+            asked_under=own.book.get(job.request.manifest),
+            without=before.accepted,
+        )
+        if reception.refusal is not None:
+            return Ended("spec_refused", reception.refusal, is_for_good=True)
+        if may_open(spec, needed - reception.accepted, now=own.clock()):
+            await own.storage.run(store.open_round, round_.id)
+            round_.phase = Phase.COLLECTING
+            own.opened[job.id] = (spec.number, round_.spec.encode())
+            own.changes.tell(job.id)
+            return Next.AT_ONCE
+        is_over = own.clock() >= spec.opened_at + HANDOVER
+        if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
+            changed = f"the manifest changed before round {spec.number} was accepted"
+            return Ended("manifest_changed", changed)
+        self._receptions[round_.id] = reception
+        return Next.LATER
+
+    async def _collect(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+        """Ask the aggregator for the round's outcome, verify it, and store a result."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        aggregator = at_present(own.book, consortium.manifest.aggregator)
+        read = own.worker("reading").run_sized
+        try:
+            seconds = LONG_POLL_SECONDS if self._long_polls else 0
+            outcome = await self._peers.outcome(aggregator, round_.id, wait_seconds=seconds)
+            if outcome is None:
+                return Next.LATER
+            signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
+            if isinstance(signed.body, Abandonment):
+                return _abandoned(spec, signed)
+            shown = await self._peers.partial_sums(aggregator, spec)
+            sums = await read(
+                len(shown), verified_partial_sums, shown, signed.body, spec, consortium
+            )
+        except Unavailable as error:
+            if own.clock() <= spec.give_up_at + own.patience:
+                return Next.LATER
+            reason = f"the aggregator does not say what became of round {spec.number}: {error}"
+            return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
+        except StorageUnavailable:
+            raise
+        except ProtocolError as error:
+            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
+            return Ended(
+                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
+            )
+        await own.storage.run(store.publish_round, signed, sums)
+        job.publish(signed.body)
+        log.info("round published", job=job.id, round=round_.id)
+        return Next.AT_ONCE
 
     async def _take_end(self, job: RunningJob, round_id: str, end: Ended) -> Next:
         """Go on without the round if the job can spare it, and fail the job if not."""

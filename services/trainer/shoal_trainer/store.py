@@ -120,6 +120,7 @@ class JobRecord:
     job: str
     request: bytes
     phase: JobPhase
+    submitted_at: datetime
     ends_by: datetime
     joined: int
     population: str | None
@@ -179,18 +180,11 @@ def open_jobs(db: Connection) -> Sequence[JobRecord]:
     ]
 
 
-def submitted_at(db: Connection, job: str) -> datetime:
-    """Return when a job was taken."""
-    columns = schema.jobs.c
-    query = select(columns.submitted_at).where(columns.id == job)
-    return datetime.fromisoformat(db.execute(query).scalar_one())
-
-
-def list_jobs(db: Connection, phase: JobPhase) -> Sequence[tuple[str, JobPhase]]:
-    """Return the jobs in `phase`, with it."""
+def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
+    """Return the jobs in `phase`."""
     columns = schema.jobs.c
     query = select(columns.id).where(columns.phase == phase.value).order_by(columns.id)
-    return [(job, phase) for job in db.execute(query).scalars()]
+    return db.execute(query).scalars().all()
 
 
 def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:
@@ -347,15 +341,16 @@ def all_jobs() -> Any:
     """Return SQL for the columns of `job_record` of every job."""
     jobs = schema.jobs.c
     return select(
-        *(jobs.id, jobs.request, jobs.phase, jobs.ends_by),
+        *(jobs.id, jobs.request, jobs.phase, jobs.submitted_at, jobs.ends_by),
         *(jobs.joined, jobs.population, jobs.reason, jobs.erased),
     )
 
 
 def job_record(row: Any) -> JobRecord:
     """Return the record that a row of `all_jobs` holds."""
-    job, request, phase, ends_by, *rest = row
-    return JobRecord(job, request, JobPhase(phase), datetime.fromtimestamp(ends_by, UTC), *rest)
+    job, request, phase, submitted_at, ends_by, *rest = row
+    times = datetime.fromisoformat(submitted_at), datetime.fromtimestamp(ends_by, UTC)
+    return JobRecord(job, request, JobPhase(phase), *times, *rest)
 
 
 def move_job(db: Connection, /, job: str, event: JobEvent, **values: object) -> None:
@@ -435,12 +430,6 @@ def left_holders(db: Connection, job: str) -> BitMap:
     """Return the data holders that left a job, whether they had joined it or not."""
     columns = schema.leaves.c
     return BitMap(db.execute(select(columns.holder).where(columns.job == job)).scalars())
-
-
-def count_left(db: Connection, job: str) -> int:
-    """Return how many data holders left a job."""
-    counted = select(func.count()).where(schema.leaves.c.job == job)
-    return int(db.execute(counted).scalar_one())
 
 
 def add_leaves(

@@ -4,12 +4,12 @@ It runs beside the rounds of other jobs, over its own connections, so no round w
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
-from shoal_agent.directory import Directory
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.directory import Part
 from shoal_holder.crowds.messages import (
     AskCrowds,
     Contributed,
@@ -24,18 +24,14 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.messages import Decided, Done
-from shoal_holder.status import Report
-from shoal_hosting.clock import Clock
+from shoal_holder.messages import Bytes, Decided, Done
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
-from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
 
@@ -45,7 +41,8 @@ LAST_ANSWERS: Final = timedelta(seconds=60)
 """How long after a job's time the trainer is still asked about submissions."""
 
 
-class TakingPart:
+@dataclass(eq=False)
+class TakingPart(Part):
     """Carries this data holder's part in all crowd jobs.
 
     One step of this work runs at a time, and may outlast a data holder's step. There is work where
@@ -53,29 +50,17 @@ class TakingPart:
     to be checked.
     """
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        directory: Directory,
-        clock: Clock,
-        random_bytes: RandomBytes,
-        report: Report,
-    ) -> None:
-        """Begin without jobs."""
-        self._vault = vault
-        self._directory = directory
-        self._clock = clock
-        self._random_bytes = random_bytes
-        self._report = report
-        self._trainer = CrowdTrainer(lambda: directory.trainer_apart("crowds"))
-        self._looks_at: datetime | None = None
-        self._closings_at: dict[str, datetime] = {}
-        self._closes_at: dict[str, datetime] = {}
-        self.refused: dict[str, str] = {}
-        """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
-        self._task: asyncio.Task[None] | None = None
-        if not vault.opened.takes_crowds:
-            report("no crowd jobs", reason=NO_CROWDS)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+    _looks_at: datetime | None = None
+    _closings_at: dict[str, datetime] = field(default_factory=dict)
+    _closes_at: dict[str, datetime] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._trainer = CrowdTrainer(lambda: self._directory.trainer_apart("crowds"))
+        if not self._vault.opened.takes_crowds:
+            self._report("no crowd jobs", reason=NO_CROWDS)
 
     def begin(self) -> None:
         """Start a step unless one is running; raise what the step before raised."""
@@ -216,10 +201,7 @@ class TakingPart:
         """Carry one portion after another, for those whose moment has come."""
         job = open_job.job
         is_answered = await self._send(job)
-        if self._clock() >= open_job.closes_at:
-            await self._end(job, OVER)
-            return False
-        if not is_answered:
+        if not is_answered or self._clock() >= open_job.closes_at:
             return False
         turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
         nonces = list(turn.nonces)
@@ -238,7 +220,7 @@ class TakingPart:
             Unavailable: the trainer did not answer.
             MalformedDocument: its answer lacks the outcome of a submission.
         """
-        pending = await self._vault.ask(CrowdPending(job=job), Submissions)
+        pending = await self._vault.ask(CrowdPending(job=job), Bytes)
         if not pending.parts:
             return True
         found = await self._trainer.submit_documents(job, pending.parts)

@@ -6,15 +6,14 @@ that yields the parts of logs that it needs; the caller fetches them.
 """
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     InstanceChain,
@@ -106,14 +105,11 @@ def _entry(kept: Evidence, instance: int) -> LogEntry | None:
     return kept.receipt.body.entry
 
 
-class Closings:
+@dataclass(eq=False)
+class Closings(Part):
     """The trainer's closings, and how far each was compared."""
 
-    def __init__(self, site: Site, state: State, report: Report) -> None:
-        self._site = site
-        self._state = state
-        self._report = report
-        self._under_way: dict[str, Generator[Wanted, Sequence[LogEntry], None]] = {}
+    _under_way: dict[str, Generator[Wanted, Sequence[LogEntry], None]] = field(default_factory=dict)
 
     def show(self, crowd: Crowd, document: bytes) -> None:
         """Keep a closing, unless another was shown first: only the first is judged.

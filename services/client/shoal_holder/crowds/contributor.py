@@ -20,12 +20,10 @@ from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, verified
 from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_left, record_cap
 from shoal_holder.crowds.schedule import Schedule
-from shoal_holder.faults import Faults, without_failing
+from shoal_holder.faults import without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
 from shoal_holder.release_timing import encoding_seconds, sampling_seconds
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
@@ -105,38 +103,30 @@ class Ready:
     noise: Int64Vector = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
 
 
-class Contributor:
+@dataclass(eq=False)
+class Contributor(Part):
     """Makes this data holder's contributions to one crowd job."""
 
-    def __init__(
-        self, site: Site, state: State, crowd: Crowd, report: Report, faults: Faults
-    ) -> None:
-        """Contribute to `crowd`, which was checked, as far as the owner's policy allows.
+    crowd: Crowd
+    """A job that was checked, and which the owner's policy allows."""
+    ready: list[Ready] = field(default_factory=list)
+    """Clients that wait for draws; nothing was charged for them."""
 
-        Raises:
-            ValueError: the policy allows no crowd jobs.
-        """
-        self.crowd = crowd
-        self._site = site
-        self._state = state
-        self._report = report
-        self._faults = faults
+    def __post_init__(self) -> None:
+        request, policy, site = self.crowd.request, self._site.policy, self._site
+        task = request.task
         self._chance = FairBits(site.random_bytes)
-        task = crowd.request.task
         self._stand_in = design_rows(task, np.zeros((1, len(task.column_names))))
-        request, policy = crowd.request, site.policy
         self._limits = Limits(
-            cost=Cost.pure(request.task.contribution_epsilon),
+            cost=Cost.pure(task.contribution_epsilon),
             per_client=request.contributions_per_client,
             per_record=request.contributions_per_record,
             cap=policy.cap,
             record_cap=record_cap(policy),
         )
-        self.portion = min(MOST_TOGETHER, request.task.instances)
+        self.portion = min(MOST_TOGETHER, task.instances)
         """How many are drawn for at a time. What comes back overwrites what its instance took in
         since the draw: with more than one for each instance most of them would be lost."""
-        self.ready: list[Ready] = []
-        """Clients that wait for draws; nothing was charged for them."""
         self.schedule = Schedule(
             self.left(), now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
         )

@@ -70,10 +70,6 @@ class CrowdDraws(Message):
     parts: tuple[bytes, ...] = Field(exclude=True, repr=False, min_length=1, max_length=256)
 
 
-class Submissions(Answer):
-    """Signed submissions that the trainer has not answered."""
-
-
 class CrowdPending(Message):
     """Which submissions of a crowd job are unanswered?"""
 

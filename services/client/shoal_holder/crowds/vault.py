@@ -5,6 +5,7 @@ Loaded where the owner's policy allows crowd jobs, or allowed them once.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal_holder import machine, restoring
@@ -29,18 +30,14 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.faults import Faults
-from shoal_holder.messages import Answer, Decided, Done, Message
+from shoal_holder.messages import Answer, Bytes, Decided, Done, Message
 from shoal_holder.policy import Policy
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
@@ -100,27 +97,17 @@ NO_ALLOWANCE: Final = (
 )
 
 
-class CrowdVault:
+@dataclass(eq=False)
+class CrowdVault(Part):
     """Handles the vault's messages about crowd jobs."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-        faults: Faults,
-    ) -> None:
-        """Begin without open crowd jobs."""
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
-        self._faults = faults
-        self._contributors: dict[str, Contributor] = {}
-        self._closings = Closings(site, state, report)
+    _charges: ChargeComparison
+    _approvals: Approvals
+    _contributors: dict[str, Contributor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._own = (self._site, self._state, self._report, self._faults)
+        self._closings = Closings(*self._own)
 
     def handlers(self) -> dict[type[Message], Callable[[Any], Answer]]:
         """Return the handler of each message about crowd jobs."""
@@ -133,8 +120,8 @@ class CrowdVault:
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
             ShowClosing: self._show_closing,
-            ValidateClosing: self._validate_closing,
-            ShowLog: self._show_log,
+            ValidateClosing: lambda asked: _wanted(self._closings.judge(self._on_file(asked.job))),
+            ShowLog: lambda asked: _wanted(self._closings.show_log(asked.job, asked.parts[0])),
         }
 
     def _agenda(self, _: AskCrowds) -> CrowdAgenda:
@@ -215,7 +202,7 @@ class CrowdVault:
             if reason := crowd_refusal(self._site.policy, crowd.request):
                 raise RefusedJob(reason)
             check_columns(crowd.request.task.column_names, self._site.records.columns)
-            contributor = Contributor(self._site, self._state, crowd, self._report, self._faults)
+            contributor = Contributor(*self._own, crowd)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:
@@ -266,12 +253,10 @@ class CrowdVault:
             self._end(asked.job, f"refused: {refusal}")
             raise
 
-    def _pending(self, asked: CrowdPending) -> Submissions:
+    def _pending(self, asked: CrowdPending) -> Bytes:
         pending = memory.pending(self._state, asked.job, count=MOST_TOGETHER)
         key = self._site.key  # which may be newer than their signatures
-        return Submissions(
-            parts=tuple(sign_again(document, Submission, key) for _, document in pending)
-        )
+        return Bytes(parts=tuple(sign_again(document, Submission, key) for _, document in pending))
 
     def _receipts(self, asked: CrowdReceipts) -> Done:
         if len(asked.parts) != len(asked.outcomes):
@@ -300,12 +285,6 @@ class CrowdVault:
     def _show_closing(self, asked: ShowClosing) -> Done:
         self._closings.show(self._on_file(asked.job), asked.parts[0])
         return Done()
-
-    def _validate_closing(self, asked: ValidateClosing) -> WantedLog:
-        return _wanted(self._closings.judge(self._on_file(asked.job)))
-
-    def _show_log(self, asked: ShowLog) -> WantedLog:
-        return _wanted(self._closings.show_log(asked.job, asked.parts[0]))
 
     def _end_if_done(self, job: str) -> None:
         """End a job whose time is over, or to which no client here can contribute any more."""
