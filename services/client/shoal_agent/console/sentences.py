@@ -15,12 +15,11 @@ from shoal_holder.policy import Policy
 from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
-from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.job_costs import epsilon_at, gaussian_epsilon
+from shoal_protocol.privacy.job_costs import PrivacySpent, epsilon_at, gaussian_epsilon
 from shoal_protocol.queries import QueryName
 from shoal_protocol.sharing.schemes import Sharing
 
