@@ -84,10 +84,6 @@ class Compose:
         [found] = json.loads(docker("inspect", self.container(service)))
         return dict(found)
 
-    def execute(self, service: str, *command: str) -> str:
-        """Run a command in a service's container and return what it printed."""
-        return docker("exec", self.container(service), *command)
-
     def down(self) -> None:
         """Stop and remove the project's containers, networks and volumes."""
         self("--profile", "*", "down", "--volumes", "--remove-orphans", "--timeout", "10")
