@@ -22,10 +22,10 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pyroaring import BitMap
 
-from shoal_holder.choice import MOST_ROWS, chosen_together
 from shoal_holder.faults import Faults
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together
 from shoal_holder.rounds import Answers, encoding_allowed
+from shoal_holder.status import silent
 from shoal_hosting.clock import system_clock
 from shoal_protocol.queries import (
     BinCounts,
@@ -203,7 +203,7 @@ def _measure(here: Place, query: Query, rows: int, worst: dict[str, tuple[float,
     slots = max(1, min(len(here.records), MOST_COUNTED // query.records_per_client))
     with TemporaryDirectory() as directory:
         faults = Faults(Path(directory), system_clock)
-        work = Answers(cast(Any, here), cast(Any, None), faults)
+        work = Answers(cast(Any, here), cast(Any, None), silent, faults)
         seconds = took(work, query, slots)
     share = seconds / encoding_allowed(query, slots, failing=0)
     at = f"{rows} rows, {query.records_per_client} count, {len(query.column_names)} columns"

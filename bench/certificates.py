@@ -195,6 +195,8 @@ def certificate(of: Consortium, width: int) -> bytes:
             covariance=tuple(tuple(row) for row in generator.normal(size=(size, size)).tolist()),
             residual_sd=1.0,
             records=COHORT,
+            prior_mean=(0.0,) * size,
+            prior_sd=(1.0,) * size,
         ),
     )
     certified = CertifiedRound(

@@ -28,10 +28,10 @@ from bench.planner import outcomes
 from bench.raw_requests import ask, request
 from bench.rounds import peak_memory_mib
 from shoal.planning import Study, assume, crowd_task, draw_and_discard
-from shoal_agent import read_holder_key
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book
 from shoal_consortium.processes import Federation, Process
+from shoal_holder.keys import read_holder_key
 from shoal_hosting.clock import system_clock
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.peer import Peer

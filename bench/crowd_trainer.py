@@ -14,9 +14,9 @@ from nacl.signing import SigningKey
 
 from bench.raw_requests import Lines, ask, request
 from demo.ports import free_ports
-from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Process
+from shoal_holder.keys import read_holder_key
 from shoal_hosting.party import load_party
 from shoal_protocol.crowds.draws import CrowdJobRequest, Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask, contribute

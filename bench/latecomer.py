@@ -19,7 +19,8 @@ from bench.crowd_privacy import make_task
 from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
 from shoal_learning.crowds.simulation import discrete_laplace
-from shoal_protocol.crowds.tasks import CrowdTask, FloatArray, IntArray, steps
+from shoal_protocol.crowds.tasks import CrowdTask, IntArray, steps
+from shoal_protocol.queries.design import Floats
 
 FAILURE: Final = 1e-6
 DELTA: Final = 0.01  # far above what is claimed in earnest: 1e-5 would take too many runs to see
@@ -47,7 +48,7 @@ def lost(
     task: CrowdTask, *, noises: int, delta: float, runs: int, generator: np.random.Generator
 ) -> float:
     """Return a lower bound on epsilon at `delta`, too high with probability `FAILURE` at most."""
-    seen: list[list[FloatArray]] = [
+    seen: list[list[Floats]] = [
         [weights_after(task, world, noises, runs, generator) / task.grid for world in (0, 1)]
         for _ in range(2)  # to learn from, and to be judged by
     ]

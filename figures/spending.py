@@ -7,7 +7,7 @@ import math
 
 from figures.published import FIRST_ROUND
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.job_costs import epsilon_of
+from shoal_protocol.privacy.job_costs import epsilon_at
 
 
 def published_cost(*, epsilon: float, delta: float, understated: float) -> float:
@@ -20,7 +20,7 @@ def published_cost(*, epsilon: float, delta: float, understated: float) -> float
         _classical(FIRST_ROUND * epsilon, FIRST_ROUND * delta, understated),
         _classical((1.0 - FIRST_ROUND) * epsilon, (1.0 - FIRST_ROUND) * delta, 1.0),
     )
-    return epsilon_of(rounds, delta=delta)
+    return epsilon_at(delta, compose(rounds))
 
 
 def understated_sensitivity(bounds: tuple[float, ...]) -> float:
@@ -35,7 +35,7 @@ def understated_sensitivity(bounds: tuple[float, ...]) -> float:
 def one_release_per_drug(*, epsilon: float, delta: float, drugs: int) -> float:
     """Return the epsilon at `delta` of a cell line that is in the release of each of the drugs."""
     one = Cost.gaussian(Cap(epsilon=epsilon, delta=delta).mu)
-    return epsilon_of([compose([one] * drugs)], delta=delta)
+    return epsilon_at(delta, compose([one] * drugs))
 
 
 def _classical(epsilon: float, delta: float, understated: float) -> Cost:

@@ -24,6 +24,7 @@ from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_agent.directory import Directory
 from shoal_compute import assembly
 from shoal_consortium.publishing import publish_to_all
+from shoal_holder.status import silent
 from shoal_hosting.peers import service_calls
 from shoal_hosting.peers.exchange import Connection, Connections, Unavailable
 from shoal_hosting.peers.peer import Peer
@@ -78,7 +79,12 @@ def agent(service: Hostile, directory: Path) -> None:
     async def ask() -> None:
         nobody: Any = None  # it is told of newer manifests, and there are none
         peers = Directory(
-            service.book(directory), nobody, clock=Clock(), random_bytes=bytes, transport=None
+            service.book(directory),
+            nobody,
+            clock=Clock(),
+            random_bytes=bytes,
+            transport=None,
+            report=silent,
         )
         try:
             for peer in (peers.trainer, peers.trainer_apart("crowds")):
@@ -130,7 +136,7 @@ def trainer(service: Hostile, directory: Path) -> None:
         assert reception.accepted == frozenset()
         assert reception.refusal is None
         with pytest.raises(Unavailable):
-            await peers.outcome(consortium.manifest.aggregator, JOB)
+            await peers.outcome(consortium.manifest.aggregator, JOB, wait_seconds=0)
         await connections.close()
 
     asyncio.run(ask())

@@ -26,8 +26,8 @@ from bench.load import crowds, rounds
 from bench.load.crowd_accounts import closed_account
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import CrowdSettings
-from shoal_agent import read_holder_key
 from shoal_command.connection import open_book
+from shoal_holder.keys import read_holder_key
 from shoal_holder.site_files import lock_key
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook

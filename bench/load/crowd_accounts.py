@@ -10,7 +10,7 @@ from bench.load.crowds import CrowdFigures
 from bench.load.lines import Line
 from bench.load.metering import Meter
 from shoal_agent.crowds.trainer import CrowdTrainer
-from shoal_holder.crowds.crowd import Crowd
+from shoal_holder.crowds.crowd import Crowd, LogPage
 from shoal_protocol.crowds.draws import CrowdClosing, InstanceChain, check_closing, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -70,7 +70,7 @@ async def account_of(
     for instance, head in enumerate(closing.heads):
         chain = InstanceChain(closing, crowd.opening, instance)
         while chain.revision < head.revision:
-            page = await trainer.log(crowd.job, instance, after=chain.revision)
+            page = LogPage.read(await trainer.log(crowd.job, instance, after=chain.revision))
             if not page.entries:
                 raise MalformedDocument(f"the log of instance {instance} ends too early")
             chain.follow(page.entries)

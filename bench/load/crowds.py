@@ -20,13 +20,13 @@ from bench.load.lines import Line
 from bench.load.metering import Meter, Monotonic, RequestFigures
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_holder.crowds.contributor import draw_noise, make_submission
-from shoal_holder.crowds.crowd import Crowd, Outcome, Sent, judged, verified
+from shoal_holder.crowds.crowd import Crowd, judged, verified
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.draws import Draw, SubmissionReceipt, weights_digest
+from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt, weights_digest
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, steps
 from shoal_protocol.wire.documents import Signed, decode
 
@@ -81,13 +81,15 @@ class PhonesTrainer(CrowdTrainer):
             for document, nonce in zip(documents, nonces, strict=False)
         ]
 
-    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
+    async def submit(
+        self, crowd: Crowd, sent: Sequence[Signed[Submission]]
+    ) -> list[tuple[str, bytes | None] | None]:
         """Hand in up to `MOST_AT_ONCE` submissions; None where the same may be sent again later.
 
         Raises:
             MalformedDocument: the answer does not say what became of each.
         """
-        found = await self.submit_documents(crowd.job, [each.document for each in sent])
+        found = await self.submit_documents(crowd.job, [each.encode() for each in sent])
         return [
             None if told is None else judged(crowd, each, *told)
             for each, told in zip(sent, found, strict=True)
@@ -194,7 +196,7 @@ class CrowdLoad:
             )
             for phone, draw, own in zip(phones, draws, noise, strict=True)
         ]
-        await self._submit(trainer, crowd, [Sent.of(each) for each in submissions])
+        await self._submit(trainer, crowd, submissions)
 
     @staticmethod
     def _step(
@@ -218,7 +220,9 @@ class CrowdLoad:
                 await _pause(tried, error.retry_after_seconds)
         return draws
 
-    async def _submit(self, trainer: PhonesTrainer, crowd: Crowd, sent: list[Sent]) -> None:
+    async def _submit(
+        self, trainer: PhonesTrainer, crowd: Crowd, sent: list[Signed[Submission]]
+    ) -> None:
         """Send until each has its answer: the same bytes again where there was none."""
         for tried in range(1, _TRIES + 1):
             wished = 0.0
@@ -227,12 +231,14 @@ class CrowdLoad:
             except Unavailable as error:
                 outcomes, wished = [None] * len(sent), error.retry_after_seconds
             for outcome in outcomes:
-                if outcome is not None and outcome.outcome == ACKNOWLEDGED and outcome.receipt:
-                    receipt = decode(outcome.receipt, SubmissionReceipt)
-                    self._links.add(receipt.body.entry.digest)
+                if outcome is None:
+                    continue
+                said, receipt = outcome
+                if said == ACKNOWLEDGED and receipt:
+                    self._links.add(decode(receipt, SubmissionReceipt).body.entry.digest)
                     self.done += 1
-                elif outcome is not None:
-                    self._refused[outcome.outcome] += 1
+                else:
+                    self._refused[said] += 1
             sent = [each for each, outcome in zip(sent, outcomes, strict=True) if outcome is None]
             if not sent:
                 return

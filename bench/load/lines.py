@@ -3,8 +3,8 @@
 from typing import Any
 
 from bench.load.metering import Meter
-from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
-from shoal_hosting.peers.peer import LATER, Answer
+from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
+from shoal_hosting.peers.peer import LATER
 from shoal_protocol.trust.manifest import ServiceParty
 
 
@@ -15,7 +15,7 @@ class Line:
         """Open nothing yet; the connections are the meter's."""
         self._connection = Connection(party.url, party.certificate, transport=meter)
 
-    async def get(self, path: str, **parameters: str | int) -> Answer:
+    async def get(self, path: str, **parameters: str | int) -> Reply:
         """Ask.
 
         Raises:
@@ -24,7 +24,7 @@ class Line:
         waits = int(parameters.get("wait", 0))
         return await self._request("GET", path, parameters=parameters, wait_seconds=waits)
 
-    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+    async def post(self, path: str, content: bytes, media_type: str) -> Reply:
         """Send.
 
         Raises:
@@ -34,7 +34,7 @@ class Line:
 
     async def _request(
         self, method: str, path: str, content: bytes | None = None, **how: Any
-    ) -> Answer:
+    ) -> Reply:
         reply = await self._connection.ask(
             method, path, content, limit_bytes=LARGEST_ANSWER_BYTES, **how
         )
@@ -42,4 +42,4 @@ class Line:
             later = Unavailable(f"status {reply.status}")
             later.retry_after_seconds = reply.retry_after_seconds
             raise later
-        return Answer(reply.status, reply.body)
+        return reply

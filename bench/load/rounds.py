@@ -24,8 +24,10 @@ from bench.load.watching import Watch
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
+from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
+from shoal_holder.site import Sources
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -91,13 +93,14 @@ class RoundsLoad:
         """
         plan, consortium = self.plan, self.book.current
         meter = Meter(consortium, self.monotonic, connections=16)
-        holder = DataHolder(
+        holder = DataHolder.inside(
             key=self.key,
             records=made_up_records(plan.task.columns, self.clients, nacl.utils.random),
             policy=self._policy(),
             book=self.book,
             data_directory=self.data,
             clock=self.clock,
+            sources=Sources(exact_noise, clock=self.clock),
             transport=meter,
             report=self.watch,
         )

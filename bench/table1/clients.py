@@ -25,7 +25,7 @@ from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.rounds import Answers
-from shoal_holder.site import Sources, SystemTimer
+from shoal_holder.site import Sources, Timer
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
@@ -34,7 +34,7 @@ FEW: Final = 6
 _STEP_SECONDS: Final = 0.2
 
 
-class _NoWaiting(SystemTimer):
+class _NoWaiting(Timer):
     def sleep(self, seconds: float) -> None:
         """Wait not at all."""
 
@@ -91,7 +91,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
         home = services.directory / "few" / str(place)
         home.mkdir(parents=True)
         holders.append(
-            DataHolder(
+            DataHolder.inside(
                 key=phone_key(services.count + place),
                 records=Records(
                     names, generator.uniform(-0.5, 0.5, (1, len(names))), np.array([0, 1])
@@ -100,7 +100,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
                 book=ManifestBook(consortium, home),
                 data_directory=home,
                 random_bytes=nacl.utils.random,
-                inside=Sources(noise=exact_noise, timer=_NoWaiting()),
+                sources=Sources(noise=exact_noise, timer=_NoWaiting()),
             )
         )
     try:

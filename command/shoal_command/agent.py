@@ -13,7 +13,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_agent.client_files import enrolment_of, grow, read_enrolment, rotate, write_agent
-from shoal_agent.restoring import back_up_alone, restore_state, write_recovery_key
+from shoal_agent.restoring import restore_state, write_recovery_key
 from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus, Keeping
 from shoal_command.connection import (
@@ -37,18 +37,14 @@ from shoal_command.terminal import (
     shell_command,
     tell,
 )
-from shoal_holder import exits
 from shoal_holder.crowds.status import is_cheating
-from shoal_holder.exits import LEFT, Joined
-from shoal_holder.keys import KeyFile, next_key_of, read_holder_key
-from shoal_holder.opening import read_pin
+from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, STATE_FILE
-from shoal_holder.state import State
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.private_files import replace
+from shoal_hosting.startup import read_pin, replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.encoding import Count
@@ -226,32 +222,6 @@ def _row(asking: AskingView) -> dict[str, str]:
     }
 
 
-def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
-    """Leave a job for good, as `DataHolder.leave`; the agent tells the trainer when it next runs.
-
-    Raises:
-        UnknownJob: it was not joined here.
-        WrongPhase: it has ended here otherwise.
-        ValueError: the agent is running, or a file is broken.
-        StartupRefused: no manifest is pinned, or the consortium has none with that digest.
-        OSError: a file cannot be read.
-    """
-    path = data / STATE_FILE
-    if not path.exists():
-        raise ValueError(f"{path} is not there: no agent has run with this data directory")
-    with KeyFile(site / HOLDER_KEY) as key_file:
-        book = ManifestBook.open(consortium, read_pin(site), data)
-        key = key_file.in_force(book.current.roster)
-        state = State(path, authority=book.current.manifest.identity)
-        try:
-            found = exits.joined(state.file, job)
-            holder = book.current.roster.holder_with(key.verify_key)
-            state.end_job(job, LEFT, leave=exits.sign_leave(found, holder, key))
-        finally:
-            state.close()
-    return found
-
-
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 app.command()(console)
 app.command()(retention)
@@ -380,28 +350,15 @@ def back_up(
     directory: AgentDirectory,
     data: AgentData,
     to: Annotated[Path, typer.Option(help="File of the backup; an older one is replaced.")],
-    url: Annotated[
-        str | None, typer.Option(help="https://host:port of the agent, if it is running.")
-    ] = None,
-    consortium: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
-        ),
-    ] = None,
+    url: AgentUrl,
     as_json: AsJson = False,
 ) -> None:
     """Write what `shoal agent restore` needs into one file, sealed to your recovery key.
 
     It has no key that signs: keep a copy of holder.key apart.
     """
-    if url is not None:
-        agent = own_agent(directory, url, data)
-        sealed = b64decode(agent.ask(_Sealed, "/v1/backup", method="POST").sealed)
-    elif consortium is not None:
-        sealed = back_up_alone(directory, consortium, data, now=now())
-    else:
-        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
+    agent = own_agent(directory, url, data)
+    sealed = b64decode(agent.ask(_Sealed, "/v1/backup", method="POST").sealed)
     replace(to, sealed, private=True)
     tell({"backup": to}, as_json, f"{to} holds your state, sealed to your recovery key.")
 
@@ -483,26 +440,16 @@ def leave(
     job: JobId,
     directory: AgentDirectory,
     data: AgentData,
-    url: Annotated[
-        str | None, typer.Option(help="https://host:port of the agent, if it is running.")
-    ] = None,
-    consortium: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
-        ),
-    ] = None,
+    url: AgentUrl,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Leave a job for good: no round of it is answered from now on.
 
     What the job could still cost comes free. What answered rounds cost stays charged, and what was
-    sent may still be summed. An agent that is not running tells the trainer when it next runs.
+    sent may still be summed.
     """
     job = checked_id(job, listed_by="shoal agent status --json")
-    if url is None and consortium is None:
-        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
     confirm(
         "Leave for good?",
         f"No round of job {job} is answered from now on, for good.",
@@ -510,12 +457,8 @@ def leave(
         "was sent may still be summed.",
         yes=yes,
     )
-    if consortium is None or url is not None:
-        agent = own_agent(directory, url or "", data)
-        left = agent.ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
-    else:
-        found = leave_alone(directory, consortium, data, job)
-        left = _Left(job=job, slots=found.slots, answered_rounds=found.answered)
+    agent = own_agent(directory, url, data)
+    left = agent.ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
     charged = (
         f"It had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
         "and what was sent may still be summed."

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,7 +23,7 @@ from shoal_protocol.certificates.release_certificate import (
     stated,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import coalitions, epsilon_at
+from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask
@@ -196,9 +195,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "coalitions": _coalitions(certificate),
         "log": _in_log(verified),
         "privacy": report.privacy.model_dump(mode="json"),
-        "breakdown": [
-            {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
-        ],
         "not_shown": [
             *NOT_SHOWN,
             *([] if verified.all_rosters else [LEFT_OUT]),
@@ -308,7 +304,6 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
-            _breakdown(said["breakdown"]),
         ],
     )
     yield (
@@ -358,14 +353,17 @@ def _logged(of: dict[str, Any] | None) -> str:
 
 
 def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
-    """Return the chances of random nodes to open a committee, of the rounds with fewest nodes."""
+    """Return how likely random nodes open an answer, of the rounds with fewest nodes."""
     sharing = certificate.request.body.sharing
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
     opening = sharing.opening(nodes)
     found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
-    return [{**asdict(each), "says": str(each)} for each in found]
+    return [
+        {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
+        for size, chance in found.items()
+    ]
 
 
 def _trusted(manifest: dict[str, Any]) -> str:
@@ -399,11 +397,6 @@ def _price(of: dict[str, Any]) -> str:
     promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
     price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
-
-
-def _breakdown(several: list[dict[str, Any]]) -> str:
-    parts = [f"{100.0 * each['share']:.3g} % for {each['measured']}" for each in several]
-    return f"Of the price: {'; '.join(parts)}."
 
 
 def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:

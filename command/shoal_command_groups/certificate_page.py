@@ -10,8 +10,8 @@ from shoal_command.certificate import certificate_facts, checked, sections
 from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
-from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.wire.errors import ProtocolError
 
 _TEMPLATE: Final = "certificate.html"

@@ -31,7 +31,7 @@ from shoal_command.connection import (
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.crowds.status import RecordsLeft
-from shoal_holder.exits import ReservedBudget
+from shoal_holder.state import ReservedBudget
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import epsilon_at

@@ -22,7 +22,7 @@ from shoal.planning import (
 )
 from shoal_command.options import with_options_of
 from shoal_command.terminal import AsJson, present
-from shoal_protocol.privacy.job_costs import coalitions
+from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions
 from shoal_protocol.sharing.schemes import sharing_of
 
 _NAMES = {"distributed_compute": "in rounds (DCA)", "draw_and_discard": "Draw and Discard"}
@@ -135,10 +135,11 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
         yield f"{name}, trust: {trust(each)}"
         if study.sharing.committee is not None and each.protocol == "distributed_compute":
             opening = study.sharing.opening(study.nodes)
-            for chance in coalitions(
+            found = coalitions(
                 nodes=study.nodes, committee=study.sharing.committee, opening=opening
-            ):
-                yield f"{name}, coalitions: {chance}."
+            )
+            for size, chance in found.items():
+                yield f"{name}, coalitions: {coalition_in_words(size, chance)}."
         yield f"{name}, formulas: {formulas(each)}"
     yield _ASSUMED
 

@@ -29,7 +29,8 @@ from shoal_hosting.marks import (
     pages_are_whole,
     what_is_lost,
 )
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory
+from shoal_hosting.private_files import PRIVATE_DIRECTORY
+from shoal_hosting.startup import PRIVATE_FILE, sync_directory
 from shoal_protocol.privacy.ledger import EMPTY, Head
 
 ROLES: Final = ("compute", "aggregator", "trainer")
@@ -38,10 +39,9 @@ _MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.es
 _MARK: Final = "memory"  # beside an SQLite file
 _ENCRYPTED: Final = 0x1  # flag of a ZIP archive's member
 _LOCK: Final = "lock"  # that a running service holds
-_IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
 _DUMP: Final = (
-    "this service's state is in PostgreSQL, whose own tools back it up: in bash, with the "
+    "A state in PostgreSQL is backed up by its own tools: in bash, with the "
     f"service's environment, run `pg_dump --format=custom --file=FILE {_URL}`, and to go back, "
     f"over an empty database, `pg_restore --exit-on-error --dbname={_URL} FILE`"
 )
@@ -73,11 +73,11 @@ def back_up(data: Path, to: Path) -> Backup:
             PostgreSQL; the message says what to do.
         OSError: a file cannot be read or written.
     """
-    if (data / _IN_POSTGRESQL).exists():
-        raise ValueError(_DUMP)
     role = _role_in(data)
     if role is None:
-        raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
+        raise ValueError(
+            f"{data} has no service's SQLite file: name the data volume of one that ran. {_DUMP}"
+        )
     with _beside(to) as scratch:
         copy = scratch / f"{role}.sqlite"
         _copy(data / copy.name, copy)
@@ -110,8 +110,6 @@ def restore(backup: Path, data: Path) -> Restored:
         OSError: a file cannot be read or written.
     """
     with _held(data):
-        if (data / _IN_POSTGRESQL).exists():
-            raise ValueError(_DUMP)
         for role in ROLES:
             for ending in ("", "-wal"):  # a log without its database would be played into this one
                 path = data / f"{role}.sqlite{ending}"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import replace, write_new
+from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import replace
 from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import following_version

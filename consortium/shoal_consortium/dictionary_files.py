@@ -13,7 +13,8 @@ from nacl.signing import SigningKey
 from shoal_holder.toml_files import read_toml
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import replace, write_new
+from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import replace
 from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dictionary
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Parties
 from shoal_protocol.wire.documents import Model, Signed, decode, sign

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_hosting.manifests.manifest_book import write_durably
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call
+from shoal_hosting.startup import replace
 from shoal_protocol.log.entries import Entry, Finding, ForkedLog, Monitor, check_same, decode_entry
 from shoal_protocol.log.notes import Note, check_cosigned, cosigners, read_note, signed_checkpoint
 from shoal_protocol.log.tiles import (
@@ -173,11 +173,11 @@ def _keep(copy: Path, note: Note, entries: Sequence[bytes], tree: Tree, start: i
     """Add to the copy what follows its first `start` entries; the checkpoint comes last."""
     for index, width in bundles(start, tree.size):
         some = entries[index * WIDTH : index * WIDTH + width]
-        write_durably(copy / tile_path(ENTRIES, index, width), encode_bundle(some))
+        replace(copy / tile_path(ENTRIES, index, width), encode_bundle(some))
     for level, index, width in widths(tree.size):
         if (index + 1) * WIDTH ** (level + 1) > start:
-            write_durably(copy / tile_path(level, index, width), tree.tile(level, index, width))
-    write_durably(copy / CHECKPOINT, str(note).encode())
+            replace(copy / tile_path(level, index, width), tree.tile(level, index, width))
+    replace(copy / CHECKPOINT, str(note).encode())
 
 
 def keep_evidence(copy: Path, fork: ForkedLog) -> list[Path]:
@@ -186,6 +186,6 @@ def keep_evidence(copy: Path, fork: ForkedLog) -> list[Path]:
     for each in (fork.one, fork.other):
         head = each.checkpoint
         path = copy / EVIDENCE / f"{head.size}-{head.root.hex()[:16]}"
-        write_durably(path, str(each).encode())
+        replace(path, str(each).encode())
         paths.append(path)
     return paths

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from shoal_protocol.queries import Query, QueryName
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies import Posterior
+from shoal_protocol.studies import Posterior, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +23,8 @@ class RequestedRound:
     batch: int | None = None
 
 
-class _TaskOfRecords(Protocol):
-    """What sums are held to."""
-
-    @property
-    def columns(self) -> Sequence[ColumnBounds]: ...
-
-    @property
-    def records_per_client(self) -> int: ...
-
-
 def require_due(
-    task: _TaskOfRecords, rounds: Sequence[QueryName], population: int, sums: Sequence[ReleasedSum]
+    task: Task, rounds: Sequence[QueryName], population: int, sums: Sequence[ReleasedSum]
 ) -> None:
     """Check that `sums` answer the first of a task's `rounds`, in order.
 

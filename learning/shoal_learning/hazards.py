@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.design_sample import (
@@ -48,6 +47,7 @@ from shoal_learning.regression.measured import (
 )
 from shoal_learning.regression.score_likelihood import MODEL_ERROR
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import piecewise_exponential as rules
@@ -57,8 +57,6 @@ from shoal_protocol.studies.piecewise_exponential import (
     names_of,
 )
 from shoal_protocol.studies.regression import REACH, Verdict, first_query
-
-Floats = NDArray[np.float64]
 
 _LARGEST: Final = 30.0
 _SMALL: Final = 1e-4  # of a rate times a time: below it exponentials are but linear

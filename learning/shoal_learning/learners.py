@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner
 from shoal_learning.families.cohort_card import CohortCard
@@ -94,8 +92,13 @@ def _logistic_regression(task: LogisticRegressionTask) -> Variational:
         )
 
     longest = math.hypot(task.intercept, math.sqrt(len(task.features)))
-    prior = partial(_normal_prior, prior_sd)
-    return Variational(task, size, prior, posterior, longest=lambda point: longest)
+    return Variational(
+        task,
+        size,
+        lambda point: -point / prior_sd**2,
+        posterior,
+        longest=lambda point: longest,
+    )
 
 
 def _normal(found: Inferred) -> dict[str, Any]:
@@ -108,10 +111,6 @@ def _normal(found: Inferred) -> dict[str, Any]:
         "convergence": found.convergence,
         "prior_sd": None if found.prior_sd is None else tuple(found.prior_sd.tolist()),
     }
-
-
-def _normal_prior(prior_sd: NDArray[np.float64], point: NDArray[np.float64]) -> NDArray[np.float64]:
-    return -point / prior_sd**2
 
 
 def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:

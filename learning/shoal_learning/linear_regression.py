@@ -1,7 +1,7 @@
 """Bayesian linear regression from private sums, by any of the task's methods.
 
-The rounds before the last measure what keeps its noise small: the columns' means, their spreads, or
-the rows' norms (`shoal_protocol.studies.linear_regression`). Projections choose thresholds on
+A round before the last measures what keeps its noise small: the columns' spreads or the rows' norms
+(`shoal_protocol.studies.linear_regression`). Projections choose thresholds on
 auxiliary data. The last round releases a matrix of second moments, of which the posterior is made.
 
 Projection thresholds are step 3 of Algorithm 2: synthetic data of the same size are cut to
@@ -20,19 +20,19 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.quasi_likelihood import (
     Coefficients,
     NoisyMoments,
     noise_aware_posterior,
     ridge_estimates,
 )
-from shoal_protocol.queries import Column, Mechanism, Moments, QueryName, SecondMomentMatrix
+from shoal_protocol.queries import Column, Mechanism, QueryName, SecondMomentMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
-    FitMeasurements,
     LinearRegressionPosterior,
     LinearRegressionTask,
     Thresholds,
@@ -44,8 +44,6 @@ from shoal_protocol.studies.measurements import (
     record_count,
     record_law,
 )
-
-Floats = NDArray[np.float64]
 
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
@@ -114,8 +112,7 @@ def _records(generator: Generator, sample: int, features: int) -> tuple[Floats, 
 
 def _noise(generator: Generator, width: int) -> Floats:
     upper = np.triu(generator.standard_normal((width, width)))
-    noise: Floats = upper + np.triu(upper, 1).T
-    return noise
+    return np.asarray(upper + np.triu(upper, 1).T)
 
 
 def _moments(candidates: list[Thresholds], x: Floats, y: Floats, intercept: float) -> Floats:
@@ -166,122 +163,7 @@ def _errors(
     return errors
 
 
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
-
-_SURELY: Final = 2.0  # standard deviations of noise
-_SMALLEST_SHARE: Final = 0.4  # of the constant's moment, that a ball leaves
-
-
-def measurements_of(
-    task: LinearRegressionTask,
-    query: SecondMomentMatrix,
-    moments: NoisyMoments,
-    prior_sd: FloatVector,
-    to_data_units: tuple[FloatVector, FloatMatrix],
-    spreads: FloatVector | None,
-) -> FitMeasurements:
-    """Return what the last round's `moments` and an earlier one's `spreads` show.
-
-    `prior_sd`, shape (k,), is of normalised coefficients, which c + Tb of `to_data_units` takes to
-    those of the posterior. `spreads`, shape (m,), are the columns' root mean squares about the
-    middle of their bounds in data units, where a round measured them.
-    """
-    offset, transform = to_data_units
-    prior_variance = (transform**2) @ prior_sd**2
-    signals = _signals(moments)[-len(task.features) :]
-    means, deviations = _measured(task, query, moments, spreads)
-    return FitMeasurements(
-        prior_mean=tuple(offset.tolist()),
-        prior_sd=tuple(np.sqrt(prior_variance).tolist()),
-        spreads=tuple(deviations),
-        middles=tuple(means),
-        signals=tuple(signals.tolist()),
-        kept=_kept(query, moments),
-        mismeasured=_mismeasured(query, moments, spreads),
-    )
-
-
-def _measured(
-    task: LinearRegressionTask,
-    query: SecondMomentMatrix,
-    moments: NoisyMoments,
-    spreads: FloatVector | None,
-) -> tuple[list[float | None], list[float | None]]:
-    """Return means less the bounds' middles, and standard deviations, over half the bounds' range.
-
-    None where there is no constant, from which alone means are known, or where noise hides them.
-    """
-    constant = query.constant / query.grid
-    if constant == 0.0:
-        return [None] * len(query.columns), [None] * len(query.columns)
-    matrix, records = moments.matrix, float(moments.records)
-    rows = float(np.clip(matrix[0, 0] / constant**2, _SMALLEST_SHARE * records, records))
-    half = np.array([column.half_range for column in task.columns])
-    units = np.array([column.scale for column in query.columns]) / half
-    away = matrix[0, 1:] / (constant * rows)
-    squares = np.diagonal(matrix)[1:] / rows
-    error = moments.diagonal_sd / rows * units**2
-    variances = (squares - away**2) * units**2
-    if spreads is not None:
-        variances = np.minimum((spreads / half) ** 2, 1.0) - (away * units) ** 2
-    centres = np.array([column.centre for column in query.columns])
-    middles = np.array([column.centre for column in task.columns])
-    means = (centres - middles) / half + away * units
-    mean_error = moments.off_diagonal_sd / (constant * rows) * units
-    # Noise alone neither makes a column narrow nor takes it off the middle.
-    deviations = np.sqrt(np.maximum(variances, 0.0) + error + mean_error**2)
-    told = np.sign(means) * np.maximum(np.abs(means) - mean_error, 0.0)
-    # Centres that a round measured are where columns are, whatever their bounds.
-    centred = task.centring == "private"
-    return [None if centred else each for each in told.tolist()], list(deviations.tolist())
-
-
-def _kept(query: SecondMomentMatrix, moments: NoisyMoments) -> float:
-    """Return the mean squared factor that the ball left of rows, or more as noise has it."""
-    whole = moments.records * (query.constant / query.grid) ** 2
-    if whole == 0.0 or query.squared_norm_limit is None:
-        return 1.0
-    return max(0.0, float(moments.matrix[0, 0] + _SURELY * moments.diagonal_sd) / whole)
-
-
-def _mismeasured(
-    query: SecondMomentMatrix, moments: NoisyMoments, spreads: FloatVector | None
-) -> float:
-    """Return how many times more than `spreads` had it a column's mean square is, at most, or 1.
-
-    The least that noise allows. It may be less: columns are cut and shrunk on purpose.
-    """
-    if spreads is None:
-        return 1.0
-    units = np.array([column.scale for column in query.columns])
-    wholes = moments.records * (spreads / units) ** 2
-    squares, error = np.diagonal(moments.matrix)[-len(units) :], _SURELY * moments.diagonal_sd
-    more = np.maximum(squares - error, 0.0) / wholes
-    return float(max(1.0, more.max()))
-
-
-def _signals(moments: NoisyMoments) -> FloatVector:
-    """Return of each design coordinate its own sum of squares over that of the noise, shape (k,).
-
-    Its own is what is left after regression on the others: v'Wv with v_j = 1, the reciprocal of
-    W^-1's diagonal. With noise E on W, v'Ev has variance diag^2 sum v^4 + 2 off^2 ((sum v^2)^2 -
-    sum v^4). It is 0 of a W that noise made indefinite.
-    """
-    gram = moments.matrix[:-1, :-1]
-    if float(np.linalg.eigvalsh(gram)[0]) <= 0.0:
-        return np.zeros(len(gram))
-    inverse = np.linalg.inv(gram)
-    own = 1.0 / np.diagonal(inverse)
-    squares = (inverse * own) ** 2
-    fourths, whole = (squares**2).sum(axis=0), squares.sum(axis=0) ** 2
-    noise = moments.diagonal_sd**2 * fourths + 2.0 * moments.off_diagonal_sd**2 * (whole - fourths)
-    signals: FloatVector = np.maximum(own, 0.0) / np.sqrt(noise)
-    return signals
-
-
 SHARES: Final[dict[QueryName, float]] = {
-    "first_moments": 0.15,
     "second_moments": 0.2,
     "norm_counts": 0.05,
 }
@@ -300,13 +182,8 @@ class LinearRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1:
-            raise ValueError("the population must be positive")
         names = self.task.query_names()
-        if [released.query.name for released in sums] != list(names[: len(sums)]):
-            raise ValueError("the sums are not those of this task's rounds, in order")
-        for released in sums:
-            self._refuse_foreign(released)
+        require_due(self.task, names, population, sums)
         if len(sums) == len(names):
             return self._posterior(sums)
         last = len(sums) == len(names) - 1
@@ -318,17 +195,6 @@ class LinearRegression:
         """Return the rounds' shares of the job's mu^2, or of its epsilon, in order."""
         before = [SHARES[name] for name in self.task.query_names()[:-1]]
         return (*before, 1.0 - math.fsum(before))
-
-    def _refuse_foreign(self, released: ReleasedSum) -> None:
-        query = released.query
-        if not isinstance(query, Moments):
-            raise ValueError("a sum answers another task's query")
-        columns = [(each.name, each.term) for each in self.task.columns]
-        constant = 0.0 if query.name == "norm_counts" else self.task.intercept
-        asked = (columns, constant, self.task.records_per_client)
-        answered = [(each.name, each.term) for each in query.columns]
-        if (answered, query.intercept, query.records_per_client) != asked:
-            raise ValueError("a sum answers another task's query")
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:
         """Choose thresholds for the noise of the last round, known from that of `measured`."""
@@ -368,19 +234,19 @@ def _posterior(
     constant = _lattice_intercept(query)
     if constant > 0.0:
         prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
+    limit = query.squared_norm_limit
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
         off_diagonal_sd=off_diagonal_sd,
         records=rows,
         records_sd=rows_sd,
-        largest_square=_largest_square(query),
+        largest_square=query.width if limit is None else limit / query.grid**2,
     )
     result = noise_aware_posterior(moments, prior)
     shrinkage = _mean_squared_shrinkage(query, moments)
-    measurements = measurements_of(task, query, moments, prior, _to_data_units(query), spreads)
     residual_sd = result.residual_sd / math.sqrt(shrinkage)
-    return _in_data_units(query, result, residual_sd, records, measurements)
+    return _in_data_units(query, result, residual_sd, records, prior)
 
 
 def _in_data_units(
@@ -388,9 +254,9 @@ def _in_data_units(
     result: Coefficients,
     residual_sd: float,
     records: int,
-    measurements: FitMeasurements,
+    prior_sd: Floats,
 ) -> LinearRegressionPosterior:
-    """Return a normal posterior in the units of the data."""
+    """Return a normal posterior in the units of the data; `prior_sd` is in normalised ones."""
     offset, transform = _to_data_units(query)
     *features, target = query.columns
     mean = offset + transform @ result.mean
@@ -402,7 +268,8 @@ def _in_data_units(
         covariance=tuple(tuple(row) for row in covariance.tolist()),
         residual_sd=residual_sd * target.scale,
         records=records,
-        measurements=measurements,
+        prior_mean=tuple(offset.tolist()),
+        prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
     )
 
 
@@ -430,12 +297,6 @@ def _to_data_units(
 def _lattice_intercept(query: SecondMomentMatrix) -> float:
     """Return the constant coordinate as the grid rounds it."""
     return math.floor(query.intercept * query.grid) / query.grid
-
-
-def _largest_square(query: SecondMomentMatrix) -> float:
-    """Return what no row's squared norm exceeds, in normalised units."""
-    limit = query.squared_norm_limit
-    return float(query.width if limit is None else limit / query.grid**2)
 
 
 def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:

@@ -18,12 +18,9 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_protocol.posteriors.variational import MOST_CORRELATED, Convergence
-
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
+from shoal_protocol.queries.design import Floats
 
 _STEPS, _WARM_UP = 60, 20  # of each chain
 _CHAINS: Final = ((16, 32), (64, 8))  # by dimension at most: larger ones are slower
@@ -34,31 +31,28 @@ _SHRINKS: Final = 100  # of a slice; each takes about a third of it
 class NormalCurvature:
     """H = frame h frame' with independent normal h_ij, i <= j: `mean` and `sd`, shapes (d, d)."""
 
-    frame: FloatMatrix
-    mean: FloatMatrix
-    sd: FloatMatrix
+    frame: Floats
+    mean: Floats
+    sd: Floats
 
     @property
-    def centre(self) -> FloatMatrix:
+    def centre(self) -> Floats:
         """The mean of H without its negative eigenvalues, shape (d, d)."""
         return semidefinite(self._uncut)
 
     @property
-    def signals(self) -> FloatVector:
+    def signals(self) -> Floats:
         """H_jj in their standard errors, shape (d,); of no curvature noise about 0."""
         variances = self.sd**2 * (2.0 - np.eye(len(self.sd)))  # off the diagonal h_ij counts twice
         errors = np.sqrt(np.einsum("ji,jk,ik->j", self.frame**2, self.frame**2, variances))
-        signals: FloatVector = np.diagonal(self._uncut) / errors
-        return signals
+        return np.asarray(np.diagonal(self._uncut) / errors)
 
     @property
-    def _uncut(self) -> FloatMatrix:
+    def _uncut(self) -> Floats:
         return symmetric(self.frame @ self.mean @ self.frame.T)
 
 
-def fitted(
-    points: FloatMatrix, gradients: FloatMatrix, noise: FloatMatrix, *, largest: float
-) -> NormalCurvature:
+def fitted(points: Floats, gradients: Floats, noise: Floats, *, largest: float) -> NormalCurvature:
     """Return the regression of centred `gradients` on centred `points`, both shape (T, d).
 
     `noise`, shape (d, d), is the covariance of one round's; `largest` is a scale that no eigenvalue
@@ -87,9 +81,9 @@ class Bend:
     `mean`, shape (d,), is the mean, and `error`, (d, d), the covariance of what is not known of it.
     """
 
-    gradients: FloatMatrix
-    mean: FloatVector
-    error: FloatMatrix
+    gradients: Floats
+    mean: Floats
+    error: Floats
 
     @staticmethod
     def none(size: int) -> "Bend":
@@ -98,11 +92,11 @@ class Bend:
 
 
 def bend_of(
-    points: FloatMatrix,
-    gradients: FloatMatrix,
+    points: Floats,
+    gradients: Floats,
     curvature: NormalCurvature,
-    noise: FloatMatrix,
-    roots: FloatVector,
+    noise: Floats,
+    roots: Floats,
     *,
     prior_sd: float,
 ) -> Bend:
@@ -117,12 +111,12 @@ def bend_of(
     squares = squares / roots - roots * mean
     precision = np.linalg.inv(noise)
     known = float(squares @ squares) * precision + np.eye(size) / prior_sd**2
-    unknown: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    unknown: Floats = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
     bend = unknown @ precision @ ((gradients + points @ centre).T @ squares)
     return Bend(np.outer(squares, bend), mean * bend, mean**2 * unknown)
 
 
-def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMatrix:
+def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> Floats:
     """Return draws of H given that it is positive definite, shape (draws, d, d).
 
     Elliptical slice sampling (Murray, Adams and MacKay 2010, arXiv:1001.0175): what is cut off has
@@ -143,9 +137,7 @@ def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMa
     return symmetric(curvature.frame @ inner @ curvature.frame.T)
 
 
-def _moved(
-    now: FloatMatrix, other: FloatMatrix, mean: FloatMatrix, generator: np.random.Generator
-) -> FloatMatrix:
+def _moved(now: Floats, other: Floats, mean: Floats, generator: np.random.Generator) -> Floats:
     """Take each chain to a place on its ellipse that is not cut off; `now` itself is one."""
     angle = generator.random(len(now)) * 2.0 * np.pi
     least, most = angle - 2.0 * np.pi, angle.copy()
@@ -164,27 +156,24 @@ def _moved(
     return moved
 
 
-def _normal(sd: FloatMatrix, count: int, generator: np.random.Generator) -> FloatMatrix:
+def _normal(sd: Floats, count: int, generator: np.random.Generator) -> Floats:
     """Return symmetric matrices of independent normals, shape (count, d, d)."""
     upper = np.triu(generator.standard_normal((count, *sd.shape)))
-    whole: FloatMatrix = (upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd
-    return whole
+    return np.asarray((upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd)
 
 
-def symmetric(matrices: FloatMatrix) -> FloatMatrix:
+def symmetric(matrices: Floats) -> Floats:
     """Return the symmetric part of matrices, shape (..., d, d)."""
-    part: FloatMatrix = 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
-    return part
+    return np.asarray(0.5 * (matrices + np.swapaxes(matrices, -1, -2)))
 
 
-def semidefinite(matrix: FloatMatrix, least: float = 0.0) -> FloatMatrix:
+def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
     """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
     values, vectors = np.linalg.eigh(matrix)
-    raised: FloatMatrix = (vectors * np.maximum(values, least)) @ vectors.T
-    return raised
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
-Gradient = Callable[[FloatVector], FloatVector]
+Gradient = Callable[[Floats], Floats]
 
 _FEWEST_ROUNDS: Final = 10  # in the regression, and
 _ROUNDS_FOR_EACH: Final = 2  # for each of its d + 1 numbers in a row
@@ -193,7 +182,6 @@ _SEED: Final = 2407_14426
 _PASSES: Final = 4  # in which noise and curvature, or answer and prior, are fitted in turn
 _DRAWS_EACH: Final = 8  # for each curvature
 _MATCHED: Final = 0.05, 0.95  # quantiles that the normal distribution has in common with the draws
-_GRID: Final = 65
 _LEAST: Final = 1e-12  # precision of a prior that has none
 
 
@@ -209,9 +197,9 @@ class Path:
     `may_clip` unless it is certain that no record's gradient was clipped.
     """
 
-    points: FloatMatrix
-    gradients: FloatMatrix
-    noise: FloatVector
+    points: Floats
+    gradients: Floats
+    noise: Floats
     sampling: float
     largest: float
     prior: Gradient
@@ -242,11 +230,11 @@ class Inferred:
     none; `convergence` is None if the noise is not in it. `prior_sd`, shape (d,), is the prior's.
     """
 
-    location: FloatVector
-    scale: FloatVector
-    factor: FloatMatrix | None = None
+    location: Floats
+    scale: Floats
+    factor: Floats | None = None
     convergence: Convergence | None = None
-    prior_sd: FloatVector | None = None
+    prior_sd: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -257,26 +245,27 @@ class _Line:
     H's diagonal is above 0, in its standard errors.
     """
 
-    centre: FloatVector
-    gradient: FloatVector
-    bent: FloatVector
-    error: FloatMatrix
-    residual: FloatMatrix  # covariance of one round's noise
-    curvatures: FloatMatrix  # draws, shape (draws, d, d)
-    signals: FloatVector
+    centre: Floats
+    gradient: Floats
+    bent: Floats
+    error: Floats
+    residual: Floats  # covariance of one round's noise
+    curvatures: Floats  # draws, shape (draws, d, d)
+    signals: Floats
 
 
 def inferred(path: Path) -> Inferred | None:
-    """Return the posterior that knows of the noise, or None of a path that is too short for it.
+    """Return the posterior that knows of the noise, or None where the path is too short for it.
+
+    None too where there are more numbers than a posterior has correlations of.
 
     The first quarter of the path is the approach, and is left out; so is the second one, if slopes
     in it show that the path was still approaching.
     """
     size, half, quarter = path.points.shape[1], path.rounds // 2, path.rounds // 4
-    if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):
+    fewest = max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1))
+    if path.rounds - quarter < fewest or size > MOST_CORRELATED:
         return None
-    if size > MOST_CORRELATED:
-        return _by_coordinate(path.part(half))
     generator = np.random.default_rng([_SEED, path.rounds, size])
     used = later = path.part(half)
     line = _line(later, generator)
@@ -317,7 +306,7 @@ def _line(path: Path, generator: np.random.Generator) -> _Line:
     return _Line(centre, at, bend.mean, error, residual, draws, curvature.signals)
 
 
-def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> float:
+def _dispersion(residuals: Floats, privacy: float, expected: float) -> float:
     """Return how many times the scatter that the model expects who was drawn adds, about 1.
 
     `expected` is its trace. The residuals' own answer is drawn towards 1, known to .5.
@@ -331,11 +320,10 @@ def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> floa
     return float((ratio / error**2 + 4.0) / (1.0 / error**2 + 4.0))
 
 
-def _slopes(path: Path, residual: FloatMatrix) -> FloatVector:
+def _slopes(path: Path, residual: Floats) -> Floats:
     """Return the mean slope of the log posterior along a path, in its standard errors, (d,)."""
     slope = path.gradients.mean(axis=0) + path.prior(path.points.mean(axis=0))
-    slopes: FloatVector = slope / np.sqrt(np.diagonal(residual) / path.rounds)
-    return slopes
+    return np.asarray(slope / np.sqrt(np.diagonal(residual) / path.rounds))
 
 
 def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Generator) -> Inferred:
@@ -362,14 +350,19 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     sd = np.sqrt(np.diagonal(about))
     factor = np.linalg.cholesky(semidefinite(about / np.outer(sd, sd), 1e-9))
     factor = factor / np.linalg.norm(factor, axis=1, keepdims=True)
-    away = (best - centre) / scale
-    convergence = _convergence(used, later, line.residual, away, share, scale, line.signals)
+    convergence = Convergence(
+        rounds=used.rounds,
+        slopes=tuple(_slopes(later, line.residual).tolist()),
+        distances=tuple((np.abs(best - centre) / scale).tolist()),
+        noise_shares=tuple(share.tolist()),
+        scatters=tuple((used.points.var(axis=0) / scale).tolist()),
+        signals=tuple(line.signals.tolist()),
+        may_clip=used.may_clip,
+    )
     return Inferred(centre, sd, factor, convergence)
 
 
-def _answers(
-    prior_gradient: Gradient, line: _Line, near: FloatVector
-) -> tuple[FloatMatrix, FloatMatrix, FloatMatrix]:
+def _answers(prior_gradient: Gradient, line: _Line, near: Floats) -> tuple[Floats, Floats, Floats]:
     """Return means and covariances of u given each drawn curvature, and the prior's curvature.
 
     Shapes (draws, d), (draws, d, d), (d, d). The prior is taken as normal, by its slope at `near`.
@@ -378,82 +371,20 @@ def _answers(
     gain = np.linalg.solve(line.curvatures + line.error, line.curvatures)
     prior = semidefinite(_curvature_of(prior_gradient, near), _LEAST)
     known = symmetric(line.curvatures @ gain) + prior
-    covariances: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    covariances: Floats = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
     pulls = np.einsum("kji,j->ki", gain, line.gradient)
     pulls = pulls + prior_gradient(near) + prior @ (near - line.centre)
     return line.centre + np.einsum("kij,kj->ki", covariances, pulls), covariances, prior
 
 
-def _convergence(
-    used: Path,
-    later: Path,
-    residual: FloatMatrix,
-    away: FloatVector,
-    share: FloatVector,
-    sd: FloatVector,
-    signals: FloatVector,
-) -> Convergence:
-    return Convergence(
-        rounds=used.rounds,
-        slopes=tuple(_slopes(later, residual).tolist()),
-        distances=tuple(np.abs(away).tolist()),
-        noise_shares=tuple(share.tolist()),
-        scatters=tuple((used.points.var(axis=0) / sd).tolist()),
-        signals=tuple(signals.tolist()),
-        may_clip=used.may_clip,
-    )
-
-
-def prior_deviations(gradient: Gradient, point: FloatVector) -> FloatVector:
+def prior_deviations(gradient: Gradient, point: Floats) -> Floats:
     """Return standard deviations of a prior that is taken as normal near a point, shape (d,)."""
     precisions = np.maximum(np.diagonal(_curvature_of(gradient, point)), _LEAST)
-    deviations: FloatVector = precisions**-0.5
-    return deviations
+    return np.asarray(precisions**-0.5)
 
 
-def _curvature_of(gradient: Gradient, point: FloatVector) -> FloatMatrix:
+def _curvature_of(gradient: Gradient, point: Floats) -> Floats:
     """Return minus the derivative of a gradient at a point, shape (d, d), by differences."""
     step = 1e-4 * np.maximum(1.0, np.abs(point))
     rows = [gradient(point - each) - gradient(point + each) for each in np.diag(step)]
     return symmetric(np.array(rows) / (2.0 * step)[:, None])
-
-
-def _by_coordinate(path: Path) -> Inferred:
-    """Return the posterior in which each coordinate is alone: its slope against itself.
-
-    What all others do counts as if it were known, so correlations make it too narrow.
-    """
-    centre, gradient = path.points.mean(axis=0), path.gradients.mean(axis=0)
-    points, gradients = path.points - centre, path.gradients - gradient
-    scatter = np.maximum((points**2).sum(axis=0), 1e-300)
-    guess = np.maximum(-(points * gradients).sum(axis=0) / scatter, 0.0)
-    # the other coordinates' scatter is in the residuals too: they say how large it is
-    left = np.mean((gradients + guess * points) ** 2, axis=0) * path.rounds / (path.rounds - 2)
-    residual = np.maximum(left, path.noise.mean())
-    sd = np.sqrt(residual / scatter)
-    estimate = -(points * gradients).sum(axis=0) / scatter
-    top = np.minimum(np.maximum(estimate, 0.0) + 5.0 * sd, path.largest)
-    low = np.maximum(np.minimum(estimate - 5.0 * sd, top), 0.0)
-    grid = low + (np.arange(_GRID) + 0.5)[:, None] / _GRID * (top - low)
-    height = -0.5 * ((grid - estimate) / sd) ** 2
-    weights = np.exp(height - height.max(axis=0))
-    weights = weights / weights.sum(axis=0)
-    error = residual / path.rounds
-    gain = grid / (grid + error)
-    prior, means, variances = np.zeros_like(centre), centre[None], grid
-    location = centre
-    for _ in range(_PASSES):
-        step = 1e-4 * np.maximum(1.0, np.abs(location))
-        rise = path.prior(location - step) - path.prior(location + step)
-        prior = np.maximum(rise / (2.0 * step), _LEAST)
-        variances = 1.0 / (gain * grid + prior)
-        pulls = gain * gradient + path.prior(location) + prior * (location - centre)
-        means = centre + variances * pulls
-        location = (weights * means).sum(axis=0)
-    variance = (weights * (variances + (means - location) ** 2)).sum(axis=0)
-    without = (weights / (grid + prior)).sum(axis=0)
-    share = np.clip(1.0 - without / variance, 0.0, 1.0)
-    away, scale = location - centre, np.sqrt(variance)
-    noise, signals = np.diag(residual), estimate / sd
-    convergence = _convergence(path, path, noise, away / scale, share, scale, signals)
-    return Inferred(centre, np.sqrt(variance + away**2), None, convergence)

@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
-FloatArray = NDArray[np.float64]
+from shoal_protocol.queries.design import Floats
 
 _GRID_POINTS: Final = 12
 _LARGEST_S: Final = 1.0  # the target lies in [-1, 1]
@@ -34,7 +31,7 @@ class NoisyMoments:
     squared norm is above `largest_square`.
     """
 
-    matrix: FloatMatrix
+    matrix: Floats
     diagonal_sd: float
     off_diagonal_sd: float
     records: float
@@ -49,8 +46,8 @@ class Coefficients:
     `log_evidence` is that of the prior, up to a constant of the moments.
     """
 
-    mean: FloatVector
-    covariance: FloatMatrix
+    mean: Floats
+    covariance: Floats
     residual_sd: float
     log_evidence: float
 
@@ -59,12 +56,12 @@ class Coefficients:
 class _Fits:
     """The fits for g residual variances, along the first axis of every array."""
 
-    means: FloatMatrix
-    covariances: FloatArray
-    log_weights: FloatVector
+    means: Floats
+    covariances: Floats
+    log_weights: Floats
 
 
-def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
+def noise_aware_posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
     """Return the posterior of the regression of the last coordinate on the others.
 
     `prior_sd`, shape (k,): independent normal priors with mean zero. The prior of s is uniform
@@ -77,7 +74,7 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
         return _posterior(moments, prior_sd)
 
 
-def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
+def _posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
     gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records, moments.largest_square)
     precision = np.diag(prior_sd**-2.0)
     grid = np.geomspace(_SMALLEST_S, _LARGEST_S, _GRID_POINTS)
@@ -108,28 +105,26 @@ def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
 
 
 def _weighted(
-    grid: FloatVector,
-    start: FloatVector,
-    gram: FloatMatrix,
+    grid: Floats,
+    start: Floats,
+    gram: Floats,
     moments: NoisyMoments,
-    precision: FloatMatrix,
-) -> tuple[_Fits, FloatVector]:
+    precision: Floats,
+) -> tuple[_Fits, Floats]:
     """Return the fits for a grid of s, and their weights, the largest of which is 1."""
     fits = _fits(grid**2, start, gram, moments, precision)
     fits = replace(fits, log_weights=fits.log_weights + np.log(grid))
     return fits, np.exp(fits.log_weights - fits.log_weights.max())
 
 
-def ridge_estimate(moments: NoisyMoments) -> FloatVector:
+def ridge_estimate(moments: NoisyMoments) -> Floats:
     """Return a fast point estimate of b, shape (k,): ridge 1 + off_diagonal_sd sqrt(k) / 2."""
     off_diagonal_sd = np.array([moments.off_diagonal_sd])
     [estimate] = ridge_estimates(moments.matrix[None], off_diagonal_sd, moments.records)
     return np.asarray(estimate, dtype=np.float64)
 
 
-def ridge_estimates(
-    matrices: FloatMatrix, off_diagonal_sds: FloatVector, records: float
-) -> FloatMatrix:
+def ridge_estimates(matrices: Floats, off_diagonal_sds: Floats, records: float) -> Floats:
     """Return `ridge_estimate` of many moment matrices at once, shape (m, k).
 
     `matrices` has shape (m, k + 1, k + 1), `off_diagonal_sds` shape (m,).
@@ -141,7 +136,7 @@ def ridge_estimates(
     return np.asarray(np.linalg.solve(ridged, matrices[:, :-1, -1:])[..., 0], dtype=np.float64)
 
 
-def _nearest_gram(matrices: FloatMatrix, records: float, largest_square: float) -> FloatMatrix:
+def _nearest_gram(matrices: Floats, records: float, largest_square: float) -> Floats:
     """Return moment matrices of designs, with eigenvalues that noise drove below zero put back.
 
     `matrices`, shape (..., k, k), are symmetric. They are scaled down where their trace, the rows'
@@ -151,13 +146,10 @@ def _nearest_gram(matrices: FloatMatrix, records: float, largest_square: float) 
     raised = np.maximum(values, 1e-4 * records)
     traces = raised.sum(axis=-1, keepdims=True)
     raised = raised * np.minimum(1.0, records * largest_square / traces)
-    gram: FloatMatrix = (vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return gram
+    return np.asarray((vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
-def _spreads(
-    means: FloatMatrix, variances: FloatVector, gram: FloatMatrix, moments: NoisyMoments
-) -> FloatArray:
+def _spreads(means: Floats, variances: Floats, gram: Floats, moments: NoisyMoments) -> Floats:
     """Return the covariances of z_u - Z_W b, shape (g, k, k): s^2 W + Omega(b) at each b = mean.
 
     Row j of E (b, -1) has variance off^2 (1 + |b|^2 - b_j^2) + diag^2 b_j^2, rows j and k have
@@ -175,11 +167,11 @@ def _spreads(
 
 
 def _fits(
-    variances: FloatVector,
-    start: FloatVector,
-    gram: FloatMatrix,
+    variances: Floats,
+    start: Floats,
+    gram: Floats,
     moments: NoisyMoments,
-    precision: FloatMatrix,
+    precision: Floats,
 ) -> _Fits:
     """Iterate generalised least squares to its fixed point for each residual variance, shape (g,).
 
@@ -231,7 +223,6 @@ def _fits(
     return _Fits(means=means, covariances=covariances, log_weights=log_weights)
 
 
-def _forms(vectors: FloatMatrix, matrices: FloatArray) -> FloatVector:
+def _forms(vectors: Floats, matrices: Floats) -> Floats:
     """Return v'M v for each vector, shape (g,)."""
-    forms: FloatVector = np.sum(vectors * (matrices @ vectors[:, :, None])[:, :, 0], axis=1)
-    return forms
+    return np.asarray(np.sum(vectors * (matrices @ vectors[:, :, None])[:, :, 0], axis=1))

@@ -18,9 +18,9 @@ from shoal_learning.coding import Variable, Variables, variables_given
 from shoal_learning.contract import Learner, RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulated_records import OnRecords, SimulatedRecords
-from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.job_costs import noise_for
+from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.queries import Mechanism, Query, Tables
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, RecordModel, compile_model

@@ -13,18 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
 from shoal_protocol.queries import GradientSum
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import gradient_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.variational import VariationalStudy
-from shoal_protocol.wire.errors import RefusedSpec
-
-FloatVector = NDArray[np.float64]
 
 INITIAL_LOG_SD: Final = -3.0
 """Log standard deviation of every unconstrained number before the first round."""
@@ -43,8 +40,8 @@ _LARGEST_REACH: Final = 0.5  # at most, where it is not the approximation's own
 class Approximation:
     """The approximation of u: means and log standard deviations, shapes (d,)."""
 
-    mean: FloatVector
-    log_sd: FloatVector
+    mean: Floats
+    log_sd: Floats
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,10 @@ class _Step:
     """
 
     belief: Approximation
-    first: FloatVector
-    second: FloatVector
+    first: Floats
+    second: Floats
     number: int
-    reach: FloatVector
+    reach: Floats
 
 
 @dataclass
@@ -77,7 +74,7 @@ class _Trail:
         return all(one is other for one, other in zip(self.sums, sums, strict=False))
 
 
-def _unbounded(_: FloatVector) -> float:
+def _unbounded(_: Floats) -> float:
     return math.inf
 
 
@@ -93,10 +90,10 @@ class Variational:
 
     task: VariationalStudy
     dimension: int
-    prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
+    prior_gradient: Callable[[Floats], Floats] = field(repr=False)
     posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
     bend: float = 0.0
-    longest: Callable[[FloatVector], float] = field(default=_unbounded, repr=False)
+    longest: Callable[[Floats], float] = field(default=_unbounded, repr=False)
     _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
@@ -165,7 +162,7 @@ class Variational:
             may_clip=not self.longest(later) <= _HARDLY * self.task.clip,
         )
 
-    def _standard(self, number: int) -> FloatVector:
+    def _standard(self, number: int) -> Floats:
         """Return xi of round `number`: public, and of no consequence to privacy."""
         return np.random.default_rng([_SEED, number]).standard_normal(self.dimension)
 
@@ -220,24 +217,20 @@ class Variational:
         noise = float(released.noise_sd[0]) / query.grid * population / released.cohort_size
         return _Step(belief, first, second, number, self._reach(belief, number, noise))
 
-    def _reach(self, belief: Approximation, number: int, noise: float) -> FloatVector:
+    def _reach(self, belief: Approximation, number: int, noise: float) -> Floats:
         """Return how far from the mean to look: far enough to see the curvature through the noise.
 
         `noise` is that of one gradient. With curvature exp(-2 r) it gives the answer a standard
         deviation of noise exp(2 r) / sqrt(T).
         """
-        own: FloatVector = np.exp(belief.log_sd)
+        own: Floats = np.exp(belief.log_sd)
         if number < _TRAVEL * self.task.rounds:
             return own
         far = _REACH * noise * own**2 / np.sqrt(self.task.rounds)
-        reach: FloatVector = np.maximum(own, np.minimum(far, _LARGEST_REACH))
-        return reach
+        return np.asarray(np.maximum(own, np.minimum(far, _LARGEST_REACH)))
 
     def _own(self, released: ReleasedSum) -> GradientSum:
         query = released.query
-        try:
-            self.task.check_query(query, number=0, population=released.cohort_size, earlier=())
-        except RefusedSpec:
-            raise ValueError("a sum answers another task's query") from None
-        assert isinstance(query, GradientSum)  # noqa: S101
+        if not isinstance(query, GradientSum) or query != self.task.gradient_query(query.point):
+            raise ValueError("a sum answers another task's query")
         return query

@@ -9,7 +9,8 @@ import numpy as np
 from shoal_holder.crowds.contributor import draw_noise
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
-from shoal_hosting.peers.peer import CREATED, OK, Answer
+from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.peer import CREATED, OK
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -95,7 +96,7 @@ class Crowd:
         """Return the job's path at the trainer."""
         return f"/v1/crowds/{self.request.digest}"
 
-    async def ask_draw(self) -> Answer:
+    async def ask_draw(self) -> Reply:
         """Ask for a draw, with a nonce of its own."""
         nonce = self.target.random_bytes(NONCE_BYTES).hex()
         body = canonical_json({"nonce": nonce})
@@ -133,7 +134,7 @@ class Crowd:
         signer = client if key is None else key
         return sign(body, Role.CLIENT, self.target.keys.clients[signer]).encode()
 
-    async def submit(self, document: bytes) -> Answer:
+    async def submit(self, document: bytes) -> Reply:
         """Send a submission; a receipt is kept."""
         answer = await self.target.send(self.target.trainer, f"{self.path}/submissions", document)
         if not answer.is_refusal:

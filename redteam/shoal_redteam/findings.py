@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import Reply
 
 THREAT_MODEL: Final = "docs/threat-model.md"
 
@@ -44,7 +44,7 @@ class Finding:
 
 
 def refused(
-    tried: str, answers: Mapping[str, Answer], *, by: Collection[str], check: str
+    tried: str, answers: Mapping[str, Reply], *, by: Collection[str], check: str
 ) -> Finding:
     """Judge a try by the answers of those to whom it was made, by name.
 
@@ -89,7 +89,7 @@ def not_carried_out(tried: str, why: str) -> Finding:
     return Finding(tried, Verdict.NOT_CARRIED_OUT, why, "")
 
 
-def outcome_of(answer: Answer) -> str:
+def outcome_of(answer: Reply) -> str:
     """Return the code of a refusal, "" if the answer is none."""
     return answer.code if answer.is_refusal else ""
 

@@ -13,7 +13,8 @@ from pyroaring import BitMap
 
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
-from shoal_hosting.peers.peer import GONE, OK, Answer
+from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.peer import GONE, OK
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.rounds.attestations import (
@@ -99,12 +100,12 @@ class PlayedRound:
         )
         return Contribution(vector, envelopes)
 
-    async def announce(self, names: Iterable[str] | None = None) -> dict[str, Answer]:
+    async def announce(self, names: Iterable[str] | None = None) -> dict[str, Reply]:
         """Announce the round to all services that take rounds, or to some."""
         named = (*self.target.nodes, self.target.aggregator) if names is None else names
         return await self.target.announce(named, self.signed.encode(), job=self.spec.job)
 
-    async def upload(self, node: int, envelope: bytes) -> Answer:
+    async def upload(self, node: int, envelope: bytes) -> Reply:
         """Send one envelope to a node, by its index."""
         return await self.target.send(
             self.target.nodes[node], f"{self.path}/shares", envelope, BYTES

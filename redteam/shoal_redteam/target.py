@@ -15,8 +15,7 @@ from shoal_holder.site_files import HOLDER_KEY
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import Party, load_party
-from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import DocumentT, Signed, sign
@@ -196,7 +195,7 @@ class Target:
         moment = self.clock() + timedelta(seconds=seconds)
         return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
-    async def ask(self, name: str, path: str, **parameters: str | int) -> Answer:
+    async def ask(self, name: str, path: str, **parameters: str | int) -> Reply:
         """Return what a service answers to a GET.
 
         Raises:
@@ -206,7 +205,7 @@ class Target:
 
     async def send(
         self, name: str, path: str, content: bytes, media_type: str = JSON, *, method: str = "POST"
-    ) -> Answer:
+    ) -> Reply:
         """Return what a service answers to a message.
 
         Raises:
@@ -216,7 +215,7 @@ class Target:
 
     async def tell(
         self, names: Iterable[str], path: str, content: bytes, *, method: str = "POST"
-    ) -> dict[str, Answer]:
+    ) -> dict[str, Reply]:
         """Send one message to several services, one after another, and return their answers."""
         return {name: await self.send(name, path, content, method=method) for name in names}
 
@@ -225,7 +224,7 @@ class Target:
         self.requests[request.digest] = request.encode()
         return request.digest
 
-    async def announce(self, names: Iterable[str], spec: bytes, *, job: str) -> dict[str, Answer]:
+    async def announce(self, names: Iterable[str], spec: bytes, *, job: str) -> dict[str, Reply]:
         """Announce a round, as a trainer does: a node is handed the job's request first.
 
         Raises:
@@ -242,14 +241,13 @@ class Target:
 
     async def _request(
         self, method: str, name: str, path: str, content: bytes | None = None, **how: Any
-    ) -> Answer:
+    ) -> Reply:
         try:
-            reply = await self._connection(name).ask(
+            return await self._connection(name).ask(
                 method, path, content, limit_bytes=LARGEST_ANSWER_BYTES, **how
             )
         except Unavailable as error:
             raise CannotAttack(f"{name} does not answer: {error}") from error
-        return Answer(reply.status, reply.body)
 
     def _connection(self, name: str) -> Connection:
         """Return the connection to a service, which trusts its pinned certificate alone."""

@@ -183,7 +183,7 @@ async def victim(
     network = FakeNetwork(target, job)
     ids = Identity("id", tuple(map(str, range(slots))), 1)
     with tempfile.TemporaryDirectory() as directory:
-        holder = DataHolder(
+        holder = DataHolder.inside(
             key=key,
             records=Records(
                 columns, np.full((slots, len(columns)), value), np.arange(slots + 1), ids
@@ -193,7 +193,7 @@ async def victim(
             data_directory=Path(directory) / "state",
             clock=target.clock,
             random_bytes=target.random_bytes,
-            inside=Sources(noise, clock=target.clock, random_bytes=target.random_bytes),
+            sources=Sources(noise, clock=target.clock, random_bytes=target.random_bytes),
             transport=network,
             report=report,
         )

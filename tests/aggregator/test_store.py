@@ -42,7 +42,7 @@ def with_sums(engine: Engine, count: int) -> None:
     with engine.begin() as db:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
-            taken = Outcome.COMPLETE if signed is SUMS[2] else Outcome.STORED
+            taken = Outcome.ENOUGH if signed is SUMS[2] else Outcome.STORED
             assert aggregator.offer_partial_sum(db, signed) is taken
 
 

@@ -8,10 +8,11 @@ import pytest
 from pyroaring import BitMap
 
 from bench.allowances import place, queries
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.contribution import MOST_ENTRIES
 from shoal_holder.faults import Faults
+from shoal_holder.records import MOST_ROWS
 from shoal_holder.rounds import Answers, encoding_allowed
+from shoal_holder.status import silent
 from shoal_hosting.clock import system_clock
 from shoal_protocol.queries import Query
 
@@ -22,7 +23,7 @@ def peak(directory: Path, query: Query, slots: int, columns: int) -> int:
     """Return how many bytes are taken at once to work out an answer for so many slots."""
     here = place(columns, 1, lacking=False)
     faults = Faults(directory, system_clock)
-    work = Answers(cast(Any, here), cast(Any, None), faults)
+    work = Answers(cast(Any, here), cast(Any, None), silent, faults)
     asked = list(range(slots))
     tracemalloc.start()
     try:

@@ -147,7 +147,7 @@ async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world.clock.move(5)
     for _ in range(100):
         await holder.step()
-    charged = {each.client for each in await holder.ledger() if each.round_id == CHARGE.round}
+    charged = {each.client for each in await holder.ledger() if each.round == CHARGE.round}
     assert charged == {2, 3}
     assert len(world.trainer.joined) == 1
     await holder.close()

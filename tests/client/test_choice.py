@@ -5,9 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
-from shoal_holder.records import Records
-from tests.world.people import people
+from shoal_holder.records import MOST_ROWS, Records, chosen_together, in_chosen_order
+from tests.world.people import people, rows_at
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
 STARTS = [0, 500, 1000]
@@ -20,7 +19,7 @@ RECORDS = people(
 
 
 def rows_of(records: Records, position: int) -> list[float]:
-    return records.of(position, ("x",))[:, 0].tolist()
+    return rows_at(records, position, ("x",))[:, 0].tolist()
 
 
 def chosen(records: Records, most: int) -> list[float]:

@@ -26,6 +26,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
+from tests.world.people import rows_at
 
 SHARING = ADDITIVE
 
@@ -48,7 +49,7 @@ def contribute(world: World, spec: RoundSpec, holder: int, noise=no_noise) -> li
         box_keys(world.consortium),
         holder,
         world.key,
-        spec.query.encode(world.records.of(0, COLUMNS)),
+        spec.query.encode(rows_at(world.records, 0, COLUMNS)),
         drawn,
         random_bytes=world.random_bytes,
     )
@@ -71,7 +72,7 @@ def test_all_shares_together_are_the_encoded_records_and_the_noise(
 ) -> None:
     drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7, np.array([5])])
     encoded = contribute(world, spec, holder, noise=lambda part, count: next(drawn))
-    expected = QUERY.encode(world.records.of(0, COLUMNS))
+    expected = QUERY.encode(rows_at(world.records, 0, COLUMNS))
     noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9, 5])
     assert np.array_equal(opened(world, encoded), expected + noise)
 

@@ -207,7 +207,7 @@ async def test_a_lie_about_the_end_is_held_against_a_trainer_that_shows_it_only_
         return None
 
     world.scripts["trainer"] = once
-    await world.run(holder, seconds=10)
+    await world.run(holder, seconds=90)
     assert shown
     [found] = (await holder.status()).crowds
     assert found.ended == "crowd-closed" and is_cheating(found.verdict)

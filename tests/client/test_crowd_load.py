@@ -9,10 +9,10 @@ import pytest
 
 from bench.load import crowds
 from bench.load.crowds import CrowdLoad
-from shoal_holder.crowds.crowd import Crowd, Outcome, Sent
+from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.draws import Draw
+from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.wire.documents import Signed
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
@@ -43,13 +43,15 @@ class Flaky:
             raise Unavailable("not there")
         return [CROWD_DOCUMENTS["draw"]]
 
-    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
-        self.sent += [each.document for each in sent]
+    async def submit(
+        self, crowd: Crowd, sent: Sequence[Signed[Submission]]
+    ) -> list[tuple[str, bytes] | None]:
+        self.sent += [each.encode() for each in sent]
         if len(self.sent) == 1:
             raise Unavailable("not there")
         if len(self.sent) == 2:
             return [None]
-        return [Outcome(ACKNOWLEDGED, CROWD_DOCUMENTS["submission_receipt"].encode())]
+        return [(ACKNOWLEDGED, CROWD_DOCUMENTS["submission_receipt"].encode())]
 
 
 async def test_a_phone_asks_with_the_same_nonce_and_sends_the_same_bytes_until_it_is_answered(

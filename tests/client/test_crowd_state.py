@@ -2,10 +2,13 @@
 
 import math
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,11 +17,10 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import (
     Limits,
     allowed_places,
-    contributions_made,
+    used_places,
 )
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
@@ -62,9 +64,15 @@ def limits(**changes: object) -> Limits:
 _drawn = iter(range(2**62))
 
 
-def prepared(client: int, place: int) -> Prepared:
+def prepared(client: int, place: int) -> tuple[int, Any]:
+    """Return a place, and what stands for a signed submission."""
     number = next(_drawn)
-    return Prepared(client, place, f"{number:064x}", b"draw", b"SECRET %d" % number)
+    draw = SimpleNamespace(encode=lambda: b"draw")
+    return place, SimpleNamespace(
+        body=SimpleNamespace(client=client, draw=draw),
+        digest=f"{number:064x}",
+        encode=lambda: b"SECRET %d" % number,
+    )
 
 
 def contribute(
@@ -94,9 +102,10 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     ] * 3
     charges = ledger.charges(state.file, after=0, count=9)
     assert [(each.client, each.number) for each in charges] == [(0, 0), (1, 0), (0, 1)]
-    assert [each.round_id for each in charges] == [entry.round for entry in entries]
+    assert [each.round for each in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
-    assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
+    used = used_places(state, CROWD)
+    assert [used[client].made for client in range(3)] == [2, 1, 0]
 
 
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
@@ -144,8 +153,12 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
     memory.end(state, CROWD, "crowd-closed")
     assert memory.pending(state, CROWD, count=9) == []
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
-    kept = [(each.draw, each.receipt) for each in memory.evidence(state, CROWD)]
-    assert kept == [(b"draw", b"receipt"), (b"draw", None), (b"draw", None)]
+    kept = state.file.rows(
+        "SELECT draw, receipt FROM crowd_evidence JOIN contributions USING (contribution)"
+        " ORDER BY contributions.rowid"
+    )
+    assert [zlib.decompress(draw) for draw, _ in kept] == 3 * [b"draw"]
+    assert [receipt and zlib.decompress(receipt) for _, receipt in kept] == [b"receipt", None, None]
     assert memory.open_crowds(state) == [OTHER_CROWD]
 
 

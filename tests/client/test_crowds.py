@@ -25,7 +25,7 @@ from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, problem
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
-from tests.world.people import people
+from tests.world.people import people, rows_at
 
 WHOLE_TIME = 1000  # seconds until the job closes
 
@@ -95,7 +95,7 @@ async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
     seen: list[int] = []
     for each in sent:
         weights = np.array(each.draw.body.weights)
-        rows, targets = design_rows(task, world.records.of(each.client, task.column_names))
+        rows, targets = design_rows(task, rows_at(world.records, each.client, task.column_names))
         [step] = steps(task, weights[None], rows, targets)
         moved = np.array(each.weights) - weights
         noises = (moved - step)[moved != 0]

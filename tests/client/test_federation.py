@@ -29,7 +29,6 @@ from shoal_protocol.certificates.posterior_report import (
     PrivacySpent,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import decode, sign
@@ -106,7 +105,6 @@ class ReportingTrainer:
                 delta=1e-6,
                 mu=PRIVACY.cost.mu,
             ),
-            "breakdown": (BreakdownEntry(query="second_moment_matrix", rounds=1, share=1.0),),
             "posterior": LinearRegressionPosterior(
                 names=("intercept", "age"),
                 target="pressure",
@@ -114,6 +112,8 @@ class ReportingTrainer:
                 covariance=((1.0, 0.0), (0.0, 1.0)),
                 residual_sd=1.0,
                 records=12,
+                prior_mean=(0.0, 0.0),
+                prior_sd=(100.0, 100.0),
             ),
         }
         body = PosteriorReport(**(fields | changes))

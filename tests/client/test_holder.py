@@ -35,7 +35,7 @@ from tests.world.around_holder import (
     vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
-from tests.world.people import people
+from tests.world.people import people, rows_at
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -75,7 +75,9 @@ def policy(**changes: Any) -> Policy:
 
 
 def encoded(world: World, places: Iterable[int] = EVERYONE) -> np.ndarray:
-    return np.sum([QUERY.encode(world.records.of(place, COLUMNS)) for place in places], axis=0)
+    return np.sum(
+        [QUERY.encode(rows_at(world.records, place, COLUMNS)) for place in places], axis=0
+    )
 
 
 def encoded_in(world: World, holder: DataHolder, slots: range) -> np.ndarray:
@@ -140,7 +142,7 @@ async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: 
     world.announce(request, population=BitMap(slots))
     await more.step()
     grown = records_for(CLIENTS + 3)
-    every = [QUERY.encode(grown.of(place, COLUMNS)) for place in range(CLIENTS + 3)]
+    every = [QUERY.encode(rows_at(grown, place, COLUMNS)) for place in range(CLIENTS + 3)]
     assert world.total().tolist() == np.sum(every, axis=0).tolist()
     await more.close()
 
@@ -437,5 +439,5 @@ async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
     # the job goes on, and so do we
     world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
-    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
+    sums = [SECOND.encode(rows_at(world.records, client, COLUMNS)) for client in EVERYONE]
     assert np.array_equal(world.total(), np.sum(sums, axis=0))

@@ -1,6 +1,7 @@
 """A data holder's key and the next one beside it: which is in force, and what does not change."""
 
 import fcntl
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_next_key_takes_the_place_when_a_roster_has_it(path: Path) -> None:
-    with KeyFile(path) as files:
+    with closing(KeyFile(path)) as files:
         assert files.in_force(FIRST) == OLD
         rotate(path, NEW)  # while the agent runs
         assert files.in_force(FIRST) == OLD
@@ -37,14 +38,14 @@ def test_the_next_key_takes_the_place_when_a_roster_has_it(path: Path) -> None:
         assert read_holder_key(path) == NEW and not next_key_of(path).exists()
         with pytest.raises(ValueError, match="in use"):
             KeyFile(path)
-    with KeyFile(path) as files:
+    with closing(KeyFile(path)) as files:
         assert files.in_force(SECOND) == NEW
 
 
 def test_a_start_before_and_after_the_manifest_finds_the_right_key(path: Path) -> None:
     rotate(path, NEW)
     for roster, key in ((FIRST, OLD), (SECOND, NEW), (SECOND, NEW)):
-        with KeyFile(path) as files:
+        with closing(KeyFile(path)) as files:
             assert files.in_force(roster) == key
 
 
@@ -58,7 +59,7 @@ def test_keys_that_cannot_be_moved_are_used_all_the_same(
 
     monkeypatch.setattr(Path, "replace", refuse)
     for _ in range(2):
-        with KeyFile(path) as files:
+        with closing(KeyFile(path)) as files:
             assert files.in_force(SECOND) == NEW
             assert files.in_force(SECOND) == NEW
     assert read_holder_key(path) == OLD
@@ -67,12 +68,12 @@ def test_keys_that_cannot_be_moved_are_used_all_the_same(
 def test_a_next_key_that_others_may_read_or_another_process_uses_is_refused(path: Path) -> None:
     rotate(path, NEW)
     next_key_of(path).chmod(0o644)
-    with KeyFile(path) as files, pytest.raises(ValueError, match="chmod 600"):
+    with closing(KeyFile(path)) as files, pytest.raises(ValueError, match="chmod 600"):
         files.in_force(SECOND)
     next_key_of(path).chmod(0o600)
     with next_key_of(path).open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with KeyFile(path) as files, pytest.raises(ValueError, match="in use"):
+        with closing(KeyFile(path)) as files, pytest.raises(ValueError, match="in use"):
             files.in_force(SECOND)
 
 

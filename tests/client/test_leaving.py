@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_holder.exits import Joined
+from shoal_holder.state import Joined
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import Signed, sign

@@ -6,8 +6,7 @@ import pytest
 
 from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures
-from shoal_agent.crowds.trainer import LogPage
-from shoal_holder.crowds.crowd import Crowd
+from shoal_holder.crowds.crowd import Crowd, LogPage
 from shoal_protocol.crowds.draws import weights_digest
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
@@ -30,9 +29,9 @@ def world(tmp_path: Path) -> World:
 class OneLog:
     """A trainer that shows the log of the one contribution that the examples have."""
 
-    async def log(self, job: str, instance: int, *, after: int) -> LogPage:
+    async def log(self, job: str, instance: int, *, after: int) -> bytes:
         assert (instance, after) == (ENTRY.instance, 0)
-        return LogPage(entries=[ENTRY], next=None)
+        return LogPage(entries=[ENTRY], next=None).model_dump_json().encode()
 
 
 SERVED = weights_digest(DRAW.weights)

@@ -16,6 +16,7 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask, VariationalStudy
 from tests.world.around_holder import COLUMNS, POLICY, World
 from tests.world.installed_models import install_examples
+from tests.world.people import rows_at
 
 CLIENTS = 12
 AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)
@@ -73,7 +74,7 @@ async def test_a_holder_sends_the_clipped_gradients_of_a_model_that_is_built_in(
     world: World,
 ) -> None:
     query = asked(LOGISTIC)
-    expected = [query.encode(world.records.of(client, COLUMNS)) for client in range(CLIENTS)]
+    expected = [query.encode(rows_at(world.records, client, COLUMNS)) for client in range(CLIENTS)]
     assert np.array_equal(await answers(world, LOGISTIC), np.sum(expected, axis=0))
 
 
@@ -84,7 +85,7 @@ async def test_a_holder_sends_the_gradients_of_a_model_that_it_allows_and_has(
     compiled = installed_models.model_for(robust)
     query = asked(robust)
     expected = [
-        query.encode(world.records.of(client, COLUMNS), compiled.gradients)
+        query.encode(rows_at(world.records, client, COLUMNS), compiled.gradients)
         for client in range(CLIENTS)
     ]
     found = await answers(world, robust, models=(robust.model.reference,))
@@ -121,7 +122,7 @@ def test_one_records_gradient_does_not_depend_on_another_clients(
     world: World, robust: NumpyroTask
 ) -> None:
     query = asked(robust)
-    records = np.stack([world.records.of(client, COLUMNS) for client in (3, 4)])
+    records = np.stack([rows_at(world.records, client, COLUMNS) for client in (3, 4)])
 
     def contributed(present: list[list[bool]]) -> list[int]:
         return encoded_together(query, records, np.array(present, np.bool_)).tolist()

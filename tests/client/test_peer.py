@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from shoal_hosting.peers import peer as peers
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import Answer, Peer, outcomes
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.peer import Peer, outcomes
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import World, problem
 
@@ -94,14 +94,11 @@ async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> 
     await peer.close()
 
 
-async def test_an_answer_beyond_what_its_path_allows_is_cut_off(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers, "ORDINARY_ANSWER_BYTES", 999)
+async def test_an_answer_beyond_what_its_path_allows_is_cut_off(world: World) -> None:
     peer = connect(world, lambda request: httpx.Response(200, content=bytes(1000)))
-    assert len((await peer.get_large("/")).body) == 1000
+    assert len((await peer.get("/")).body) == 1000
     with pytest.raises(Unavailable, match="too long"):
-        await peer.get("/")
+        await peer.get("/", limit_bytes=999)
     assert peer.seconds_until_due == 0.5
     await peer.close()
 
@@ -116,9 +113,7 @@ def impatient(world: World, transport: httpx.AsyncBaseTransport) -> Peer:
     )
 
 
-async def test_an_answer_has_no_longer_than_its_path_allows(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_has_no_longer_than_its_path_allows(world: World) -> None:
     """It comes at many times the slowest rate, but would take seconds for its 64 KiB."""
 
     async def slow() -> AsyncIterator[bytes]:
@@ -126,10 +121,9 @@ async def test_an_answer_has_no_longer_than_its_path_allows(
             yield bytes(300)
             await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(peers, "ORDINARY_ANSWER_BYTES", 1 << 16)
     peer = impatient(world, httpx.MockTransport(lambda _: httpx.Response(200, content=slow())))
     with pytest.raises(Unavailable, match="no answer in time"):
-        await peer.get("/")
+        await peer.get("/", limit_bytes=1 << 16)
     await peer.close()
 
 
@@ -146,11 +140,11 @@ async def test_an_answer_has_no_longer_than_its_path_allows(
     ids=["nothing", "text", "list", "number", "markup", "deep"],
 )
 def test_a_code_is_never_anything_else_that_the_peer_wrote(body: bytes) -> None:
-    assert Answer(409, body).code == "http-409"
+    assert Reply(409, body).code == "http-409"
 
 
-def bulk(*listed: object) -> Answer:
-    return Answer(200, httpx.Response(200, json={"outcomes": list(listed)}).content)
+def bulk(*listed: object) -> Reply:
+    return Reply(200, httpx.Response(200, json={"outcomes": list(listed)}).content)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +153,11 @@ def bulk(*listed: object) -> Answer:
         bulk({"status": 201}),
         bulk({"status": 201}, 201),
         bulk({"status": 201}, {"status": "201"}),
-        Answer(200, b"[]"),
-        Answer(200, b"none"),
+        Reply(200, b"[]"),
+        Reply(200, b"none"),
     ],
     ids=["too few", "a number", "a text", "no object", "no JSON"],
 )
-def test_a_bulk_answer_that_does_not_say_it_for_each_is_malformed(answer: Answer) -> None:
+def test_a_bulk_answer_that_does_not_say_it_for_each_is_malformed(answer: Reply) -> None:
     with pytest.raises(MalformedDocument):
         outcomes(answer, 2)

@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from shoal_holder.record_files import read_records
+from tests.world.people import rows_at
 
 SECRET = "7777.25"
 Write = Callable[[str], Path]
@@ -54,7 +55,7 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path, kind: str) -> None:
         assert records.identity is not None
         found.append(
             {
-                who: records.of(place, ["age"]).tobytes()
+                who: rows_at(records, place, ["age"]).tobytes()
                 for place, who in enumerate(records.identity.ids)
             }
         )

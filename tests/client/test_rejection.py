@@ -16,17 +16,17 @@ from shoal_holder.noise import (
     MARGIN,
     SLOTS,
     FairBits,
-    GaussianWeights,
-    LaplaceWeights,
-    PointWeights,
-    PoissonWeights,
     Randomness,
     draw,
     gaussian_envelope,
+    gaussian_weights,
     is_below,
     keep_of,
     laplace_envelope,
+    laplace_weights,
+    point_weights,
     points_envelope,
+    poisson_weights,
 )
 from shoal_holder.noise import _poisson_envelope as poisson_envelope
 from shoal_protocol.privacy.mechanisms import LARGEST_LAPLACE_SCALE, LARGEST_SCALE
@@ -69,8 +69,12 @@ class Recorder:
 
 
 def named(envelope):
-    weights = envelope.weights
-    return f"{type(weights).__name__}-{getattr(weights, 'scale', '')}"
+    kinds = (
+        ("gaussian", (*SCALES, LARGEST_SCALE)),
+        *((kind, LAPLACE_SCALES) for kind in ("laplace", "points")),
+    )
+    names = [f"{kind}-{scale}" for kind, scales in kinds for scale in scales]
+    return [*names, "poisson"][ENVELOPES.index(envelope)]
 
 
 def number(fraction):
@@ -236,12 +240,12 @@ def test_of_many_proposals_those_that_are_kept_come_back_in_order():
 @pytest.mark.parametrize(
     ("weights", "value", "expected"),
     [
-        (GaussianWeights(4.0), 6, math.exp(-36 / 32)),
-        (LaplaceWeights(4.0), 6, math.exp(-6 / 4)),
-        (PointWeights(4.0), 6, math.exp(-6 / 4) / 6),
-        (PoissonWeights(), 18, 16**2 / 17 / 18),
+        (gaussian_weights(4.0), 6, math.exp(-36 / 32)),
+        (laplace_weights(4.0), 6, math.exp(-6 / 4)),
+        (point_weights(4.0), 6, math.exp(-6 / 4) / 6),
+        (poisson_weights(), 18, 16**2 / 17 / 18),
     ],
-    ids=lambda given: type(given).__name__,
+    ids=["gaussian", "laplace", "points", "poisson"],
 )
 def test_weights_are_what_their_names_say(weights, value, expected):
     a, b = weights.exact(value)

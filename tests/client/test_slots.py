@@ -33,6 +33,7 @@ from tests.world.around_holder import (
     vault_of,
 )
 from tests.world.chance import fixed_bytes
+from tests.world.people import rows_at
 
 PEOPLE = tuple(f"patient-{name}" for name in ("anne", "bela", "carl", "dora", "emil"))
 SLOTS = 12
@@ -187,7 +188,7 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
     told.append(repr(await holder.status()))
     await holder.close()
 
-    by_hand = sum(QUERY.encode(records.of(place, COLUMNS)) for place in range(len(PEOPLE)))
+    by_hand = sum(QUERY.encode(rows_at(records, place, COLUMNS)) for place in range(len(PEOPLE)))
     assert np.array_equal(world.total([0]), by_hand)
     sent = [bytes(request.url.raw_path) + request.content for request in world.requests]
     kept = [path.read_bytes() for path in (world.directory / "holder").iterdir() if path.is_file()]

@@ -74,7 +74,7 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state = State(path, authority=AUTHORITY)
     with_round(state)
     answer(state, range(2))
-    state.settle_join(JOB, ACKNOWLEDGED)
+    state.settle_letter("join", JOB, ACKNOWLEDGED)
     state.settle_envelope(ROUND, 0, ACKNOWLEDGED)
     before = (
         read_jobs(state.file),
@@ -186,7 +186,7 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     join(state, OTHER_JOB, Cost.gaussian(1.0), [0, 2])
     assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.25})
-    state.settle_join(OTHER_JOB, "refused-job")
+    state.settle_letter("join", OTHER_JOB, "refused-job")
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     state.end_job(JOB, "job-finished")
     assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})

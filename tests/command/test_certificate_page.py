@@ -8,7 +8,7 @@ import pytest
 
 from shoal_command_groups.certificate_page import chance_of_a_guess, rendered
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.posterior_report import PrivacySpent
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.privacy.mechanisms import gaussian_delta
 from tests.command.running import run
 from tests.world.certified import TWO_ROUNDS

@@ -1,6 +1,8 @@
 """The `shoal` command as people use it: what it makes, what it prints, and how it refuses."""
 
 import json
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,10 @@ from typer.testing import Result
 
 from shoal_agent.client_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_consortium.party_files import read_signing_key
+from shoal_holder.backup import sealed_backup
 from shoal_holder.keys import read_holder_key
+from shoal_holder.site_files import STATE_FILE, owner_files_of
+from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_protocol.trust.roster import key_fingerprint
@@ -128,13 +133,20 @@ def test_a_state_is_backed_up_and_restored_by_the_recovery_key(consortium) -> No
     shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
     where = ["--agent", clinic, "--consortium", consortium]
     shoal("agent", "restore", *where, "--data", data)  # which makes a state
-    saving = ["agent", "backup", *where, "--data", data, "--to", backup]
-    assert "recovery-key" in refused(*saving)
     shoal("agent", "recovery-key", clinic, "--out", key)
     assert "exists already" in refused("agent", "recovery-key", clinic, "--out", home / "other")
-    for _ in range(2):  # the later one takes the earlier one's place
-        shoal(*saving)
-    assert (backup.stat().st_mode & 0o777, key.stat().st_mode & 0o777) == (0o600, 0o600)
+    assert key.stat().st_mode & 0o777 == 0o600
+    authority = open_chain(consortium)[0].manifest.identity
+    with closing(State(data / STATE_FILE, authority=authority)) as state:
+        backup.write_bytes(
+            sealed_backup(
+                state.file,
+                owner_files_of(clinic, clinic / "policy.toml"),
+                authority=authority,
+                key=read_holder_key(clinic / "holder.key"),
+                now=datetime.now(UTC),
+            )
+        )
 
     opening = ["agent", "restore", *where, "--backup", backup]
     assert "together" in refused(*opening, "--data", home / "new")

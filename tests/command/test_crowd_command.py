@@ -86,14 +86,14 @@ def holder_of(trial: Trial) -> DataHolder:
     site = trial.home / "clients" / "site"
     data = trial.home / "data" / "site"
     values = np.column_stack([np.linspace(20.0, 80.0, CLIENTS), np.linspace(90.0, 170.0, CLIENTS)])
-    return DataHolder(
+    return DataHolder.inside(
         key=read_holder_key(site / "holder.key"),
         records=people(("age", "pressure"), values),
         policy=POLICY,
         book=ManifestBook.open(trial.home / "consortium", read_pin(site), data),
         data_directory=data,
         clock=trial.clock,
-        inside=Sources(exact_noise, clock=trial.clock),
+        sources=Sources(exact_noise, clock=trial.clock),
         without_nodes=("compute-0", "compute-1", "compute-2"),  # only the trainer runs
     )
 
@@ -124,7 +124,7 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         for minutes in (0, 31):
             trial.late = timedelta(minutes=minutes)
             await holder.step()
-            while not (await holder.status()).crowds or holder._crowds.is_under_way:
+            while not (await holder.status()).crowds or holder._crowds._task is not None:
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
         for fact in (

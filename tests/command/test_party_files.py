@@ -8,9 +8,10 @@ from shoal_consortium import consortium_files, party_files
 from shoal_consortium.cards import PartyRole, new_party
 from shoal_consortium.parties import next_manifest
 from shoal_holder.keys import read_holder_key
-from shoal_hosting import private_files
+from shoal_hosting import startup
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import replace, write_new
+from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import replace
 from shoal_protocol.trust.roster_changes import with_revoked
 from tests.command.test_consortium_building import (
     AUTHORITY,
@@ -56,7 +57,7 @@ def test_a_replacement_that_fails_leaves_the_old_content(tmp_path, monkeypatch) 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(private_files.os, "fsync", full)
+    monkeypatch.setattr(startup.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         replace(path, b"second")
     assert files(tmp_path) == {"file": b"first"}

@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from shoal_compute.gossip import ClockWatch
 from shoal_compute.metrics import Metrics
-from shoal_hosting.clock import system_clock
 from tests.world.around_node import Federation
 from tests.world.examples import OPENED_AT
 
@@ -23,7 +22,7 @@ def test_the_operator_is_warned_of_more_than_a_few_seconds_and_the_time_under_wa
     ahead: float, round_trip: float, warned: bool
 ) -> None:
     registry = CollectorRegistry()
-    watch = ClockWatch(Metrics(registry, system_clock))
+    watch = ClockWatch(Metrics(registry))
     received_at = OPENED_AT + round_trip * SECOND
     shown = OPENED_AT + (ahead + round_trip / 2) * SECOND
     with capture_logs() as logs:

@@ -27,13 +27,13 @@ def data_of(trust: Trust, site: str) -> Path:
 
 def holder_of(trust: Trust, site: str) -> DataHolder:
     home, data = trust.directory / "clients" / site, data_of(trust, site)
-    return DataHolder(
+    return DataHolder.inside(
         key=trust.key(site),
         records=trust.records(site),
         policy=POLICY,
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
         data_directory=data,
-        inside=Sources(FixedNoise(f"noise of {site}")),
+        sources=Sources(FixedNoise(f"noise of {site}")),
     )
 
 

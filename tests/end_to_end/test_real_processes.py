@@ -5,6 +5,7 @@ What they release is what the simulated federation releases, to the last digit.
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,10 +23,9 @@ import pytest
 from shoal import Analyst, Federation, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent import DataHolder, ManifestBook, Policy, read_holder_key, read_records
+from shoal_agent import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
-from shoal_hosting.party import read_pin
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
@@ -229,18 +229,14 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     """Open a data holder from files, as the documentation shows it: the noise is real."""
-    home, data = trust.directory / "clients" / site, data_of(trust, site)
-    table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
-    table.write_text(csv_of(trust.records(site)))
+    home = directory / site
+    shutil.copytree(trust.directory / "clients" / site, home)
+    (home / "records.csv").write_text(csv_of(trust.records(site)))
     allowed = POLICY.model_dump(mode="json", exclude_none=True)
-    rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
-    return DataHolder(
-        key=read_holder_key(home / "holder.key"),
-        records=read_records(table),
-        policy=Policy.from_toml(rules),
-        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
-        data_directory=data,
+    (home / "policy.toml").write_text(
+        "\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items())
     )
+    return DataHolder.open(home, trust.directory / "consortium", data_of(trust, site))
 
 
 @pytest.mark.essential

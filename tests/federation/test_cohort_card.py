@@ -21,8 +21,6 @@ from shoal_protocol.studies.cohort_card import (
     CohortCardTask,
     NumberVariable,
 )
-from shoal_protocol.studies.study import check_round_rules
-from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
@@ -62,14 +60,6 @@ def truth_of(who: dict[str, np.ndarray]) -> dict[str, float]:
         "sex: missing": np.isnan(sex).sum(),
         "sex 0 × age [50, 75)": np.sum((sex == 0.0) & (age >= 50.0) & (age < 75.0)),
     }
-
-
-def test_a_round_is_held_to_the_tasks_own_tables() -> None:
-    asked: dict[str, Any] = {"number": 0, "population": 20, "earlier": ()}
-    check_round_rules(TASK.query(), TASK, **asked)
-    with pytest.raises(RefusedSpec):
-        other = TASK.model_copy(update={"cross_weight": 2.0})
-        check_round_rules(other.query(), TASK, **asked)
 
 
 def test_at_little_noise_the_card_says_what_the_records_do() -> None:

@@ -77,8 +77,7 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
     assert said["prices"][-1]["who"] == "2 or more Compute nodes of its own committee of 3"
     assert said["prices"][-2]["who"].startswith("1 of 5 Compute nodes")
     assert [each["size"] for each in said["coalitions"]] == [2, 4]
-    assert said["coalitions"][0]["opens_own"] == pytest.approx(3 / 10)
-    assert said["coalitions"][0]["opens_some"] == 1.0  # any two of five are neighbours, or nearly
+    assert said["coalitions"][0]["opens"] == pytest.approx(3 / 10)
     # the account of the round finds everybody in the cohort, and no misconduct
     spec = verified.certificate.rounds[0].spec
     found = account_of(spec, five.consortium, documents)

@@ -1,4 +1,4 @@
-"""The default linear regression, with centres that are paid for, over all services."""
+"""The default linear regression within bounds, whose ball is paid for, over all services."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 
-DEFAULT = LinearRegressionTask(features=TASK.features, target=TASK.target, centring="private")
+DEFAULT = LinearRegressionTask(features=TASK.features, target=TASK.target)
 
 
-async def test_the_default_method_with_private_centres_is_learned_and_certified(
+async def test_the_default_method_is_learned_and_certified(
     tmp_path: Path,
 ) -> None:
     queries = DEFAULT.query_names()
@@ -35,12 +35,5 @@ async def test_the_default_method_with_private_centres_is_learned_and_certified(
     shares = LinearRegression(DEFAULT).shares()
     paid = np.array([each.mu**2 for each in specs])
     assert paid / report.privacy.mu**2 == pytest.approx(shares)
-    assert [(each.query, each.rounds) for each in report.breakdown] == [
-        (name, 1) for name in queries
-    ]
-    assert [each.share for each in report.breakdown] == pytest.approx(shares)
-    bounds = [column.centre for column in DEFAULT.columns]
-    centres = [[column.centre for column in each.query.columns] for each in specs]
-    assert centres[0] == bounds
-    assert centres[1] == centres[2] != bounds
+    assert specs[1].query.radius is not None
     assert 0 < report.posterior.records <= sum(SITES.values())  # seen through noise

@@ -1,7 +1,6 @@
 """Histograms: the task, its posterior, how often intervals hold, and a job over all services."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import run
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CategoricalTask, HistogramTask
-from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
+from shoal_protocol.studies.study import check_terms_of_task
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 EDGES = (18.0, 30.0, 45.0, 60.0, 75.0, 90.0, 100.0)
@@ -34,10 +33,8 @@ def released(task: HistogramTask | CategoricalTask, counts: list[int], sd: float
 
 def test_a_round_is_held_to_the_tasks_own_edges() -> None:
     other = TASK.model_copy(update={"edges": (18.0, 31.0, *EDGES[2:])})
-    asked: dict[str, Any] = {"number": 0, "population": 20, "earlier": ()}
-    check_round_rules(TASK.query(), TASK, **asked)
     with pytest.raises(RefusedSpec):
-        check_round_rules(other.query(), TASK, **asked)
+        TASK.terms(least=10, most=20).check(other.query(), number=0)
     with pytest.raises(RefusedJob):
         check_terms_of_task(other.terms(least=10, most=20), TASK, least=10, most=20)
 

@@ -131,4 +131,4 @@ async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path)
 
         await federation.set_back(FORGETFUL, None)
         await federation.refusal()
-        assert str(await federation.holder(FORGETFUL).refusal()) == IN_USE
+        assert (await federation.holder(FORGETFUL).opened()).refusal == IN_USE

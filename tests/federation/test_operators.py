@@ -60,7 +60,7 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
                     (charge,) = (await client.get("/v1/ledger", headers=token)).json()["entries"]
                     assert refused.status_code == 401 and charge["job"] not in refused.text
             for words in (
-                "This needs you: The certificate ends in 29 days",
+                "Action needed: The certificate ends in 29 days",
                 f" {name} ",
                 *expected,
             ):

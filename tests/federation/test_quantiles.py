@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from shoal_learning.simulation import Outcome, run
 from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
-from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.wire.errors import RefusedSpec
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
@@ -49,11 +47,10 @@ def test_every_round_asks_what_the_terms_allow_and_what_follows_from_those_befor
     assert (terms.rounds, [kind.recentred for kind in terms.kinds]) == (6, [False, True])
     for number, released in enumerate(sums):
         terms.check(released.query, number=number)
-        asked: dict[str, Any] = {"number": number, "population": 5000, "earlier": sums[:number]}
-        check_round_rules(released.query, TASK, **asked)
+        TASK.check_query(released.query, population=5000, earlier=sums[:number])
         other = sums[(number + 2) % 6].query
         with pytest.raises(RefusedSpec):
-            check_round_rules(other, TASK, **asked)
+            TASK.check_query(other, population=5000, earlier=sums[:number])
     assert len({released.query for released in sums}) == 6
 
 

@@ -51,9 +51,8 @@ async def test_scores_are_released_once_certified_and_replayed(tmp_path: Path) -
     assert learner_for(SCORED).next(clients, sums) == report.posterior
     assert isinstance(report.posterior, ValidationPosterior)
     assert [each.name for each in report.posterior.scores] == ["thirty", "older", "all sites"]
-    SCORED.check_query(query, number=0, population=clients, earlier=())
+    terms = SCORED.terms(least=2, most=2)
+    terms.check(query, number=0)
     for change in ({"points": ((124.0, 30.0),) * 2}, {"score_limit": 0.5}, {"bins": 6}):
         with pytest.raises(RefusedSpec):
-            SCORED.check_query(
-                query.model_copy(update=change), number=0, population=clients, earlier=()
-            )
+            terms.check(query.model_copy(update=change), number=0)

@@ -24,7 +24,7 @@ ASKED = {  # in a job with a round, and in a crowd
     *("OfferRound", "Prepare", "Pending", "Receipt", "AskSigned", "Ask", "EndJob"),
     *("AskCrowds", "OfferCrowd", "CrowdTurn", "CrowdDraws", "CrowdPending"),
     *("CrowdReceipts", "EndCrowd", "ShowClosing", "ValidateClosing", "ShowLog"),
-    *("Acknowledged", "AskOfCrowds"),
+    "Acknowledged",
 }
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import shoal_holder
-from shoal_agent.data_holder import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import Hello, Opened
 from shoal_holder.opening import open_vault
+from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.status import silent
 from tests.world.around_holder import POLICY, World, no_noise
@@ -69,19 +69,6 @@ def test_no_socket_of_any_kind_can_be_made_once_a_process_is_isolated() -> None:
     assert said[-1] == f"child {NO_SOCKETS}"
 
 
-def started(world: World) -> VaultPipes:
-    contents = contents_of(
-        keys=bytes(world.key),
-        records=world.records,
-        policy=POLICY,
-        book=world.book,
-        data_directory=world.directory / "data",
-        accept_loss=None,
-        without_nodes=(),
-    )
-    return VaultPipes.start(None, contents)
-
-
 def test_sockets_are_refused_only_where_no_family_of_them_can_be_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,22 +102,22 @@ print(isolation.isolate())
 
 
 async def test_the_vault_imports_nothing_from_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("pyroaring", "platform", "numpy"):
         (elsewhere / f"{name}.py").write_text("raise SystemExit('imported from here')")
     monkeypatch.chdir(elsewhere)
-    link = VaultLink.over(started(World(tmp_path)), silent)
+    link = VaultLink(VaultPipes.start(settings), silent)
     assert link.opened.isolation == NO_SOCKETS
     link.close()
 
 
-async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:
+async def test_the_running_vault_cannot_make_a_socket(settings: Settings) -> None:
     """Asked of the kernel: its filter is on, and its network has no interface but loopback."""
-    pipes = started(World(tmp_path))
-    link = VaultLink.over(pipes, silent)
+    pipes = VaultPipes.start(settings)
+    link = VaultLink(pipes, silent)
     assert link.opened.isolation == NO_SOCKETS
     assert pipes._process is not None
     process = Path("/proc") / str(pipes._process.pid)

@@ -60,7 +60,7 @@ class Courier:
 
     def __init__(self, vault: Vault) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
-        self.link = VaultLink.inside(vault, self._report)
+        self.link = VaultLink(vault, self._report)
 
     def _report(self, event: str, /, **facts: object) -> None:
         self.told.append((event, facts))

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from shoal_hosting.peers.exchange import Connection, OtherCertificate, Unavailable
+from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
 from shoal_hosting.settings import read_settings
@@ -118,8 +118,7 @@ async def test_a_forward_proxy_carries_tls_to_the_party_that_it_cannot_read(
         [head] = asked
         assert head.startswith(b"CONNECT 192.0.2.7:8443 HTTP/1.1\r\n")
         assert b"Proxy-Authorization: Basic bWU6czNjcmV0\r\n" in head
-        other = await refused(url, IDENTITY)
-        assert isinstance(other, OtherCertificate)
+        assert "another certificate" in str(await refused(url, IDENTITY))
         async with forward_proxy(port, status=b"407 Who are you") as (strict, _):
             monkeypatch.setenv("SHOAL_HTTPS_PROXY", f"http://127.0.0.1:{strict}")
             said = str(await refused(url, identity))
@@ -142,7 +141,7 @@ async def test_tunnels_in_which_tls_fails_leave_their_places_to_others(
         for _ in range(3):
             asking = [connection.ask("GET", "/healthz") for _ in range(2)]
             for error in await asyncio.gather(*asking, return_exceptions=True):
-                assert isinstance(error, OtherCertificate)
+                assert "another certificate" in str(error)
     assert len(asked) == 6
 
 

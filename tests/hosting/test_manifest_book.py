@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths, write_durably
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths
+from shoal_hosting.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
@@ -30,8 +30,8 @@ def next_version(of: Consortium, *revoked: int) -> Consortium:
 def put(directory: Path, *versions: Consortium) -> None:
     for version in versions:
         signed, members = history_paths(directory, version.manifest.sequence)
-        write_durably(signed, version.signed_manifest.encode())
-        write_durably(members, version.roster.encode())
+        replace(signed, version.signed_manifest.encode())
+        replace(members, version.roster.encode())
 
 
 SECOND = next_version(CONSORTIUM, 0)

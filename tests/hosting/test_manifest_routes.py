@@ -285,7 +285,7 @@ async def test_a_full_disk_is_said_and_changes_nothing(
         raise OSError(28, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(manifest_book, "write_durably", full)
+        patch.setattr(manifest_book, "replace", full)
         upload = Upload(app)
         assert (await upload.end(BODY), upload.code) == (503, "storage-unavailable")
     assert book.current.digest == CONSORTIUM.digest

@@ -115,11 +115,11 @@ async def test_an_invalid_request_is_told_where_and_how_but_not_what(app: FastAP
     )
     content = assert_problem(response, "invalid-request", 422)
     assert sorted((each["location"], each["type"]) for each in content["errors"]) == [
-        ("body.*", "extra_forbidden"),
-        ("body.by_name.*", "int_parsing"),
-        ("body.dimension", "int_parsing"),
-        ("body.inner.*", "extra_forbidden"),
-        ("body.inner.scale", "int_type"),
+        ("body", "extra_forbidden"),
+        ("body", "extra_forbidden"),
+        ("body", "int_parsing"),
+        ("body", "int_parsing"),
+        ("body", "int_type"),
         ("header.x-limit", "int_parsing"),
         ("path.number", "int_parsing"),
     ]

@@ -7,20 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import NoReliablePosterior, RequestedRound
+from shoal_learning.families import normals
 from shoal_learning.families.counted import NoisyCounts, draw_counts
-from shoal_learning.families.normals import (
-    NoConvergence,
-    Schedule,
-    draw_normals,
-    noisy_scatter,
-    normalised_prior,
-    sample,
-)
+from shoal_learning.families.normals import normalised_prior
 from shoal_learning.families.one_round import SummedNoise
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CategoricalTask
 from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
@@ -160,20 +155,10 @@ def prior_quartiles(task, generator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize(
-    ("columns", "mechanism"),
-    [
-        pytest.param(
-            columns,
-            mechanism,
-            marks=pytest.mark.exhaustive if (columns, mechanism) == (2, "discrete_laplace") else (),
-        )
-        for columns in (1, 2)
-        for mechanism in MECHANISMS
-    ],
-)
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, mechanism, share):
-    # 60 truths from the prior, sampled at once: coverage of 90 % intervals has standard error .039
+    # 60 truths from the prior: coverage of 90 % intervals has standard error .039
     # for one parameter, less for several; .78 to .99 is missed by chance in one of 300 runs, which
     # this seed is not. The prior keeps records off the bounds, for the cut is not modelled.
     generator = np.random.default_rng(6)
@@ -185,43 +170,23 @@ def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, m
         task = MultivariateNormalTask(variables=bounds, prior_sds=(0.15,) * columns, **own)
     prior = normalised_prior(task, [0.0] * columns, [0.15] * columns, 10.0)
     setting = federation(80, 3.0 * EPSILONS[mechanism], mechanism)
-    truths, moments, naive = [], [], []
+    held, naive = [], []
     for _ in range(60):
         covariance = stats.invwishart.rvs(10.0, prior.scatter, random_state=generator)
         covariance = np.atleast_2d(covariance)
         mean = generator.multivariate_normal(np.zeros(columns), covariance)
         records = generator.multivariate_normal(mean, covariance, setting.population)
         records = lost(records, share, generator)
-        [sum_] = run(Recorder(task), records, setting, generator).sums
-        truths.append([*mean, *np.sqrt(np.diag(covariance))])
-        moments.append(noisy_scatter(sum_))
-        blind = moments[-1].sums[0] / 80.0
-        spread = np.sqrt(np.maximum(np.diag(moments[-1].squares[0]) / 80.0 - blind**2, 0.0))
+        outcome = run(learner_for(task), records, setting, generator)
+        low, high = outcome.posterior.interval(0.9)[: 2 * columns].T
+        truth = [*mean, *np.sqrt(np.diag(covariance))]
+        held.append((low <= truth) & (truth <= high))
+        matrix = matrix_from(outcome.sums[0].query, outcome.sums[0].values)
+        blind = matrix[0, 1:] / 0.5 / 80.0
+        spread = np.sqrt(np.maximum(np.diag(matrix)[1:] / 80.0 - blind**2, 0.0))
         naive.append(np.abs(blind - mean) < 1.66 * spread / math.sqrt(80.0))
-    together = replace(
-        moments[0],
-        sums=np.concatenate([each.sums for each in moments]),
-        squares=np.concatenate([each.squares for each in moments]),
-        records=np.concatenate([each.records[:, ::2] for each in moments]),
-    )
-    short = Schedule(adaptations=4, adaptation_length=30, kept=60, longest=12)
-    drawn = draw_normals(together, prior, generator, short)
-    sds = np.sqrt(np.diagonal(drawn.covariances, axis1=-2, axis2=-1))
-    draws = np.concatenate([drawn.means, sds], axis=-1)
-    low, high = np.quantile(draws, [0.05, 0.95], axis=(0, 2))
-    held = (low <= truths) & (truths <= high)
-    assert 0.78 <= held.mean() <= 0.99
+    assert 0.78 <= np.mean(held) <= 0.99
     assert np.mean(naive) < 0.7
-
-
-class Recorder:
-    """A learner that takes its sum and wants no posterior: they are sampled all at once."""
-
-    def __init__(self, task):
-        self._learner = learner_for(task)
-
-    def next(self, population, sums):
-        return None if sums else self._learner.next(population, sums)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -378,6 +343,13 @@ def test_every_draw_of_a_covariance_is_positive_definite_however_strong_the_nois
     assert mean.shape == sd.shape == (2,) and np.all(sd > posterior.mean[2:4] * 0.9)
 
 
+def test_moments_that_cannot_be_drawn_are_an_error_and_no_answer(monkeypatch):
+    monkeypatch.setattr(normals, "_FEWEST", math.inf)
+    records = np.full((40, 1), 150.0)
+    with pytest.raises(NoReliablePosterior, match="ask for fewer columns"):
+        learner_for(NORMAL).next(40, [released(NORMAL, records, noise_sd=1.0)])
+
+
 @pytest.mark.parametrize("task", TASKS[:4], ids=lambda task: task.name)
 def test_several_records_per_client_are_learned_without_knowing_how_many_there_are(task):
     # 400 clients with none to three records: the truth within 5 posterior standard deviations.
@@ -434,15 +406,3 @@ def test_the_law_of_summed_laplace_shares_is_that_of_gamma_differences(shape):
     assert weights @ np.exp(-0.5 * variances) == pytest.approx(
         (1.0 + 9.0 / (2.0 * shape)) ** -shape, rel=1e-9
     )
-
-
-def test_chains_that_disagree_are_an_error_and_no_answer():
-    def two_wells(position):
-        distance = np.abs(position[..., 0]) - 30.0
-        gradient = -np.sign(position[..., :1]) * distance[..., None]
-        return -0.5 * distance**2, gradient
-
-    start = np.where(np.arange(16) % 2, 30.0, -30.0)[None, :, None]
-    schedule = Schedule(adaptations=1, adaptation_length=4, kept=8, longest=4)
-    with pytest.raises(NoConvergence, match="R-hat"):
-        sample(two_wells, start, schedule, np.random.default_rng(14))

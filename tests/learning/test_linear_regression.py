@@ -136,21 +136,6 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     assert [column.centre for column in second.query.columns] == [50.0, 80.0, 150.0]
 
 
-def test_private_centres_are_measured_first_and_kept_to_afterwards():
-    records = people(np.random.default_rng(21), 2000)
-    task = PEOPLE.model_copy(update={"method": "plain", "centring": "private", "radius": None})
-    _, sums = without_noise(task, records)
-    assert [sum_.query.name for sum_ in sums] == ["first_moments", "second_moment_matrix"]
-    assert LinearRegression(task).shares() == (0.15, 0.85)
-    centres = [column.centre for column in sums[1].query.columns]
-    assert centres == pytest.approx(records.mean(axis=0), abs=0.2)
-    assert [column.scale for column in sums[1].query.columns] == [
-        50.0,
-        50.0,
-        PEOPLE.target.half_range,
-    ]
-
-
 def test_the_more_clients_the_fewer_rows_a_measured_ball_shrinks():
     records = people(np.random.default_rng(22), 4000)
     task = PEOPLE.model_copy(update={"method": "norm_ball", "radius": None})

@@ -315,7 +315,7 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
         step = Regression(task).next(50, sums)
         if not isinstance(step, RequestedRound):
             break
-        task.check_query(step.query, number=len(sums), population=50, earlier=sums)
+        task.terms(least=2, most=2).check(step.query, number=len(sums))
         sums.append(nonsense(step.query, data, mu))
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
 
@@ -438,11 +438,6 @@ def test_a_round_that_asks_more_than_its_terms_is_refused(task: RegressionTask) 
         {"record_weights": True},
     ):
         with pytest.raises(RefusedSpec):
-            task.check_query(
-                query.model_copy(update=change),
-                number=len(sums) - 1,
-                population=2_000,
-                earlier=sums[:-1],
-            )
+            task.terms(least=2, most=2).check(query.model_copy(update=change), number=len(sums) - 1)
     with pytest.raises(RefusedSpec):
-        task.check_query(sums[0].query, number=2, population=2_000, earlier=sums[:2])
+        task.terms(least=2, most=2).check(sums[0].query, number=2)

@@ -109,7 +109,7 @@ def test_rounds_are_replayed_from_their_sums_alone() -> None:
     for number, released in enumerate(outcome.sums):
         step = learner.next(len(values), outcome.sums[:number])
         assert isinstance(step, RequestedRound) and step.query == released.query
-        task.check_query(step.query, number=number, population=1_000, earlier=outcome.sums)
+        task.terms(least=2, most=2).check(step.query, number=number)
         shares += step.share
     assert shares == pytest.approx(1.0)
     for wrong in (outcome.sums[::-1], [*outcome.sums, outcome.sums[-1]]):
@@ -127,7 +127,7 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
     mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
     task, sums = task_of(), list[ReleasedSum]()
     while isinstance(step := MultinomialRegression(task).next(50, sums), RequestedRound):
-        task.check_query(step.query, number=len(sums), population=50, earlier=sums)
+        task.terms(least=2, most=2).check(step.query, number=len(sums))
         sums.append(nonsense(step.query, data, mu))
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
 
@@ -157,6 +157,4 @@ def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:
         {"classes": 2, "point": (0.0,) * 8},
     ):
         with pytest.raises(RefusedSpec):
-            task.check_query(
-                query.model_copy(update=change), number=4, population=500, earlier=outcome.sums
-            )
+            task.terms(least=2, most=2).check(query.model_copy(update=change), number=4)

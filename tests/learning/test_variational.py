@@ -12,7 +12,6 @@ from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries import Column
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.studies.variational import LogisticRegressionPosterior, LogisticRegressionTask
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
@@ -105,7 +104,7 @@ def test_every_round_asks_what_clients_allow():
     records = people(LOGISTIC, 50)
     _, sums = without_noise(LOGISTIC, records, rounds=20)
     for number, released in enumerate(sums):
-        check_round_rules(released.query, LOGISTIC, number=number, population=50, earlier=sums)
+        LOGISTIC.terms(least=50, most=50).check(released.query, number=number)
     points = {released.query.point for released in sums}
     assert len(points) == 20
 

@@ -23,6 +23,7 @@ from shoal_loader.mapping import Mapping
 from shoal_loader.source import Source
 from shoal_protocol.trust.dictionary import DataDictionary
 from tests.command.running import shoal
+from tests.world.people import rows_at
 
 ROWS = {
     "of-seven": [("40", "F", "1970-01-03", "true", "0.1"), ("41", "F", "", "false", "0.7")],
@@ -75,7 +76,7 @@ def loaded(directory: Path) -> Records:
 def by_id(records: Records) -> dict[str, bytes]:
     assert records.identity is not None
     return {
-        each: records.of(place, records.columns).tobytes()
+        each: rows_at(records, place, records.columns).tobytes()
         for place, each in enumerate(records.identity.ids)
     }
 
@@ -92,11 +93,11 @@ def test_every_type_becomes_numbers_and_a_null_is_missing(tmp_path: Path) -> Non
     assert found.identity is not None
     assert (found.identity.ids, found.identity.rows_per_record) == (tuple(sorted(ROWS)), 2)
     np.testing.assert_array_equal(
-        found.of(found.identity.ids.index("of-seven"), found.columns),
+        rows_at(found, found.identity.ids.index("of-seven"), found.columns),
         [[40 / 3, 0, 2, 1], [41 / 3, 0, np.nan, 0]],
     )
     np.testing.assert_array_equal(
-        found.of(found.identity.ids.index("of-eight"), found.columns),
+        rows_at(found, found.identity.ids.index("of-eight"), found.columns),
         [[0, 1, -1, 1], [np.nan, 1, 18321, np.nan]],
     )
 
@@ -378,9 +379,9 @@ def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: 
         *("age", "sex", "seen", "smokes"),
         *("age_missing", "sex_missing", "smokes_missing"),
     )
-    of_eight = found.of(found.identity.ids.index("of-eight"), found.columns)
+    of_eight = rows_at(found, found.identity.ids.index("of-eight"), found.columns)
     np.testing.assert_array_equal(of_eight, [[0, 1, -1, 1, 0, 0, 0], [59, 1, 18321, 0, 1, 0, 1]])
-    of_nine = found.of(found.identity.ids.index("of-nine"), found.columns)
+    of_nine = rows_at(found, found.identity.ids.index("of-nine"), found.columns)
     np.testing.assert_array_equal(of_nine, [[60.5 / 3, 0, np.nan, 0, 0, 1, 1]])
 
 

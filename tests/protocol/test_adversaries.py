@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.job_costs import Release, Statement, epsilon_of, noise_for, statements
+from shoal_protocol.privacy.job_costs import Release, Statement, epsilon_at, noise_for, statements
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from tests.world.examples import one_block
 
@@ -33,8 +33,8 @@ def test_the_price_of_the_spec_is_against_all_nodes_but_one_with_all_colluders()
     *_, colluding, _ = stated(release())
     assert colluding.adversary == "2 of 4 Compute nodes, with 9 clients of each cohort"
     assert colluding.promised.mu == pytest.approx(0.5, rel=1e-12)
-    assert colluding.promised_epsilon == pytest.approx(
-        epsilon_of([Cost.gaussian(0.5)], delta=DELTA), rel=1e-9
+    assert colluding.promised.epsilon == pytest.approx(
+        epsilon_at(DELTA, Cost.gaussian(0.5)), rel=1e-9
     )
 
 
@@ -42,7 +42,7 @@ def test_whoever_is_in_league_with_nobody_learns_less():
     public, trainer, node, colluding, _ = stated(release())
     for alone in (public, trainer, node):
         assert alone.promised.mu == pytest.approx(0.5 * math.sqrt(70 / 79))
-        assert alone.promised_epsilon < colluding.promised_epsilon
+        assert alone.promised.epsilon < colluding.promised.epsilon
 
 
 def test_enough_nodes_together_meet_only_each_clients_own_noise():
@@ -54,7 +54,7 @@ def test_enough_nodes_together_meet_only_each_clients_own_noise():
 
 def test_against_enough_nodes_laplace_parts_promise_nothing():
     *_, opened = stated(release("discrete_laplace"), delta=0.0)
-    assert (opened.promised, opened.promised_epsilon, opened.bought) == (None, None, None)
+    assert (opened.promised, opened.bought) == (None, None)
 
 
 def test_enough_nodes_together_meet_the_noise_of_all_slots_of_the_smallest_answer():
@@ -71,14 +71,15 @@ def test_ten_holders_of_ten_thousand_slots_keep_some_privacy_against_all_nodes()
     facts = {"noise": noise, "design": one_block(SENSITIVITY), **federation}
     *_, hospitals = stated(Release(**facts, smallest_answer=10_000), delta=1e-5)
     *_, phones = stated(Release(**facts, smallest_answer=1), delta=1e-5)
-    assert hospitals.promised_epsilon == pytest.approx(3.4, abs=0.05)
+    assert hospitals.promised.epsilon == pytest.approx(3.4, abs=0.05)
     assert phones.promised.mu == pytest.approx(80.0, abs=1.0)
 
 
 def test_a_laplace_answer_of_as_many_slots_as_the_price_counts_on_has_its_epsilon():
     for slots, promised in ((69, None), (70, 0.5), (95, 0.5)):
         *_, opened = stated(release("discrete_laplace", smallest_answer=slots), delta=0.0)
-        assert opened.promised_epsilon == (promised and pytest.approx(promised))
+        epsilon = opened.promised and opened.promised.epsilon
+        assert epsilon == (promised and pytest.approx(promised))
 
 
 def test_nothing_is_said_of_an_answer_whose_noise_is_too_coarse_for_its_price():
@@ -95,20 +96,19 @@ def test_nothing_is_said_of_an_answer_whose_noise_is_too_coarse_for_its_price():
 def test_more_gaussian_noise_than_was_counted_on_buys_a_better_price(present):
     *_, colluding, _ = stated(release(cohort_size=present))
     assert colluding.bought.mu == pytest.approx(0.5 * math.sqrt(70 / (present - 10)))
-    assert colluding.bought_epsilon <= colluding.promised_epsilon
+    assert colluding.bought.epsilon <= colluding.promised.epsilon
 
 
 @given(present=st.integers(80, 100))
 def test_more_laplace_noise_than_was_counted_on_buys_nothing_in_epsilon(present):
     for each in stated(release("discrete_laplace", cohort_size=present), delta=0.0)[:-1]:
         assert each.bought == each.promised
-        assert each.promised_epsilon == pytest.approx(0.5)
+        assert each.promised.epsilon == pytest.approx(0.5)
 
 
 def test_before_a_cohort_is_known_nothing_is_said_of_its_noise():
     *others, _ = stated(release())
     assert {each.bought for each in others} == {None}
-    assert {each.bought_epsilon for each in others} == {None}
 
 
 def test_a_cohort_that_must_not_be_released_has_no_price():
@@ -123,5 +123,6 @@ def test_rounds_of_a_job_compose_against_every_adversary(mechanism):
     for single, both in zip(
         stated(one, delta=delta)[:-1], stated(one, two, delta=delta)[:-1], strict=True
     ):
-        assert both.promised == compose([single.promised, single.promised])
-        assert both.bought_epsilon > single.bought_epsilon
+        each = Cost(mu=single.promised.mu, epsilon=single.promised.epsilon)
+        assert both.promised.mu == compose([each, each]).mu
+        assert both.bought.epsilon > single.bought.epsilon

@@ -345,18 +345,6 @@ LIES = {
         {"report": inside("privacy", mu=0.01)},
         "the report: the price that it states is not what the rounds cost",
     ),
-    "the report states that the first round was cheaper": Case(
-        {
-            "report": lambda report: changed(
-                breakdown=(changed(share=0.1)(report.breakdown[0]), *report.breakdown[1:])
-            )(report)
-        },
-        "the report: the price that it states is not what the rounds cost",
-    ),
-    "the report states that only the second round was paid for": Case(
-        {"report": lambda report: changed(breakdown=report.breakdown[1:])(report)},
-        "the report: the price that it states is not what the rounds cost",
-    ),
     "the report names other results": Case(
         {"report": changed(results=(NOTHING, NOTHING))}, "the report: it is not of these rounds"
     ),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.job_costs import coalition
+from shoal_protocol.privacy.job_costs import coalitions
 from shoal_protocol.rounds.attestations import (
     Holdings,
     PartialSum,
@@ -286,18 +286,14 @@ def test_a_partial_sum_names_enough_nodes_in_their_order(named: tuple[str, ...] 
 def test_chances_are_those_of_all_coalitions_counted_one_by_one(nodes: int) -> None:
     for committee in range(2, nodes):
         for opening in range(committee // 2 + 1, committee + 1):
-            for size in range(nodes + 1):
-                some = own = 0
-                for members in itertools.combinations(range(nodes), size):
-                    seen = [
-                        sum((start + place) % nodes in members for place in range(committee))
-                        >= opening
-                        for start in range(nodes)
-                    ]
-                    some, own = some + any(seen), own + seen[0]
-                found = coalition(size, nodes=nodes, committee=committee, opening=opening)
-                assert found.opens_some == pytest.approx(some / comb(nodes, size), abs=1e-15)
-                assert found.opens_own == pytest.approx(own / comb(nodes, size), abs=1e-15)
+            found = coalitions(nodes=nodes, committee=committee, opening=opening)
+            assert min(found) == opening
+            for size, chance in found.items():
+                opened = sum(
+                    sum(place in members for place in range(committee)) >= opening
+                    for members in itertools.combinations(range(nodes), size)
+                )
+                assert chance == pytest.approx(opened / comb(nodes, size), abs=1e-15)
 
 
 # A round's outcome, and its account

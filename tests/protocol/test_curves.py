@@ -9,7 +9,7 @@ from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy import job_costs, mechanisms
+from shoal_protocol.privacy import mechanisms
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
 
 EPSILONS = (0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 31.6, 100.0)
@@ -125,48 +125,3 @@ def test_numbers_that_mean_nothing_are_refused(bad):
     ):
         with pytest.raises(ValueError):
             call()
-
-
-def exact_pure_delta(epsilon: float, pure: list[float]) -> mpmath.mpf:
-    """Return the delta of randomised responses together, by every outcome; equal ones by counts."""
-    kinds = [(each, pure.count(each)) for each in sorted(set(pure))]
-    with mpmath.workdps(60):
-        total = mpmath.mpf(0)
-        for ups in itertools.product(*(range(count + 1) for _, count in kinds)):
-            ratio, mass = mpmath.mpf(0), mpmath.mpf(1)
-            for (each, count), up in zip(kinds, ups, strict=True):
-                likely = 1 / (1 + mpmath.exp(-mpmath.mpf(each)))
-                ratio += (2 * up - count) * mpmath.mpf(each)
-                mass *= mpmath.binomial(count, up) * likely**up * (1 - likely) ** (count - up)
-            total += mass * max(0, -mpmath.expm1(epsilon - ratio))
-        return total
-
-
-@pytest.mark.parametrize(
-    "pure",
-    [
-        [4e-13] * 400,
-        [1e-300] * 3,
-        [5e-324] * 2,
-        [1e-9] * 30,
-        [1e-6, 4e-13, 4e-13],
-        [0.1, 0.2, 0.3, 1e-13],
-        [0.1] * 30 + [0.3] * 10,
-        [3.0, 1e-10, 1e-10],
-    ],
-    ids=lambda pure: f"{len(pure)} from {max(pure)}",
-)
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.3, 0.999999])
-def test_the_delta_of_pure_releases_is_never_below_the_true_one_however_small_they_are(pure, part):
-    epsilon = part * math.fsum(pure)
-    true, claimed = (
-        exact_pure_delta(epsilon, pure),
-        job_costs.mixed_delta(epsilon=epsilon, mu=0.0, pure=pure),
-    )
-    assert claimed >= true
-    assert claimed <= true * (1 + 1e-6) + 1e-9 * math.fsum(pure) + 2e-323  # subnormal
-
-
-def test_small_pure_releases_beside_a_gaussian_are_not_lost():
-    alone = job_costs.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13])
-    assert job_costs.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13] * 400) > alone > 0.0

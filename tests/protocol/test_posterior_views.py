@@ -18,7 +18,6 @@ from shoal_protocol.certificates.posterior_report import (
     PosteriorReport,
     PrivacySpent,
 )
-from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
@@ -56,13 +55,9 @@ def regression(*features: str) -> LinearRegressionPosterior:
         covariance=tuple(map(tuple, np.eye(size).tolist())),
         residual_sd=0.5,
         records=1234,
+        prior_mean=(0.0,) * size,
+        prior_sd=(100.0,) * size,
     )
-
-
-BREAKDOWN = (
-    BreakdownEntry(query="norm_counts", rounds=1, share=0.05),
-    BreakdownEntry(query="second_moment_matrix", rounds=1, share=0.95),
-)
 
 
 def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
@@ -79,7 +74,6 @@ def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
         compute_nodes=(3, 3),
         partial_sums=(3, 3),
         privacy=PrivacySpent(epsilon=0.75, delta=1e-6, mu=0.2),
-        breakdown=BREAKDOWN,
         posterior=posterior,
     )
 

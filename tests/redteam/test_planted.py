@@ -119,7 +119,7 @@ def second_documents(patch: pytest.MonkeyPatch) -> None:
 
 def second_sums(patch: pytest.MonkeyPatch) -> None:
     """The aggregator acknowledges a node's second partial sum."""
-    patch.setattr(aggregator.Aggregator, "_validate", nothing)
+    patch.setattr(aggregator.Aggregator, "_settle", nothing)
 
 
 def any_manifest(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import Reply
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, Verdict, refused, seen
 from shoal_redteam.running import run
@@ -39,12 +39,12 @@ async def test_an_attack_that_tried_nothing_was_not_carried_out() -> None:
     assert report.exit_status == 2
 
 
-def answer(status: int, code: str = "") -> Answer:
-    return Answer(status, f'{{"type":"urn:shoal:problem:{code}"}}'.encode())
+def answer(status: int, code: str = "") -> Reply:
+    return Reply(status, f'{{"type":"urn:shoal:problem:{code}"}}'.encode())
 
 
 def test_a_refusal_counts_only_if_it_names_the_check() -> None:
-    def judged(*answers: Answer) -> Verdict:
+    def judged(*answers: Reply) -> Verdict:
         by_name = {f"node-{number}": each for number, each in enumerate(answers)}
         return refused("a lie", by_name, by={"bad-signature"}, check="signatures").verdict
 

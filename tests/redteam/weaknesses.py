@@ -22,6 +22,7 @@ from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.rounds import outcomes, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
@@ -189,7 +190,7 @@ CLOSINGS = [steered_draws, forgotten_receipts, any_closing]
 """Weaknesses of whoever judges a crowd job's trainer."""
 
 
-def _unread(check: str, module: ModuleType = checks) -> Plant:
+def _unread(check: str, module: ModuleType | type = checks) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, check, lambda *arguments, **named: None)
 
@@ -201,7 +202,7 @@ UNREAD = [
     _unread("_check_request"),
     _unread("check_round_of_study", checks),
     _unread("check_terms_of_task", study_request),
-    _unread("check_round_rules", study_request),
+    _unread("check_query", LinearRegressionTask),
     _unread("check_charge", checks),
     _unread("check_charge", outcomes),
     _unread("_check_totals"),

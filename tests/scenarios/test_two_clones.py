@@ -32,14 +32,14 @@ def clone_of_site(
     trust = federation.trust
     directory.mkdir(exist_ok=True)
     pin = read_pin(trust.directory / "clients" / SITE)
-    return DataHolder(
+    return DataHolder.inside(
         key=trust.key(SITE),
         records=trust.records(SITE),
         policy=HOLDER_POLICY,
         book=ManifestBook.open(trust.directory / "consortium", pin, directory),
         data_directory=directory,
         clock=federation.clock.of(SITE),
-        inside=Sources(
+        sources=Sources(
             FixedNoise(life.name),
             clock=federation.clock.of(SITE),
             random_bytes=fixed_bytes(life.name),

@@ -254,7 +254,7 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
             for number, record in enumerate(records)
         }
         state, _ = store.state(db, records[0].number)
-        ending = store.find_closing(db, records[1].number)
+        ending = store.find_document(db, records[1].number, schema.crowds.jobs.c.closing)
     engine.dispose()
     assert len(new) == len(set(new))
     assert set(new) == {entry.digest for entries in logged.values() for entry in entries}

@@ -31,7 +31,7 @@ def asked(task: Task, epsilon: float = 1.0) -> StudyRequest:
 
 
 def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> None:
-    request = asked(PROJECTION.model_copy(update={"centring": "private"}))
+    request = asked(PROJECTION)
     specs = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
     whole = compose([spec.cost for spec in specs])
     assert request.privacy.cap.allows(whole)
@@ -54,21 +54,20 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
 
 def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() -> None:
     """Whatever a learner makes of the sums, and though the job's terms allow it."""
-    request = asked(PROJECTION.model_copy(update={"method": "norm_ball", "centring": "private"}))
+    request = asked(PROJECTION.model_copy(update={"method": "norm_ball"}))
     made = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
-    sums = [jobs._even(spec) for spec in made[:2]]
+    sums = [jobs._even(spec) for spec in made[:1]]
     learner = jobs.learner_for(request.task, find_model=jobs.model_for)
     wanted = learner.next(len(CLIENTS), sums)
     assert isinstance(wanted, jobs.RequestedRound)
     assert isinstance(wanted.query, Moments)
-    [first, *others] = wanted.query.columns
-    moved = first.model_copy(update={"centre": first.centre + 0.1 * first.scale})
-    other = wanted.query.model_copy(update={"columns": (moved, *others)})
-    request.terms.check(other, number=2)
-    arguments: dict[str, Any] = {"number": 2, "spent": NOTHING, "earlier": sums}
+    assert wanted.query.radius is not None
+    other = wanted.query.model_copy(update={"radius": 0.9 * wanted.query.radius})
+    request.terms.check(other, number=1)
+    arguments: dict[str, Any] = {"number": 1, "spent": NOTHING, "earlier": sums}
     for query, refused in ((wanted.query, False), (other, True)):
         step = dataclasses.replace(wanted, query=query)
-        with pytest.raises(ValueError, match="centred") if refused else nullcontext():
+        with pytest.raises(ValueError, match="radius") if refused else nullcontext():
             next_spec(
                 request, CONSORTIUM, CLIENTS, wanted=step, now=examples.OPENED_AT, **arguments
             )

@@ -12,6 +12,8 @@ POSTERIOR = LinearRegressionPosterior(
     covariance=((0.04, -0.01), (-0.01, 0.09)),
     residual_sd=0.5,
     records=100,
+    prior_mean=(0.0, 0.0),
+    prior_sd=(100.0, 100.0),
 )
 
 

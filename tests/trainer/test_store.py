@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, exc
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.phases import JobEvent
 from shoal_trainer import schema, store
 from shoal_trainer.store import Ledger
 from tests.world import examples
@@ -41,11 +41,12 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
     with engine.begin() as db:
-        store.fix_population(db, JOB, examples.SPEC.population)
+        population = examples.SPEC.population
+        store.move_job(db, JOB, JobEvent.POPULATION_FIXED, population=population)
         add_round(db)
     with pytest.raises(exc.IntegrityError), engine.begin() as db:
         add_round(db)
     with engine.begin() as db:
         assert schema.ledger.charge_of(db, SPEC.digest) == examples.charge(SPEC.body, "trainer")
         assert kinds(db) == ["charge"]
-        assert store.newest_rounds(db, JOB, count=1)[0] == {Phase.ANNOUNCED: 1}
+        assert store.newest_rounds(db, JOB, count=1)[0] == {"announced": 1}

@@ -7,7 +7,7 @@ import pytest
 
 from shoal_aggregator.aggregator import Summed, add_up
 from shoal_protocol.rounds.attestations import PartialSum, Result
-from shoal_protocol.rounds.outcomes import verified_partial_sums, verified_result
+from shoal_protocol.rounds.outcomes import verified_outcome, verified_partial_sums
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongResidue
@@ -31,7 +31,7 @@ def shown(sums: Sequence[PartialSum]) -> bytes:
 def judge(result: Result, sums: Sequence[PartialSum]) -> list[str]:
     """Return the nodes whose sums the trainer keeps."""
     signed = examples.named("aggregator", result).encode()
-    body = verified_result(signed, SPEC, FIVE).body
+    body = verified_outcome(signed, SPEC, FIVE).body
     kept = verified_partial_sums(shown(sums), body, SPEC, FIVE)
     return [each.body.node for each in kept]
 

@@ -288,7 +288,7 @@ class World:
             "transport": self.transport,
         } | changes
         inside = Sources(clock=arguments["clock"], random_bytes=self.random_bytes, **sources)
-        return DataHolder(**({"inside": inside} | arguments))
+        return DataHolder.inside(**({"sources": inside} | arguments))
 
     def submit(self, **changes: Any) -> Signed[StudyRequest]:
         """Have the trainer list a new job."""

@@ -40,6 +40,7 @@ from shoal_protocol.wire.vectors import decode_uint64
 from tests.world.around_holder import state_of
 from tests.world.chance import FixedNoise, fixed_bytes
 from tests.world.federation import Federation
+from tests.world.people import rows_at
 from tests.world.trust import SITES
 
 
@@ -247,7 +248,7 @@ def _encoded_records(
         given = slots_by_id(state.file, records.identity, own, fixed_bytes("none is drawn"))
         places = {slot: place for place, (slot, _) in enumerate(given)}
         encoded = [
-            spec.query.encode(records.of(places[slot], spec.query.column_names))
+            spec.query.encode(rows_at(records, places[slot], spec.query.column_names))
             for slot in spec.clients() & own
         ]
         if encoded:

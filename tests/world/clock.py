@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shoal_holder.site import Timer
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -42,7 +44,7 @@ class HandMovedClock:
 
 
 @dataclass
-class HandMovedTimer:
+class HandMovedTimer(Timer):
     """A data holder's timer, by which drawing takes no time; `moments` are until when it waited."""
 
     moments: list[float] = field(default_factory=list)

@@ -183,7 +183,10 @@ class DurableSteps:
 
         @contextmanager
         def watched(file: StateFile) -> Iterator[None]:
-            name = sys._getframe(2).f_code.co_name  # the operation of the state that begins it
+            begun_by = sys._getframe(2).f_code  # the operation of the state
+            if begun_by is StateFile.write.__code__:
+                begun_by = sys._getframe(3).f_code
+            name = begun_by.co_name
             before, dies = file.database.total_changes, None
             with transaction(file):
                 yield
@@ -198,7 +201,7 @@ class DurableSteps:
 
     @contextmanager
     def _files(self) -> Iterator[None]:
-        write = manifest_book.write_durably
+        write = manifest_book.replace
 
         def watched(path: Path, content: bytes) -> None:
             name = path.name.partition("-")[2] or path.name  # without the version's number
@@ -206,7 +209,7 @@ class DurableSteps:
             write(path, content)
             self._end(name, dies)
 
-        with patch.object(manifest_book, "write_durably", watched):
+        with patch.object(manifest_book, "replace", watched):
             yield
 
     @contextmanager

@@ -355,6 +355,8 @@ POSTERIOR = LinearRegressionPosterior(
     covariance=((4.0, -0.0625), (-0.0625, 0.001)),
     residual_sd=12.5,
     records=11,
+    prior_mean=(0.0, 0.0),
+    prior_sd=(1000.0, 100.0),
 )
 
 

@@ -187,13 +187,13 @@ class Federation:
             "transport": self.wire.of(life),
         }
         arguments |= dict(self._holder_arguments.get(name, {}))
-        arguments["inside"] = Sources(
+        arguments["sources"] = Sources(
             noise=arguments.pop("noise", noise),
             clock=arguments["clock"],
             random_bytes=arguments["random_bytes"],
             timer=HandMovedTimer(),
         )
-        holder = DataHolder(**arguments)
+        holder = DataHolder.inside(**arguments)
         return Running(life, lambda: _as_an_agent(holder), holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:

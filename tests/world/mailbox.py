@@ -38,12 +38,11 @@ from shoal_holder.messages import (
     Refusal,
     SettleCharges,
     ShowCharges,
-    Told,
 )
 from tests.world.around_holder import vault_of
 
 ANSWERS: Final[dict[str, Any]] = messages.kinds_of(
-    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, Agenda, Told, ChargesAsked, Heard)
+    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, Agenda, ChargesAsked, Heard)
 )
 Kind = Literal["job", "round", "manifest", "decision", "charges", "end"]
 
@@ -138,7 +137,7 @@ class Mailbox:
     def ask(self, question: Any, **about: Any) -> Any:
         """Return the answer to its owner's question."""
         answer = self._tell(Ask(question=question, **about))
-        return json.loads(answer.parts[0]) if isinstance(answer, Told) else answer
+        return json.loads(answer.parts[0]) if isinstance(answer, Bytes) else answer
 
     def version(self) -> tuple[int, int]:
         """Return the number of the manifest in force, and how many slots are enrolled under it."""

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.choice import MOST_ROWS
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records
 
 
 def csv_of(records: Records) -> str:
@@ -24,3 +23,11 @@ def people(
     rows = np.arange(len(values) + 1) if starts is None else np.asarray(starts)
     ids = tuple(f"person-{number}" for number in range(len(rows) - 1))
     return Records(tuple(columns), values, rows, Identity("id", ids, MOST_ROWS))
+
+
+def rows_at(records: Records, position: int, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the rows at a position, shape (r, len(columns)); none behind the last client's."""
+    if position >= len(records):
+        return records.values[:0, records.places(columns)]
+    rows = records.values[records.starts[position] : records.starts[position + 1]]
+    return rows[:, records.places(columns)]

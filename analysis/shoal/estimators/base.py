@@ -13,9 +13,10 @@ from shoal.jobs.federation import Federation, Learned, Learning, Waiting
 from shoal_learning.coding import Variable
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import SimulatedOutcome
-from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.studies.variational import VariationalStudy

@@ -57,8 +57,8 @@ from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK, Answer
+from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, OK, Peer
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
@@ -138,7 +138,7 @@ class Identity:
         return sign(body, self.name, self.key_in(self.book.get(body.manifest)))
 
 
-def refuse(answer: Answer, request: StudyRequest | CrowdJobRequest | None = None) -> None:
+def refuse(answer: Reply, request: StudyRequest | CrowdJobRequest | None = None) -> None:
     """Raise what a refusal of a job says; any other answer is left to the caller.
 
     Raises:
@@ -268,7 +268,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         Raises:
             JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
         """
-        answer = self._get_large("result", wait_seconds, tries)
+        answer = self._get_of_job("result", wait_seconds, tries)
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
@@ -289,7 +289,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
             JobFailed: the job ended without one.
             Unavailable: no answer, several times, or a Compute node did not sign its total yet.
         """
-        answer = self._get_large("certificate", CERTIFICATE_SECONDS, tries)
+        answer = self._get_of_job("certificate", CERTIFICATE_SECONDS, tries)
         if answer.is_refusal and answer.code == WrongPhase.code:
             return None
         if answer.is_refusal and answer.code == "certificate-incomplete":
@@ -330,9 +330,13 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.is_refusal:
             raise JobRefused(answer.reason)
 
-    def _get_large(self, what: str, wait_seconds: int, tries: int) -> Answer:
+    def _get_of_job(self, what: str, wait_seconds: int, tries: int) -> Reply:
         path = f"{self._path}/{self.id}/{what}"
-        return self._line.ask(lambda trainer: trainer.get_large(path, wait=wait_seconds), tries)
+
+        def ask(trainer: Peer) -> Awaitable[Reply]:
+            return trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds)
+
+        return self._line.ask(ask, tries)
 
 
 class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):

@@ -20,9 +20,10 @@ from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import CrowdState, JobState
 from shoal.jobs.trainer_line import Notice
 from shoal_learning.crowds.simulation import CrowdModel
-from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 

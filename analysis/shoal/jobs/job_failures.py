@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import Reply
 from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
@@ -54,7 +54,7 @@ def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
     return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
-def failure(answer: Answer) -> JobFailed:
+def failure(answer: Reply) -> JobFailed:
     """Return what to raise for a refusal of a job's report or certificate."""
     if answer.code == _WithdrawnProblem.code:
         return JobWithdrawn(WITHDRAWN)

@@ -17,8 +17,8 @@ import pydantic
 from shoal.jobs.job_failures import JobFailed
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import OK, Answer, Peer
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.peer import OK, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, describe
@@ -112,7 +112,7 @@ class TrainerLine:
         finally:
             await trainer.close()
 
-    def ask(self, request: Callable[[Peer], Awaitable[Answer]], tries: int = TRIES) -> Answer:
+    def ask(self, request: Callable[[Peer], Awaitable[Reply]], tries: int = TRIES) -> Reply:
         """Return the trainer's answer; on a job that it does not know, one of a former trainer.
 
         Raises:
@@ -123,8 +123,8 @@ class TrainerLine:
         return run(self._former_trainers_answer(request, answer)) if _is_unknown(answer) else answer
 
     async def _former_trainers_answer(
-        self, request: Callable[[Peer], Awaitable[Answer]], answer: Answer
-    ) -> Answer:
+        self, request: Callable[[Peer], Awaitable[Reply]], answer: Reply
+    ) -> Reply:
         silent = []
         for party in self._former_trainers():
             peer = self._connect(party)
@@ -165,7 +165,7 @@ class TrainerLine:
             raise JobFailed(answer.reason)
         return shaped(answer, shape)
 
-    def post(self, path: str, document: Signed[Any]) -> Answer:
+    def post(self, path: str, document: Signed[Any]) -> Reply:
         """Send a document.
 
         Raises:
@@ -174,7 +174,7 @@ class TrainerLine:
         encoded = document.encode()
         return self.talk(lambda trainer: trainer.post(path, encoded, _JSON))
 
-    def post_of_job(self, job: str, what: str, document: Signed[Any]) -> Answer:
+    def post_of_job(self, job: str, what: str, document: Signed[Any]) -> Reply:
         """Send a document below a job's path to the trainer that has the job, as `ask`.
 
         Raises:
@@ -182,7 +182,7 @@ class TrainerLine:
         """
         encoded = document.encode()
 
-        async def send(trainer: Peer) -> Answer:
+        async def send(trainer: Peer) -> Reply:
             looked_up = await trainer.get(job)  # a peer takes a 404 to a POST for "try later"
             if looked_up.is_refusal:
                 return looked_up
@@ -209,14 +209,14 @@ class TrainerLine:
 
 
 def _silent(trainer: Peer) -> str:
-    return f"the trainer at {trainer.url} does not answer"
+    return f"the trainer at {trainer.party.url} does not answer"
 
 
-def _is_unknown(answer: Answer) -> bool:
+def _is_unknown(answer: Reply) -> bool:
     return answer.is_refusal and answer.code == UnknownJob.code
 
 
-def shaped(answer: Answer, shape: type[Shape]) -> Shape:
+def shaped(answer: Reply, shape: type[Shape]) -> Shape:
     """Return what an answer says, in the shape it must have.
 
     Raises:

@@ -24,6 +24,7 @@ from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, desi
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import in_levels
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
 from shoal_protocol.wire.documents import Model
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 CAUTION = (
@@ -94,35 +93,33 @@ class CrowdModel(Model):
         return ("(intercept)", *(bounds.name for bounds in self.task.features))
 
     @property
-    def weights(self) -> FloatMatrix:
+    def weights(self) -> Floats:
         """Every instance's weights, normalised, shape (k, p)."""
         return np.array(self.instances, dtype=np.float64) / self.task.grid
 
     @property
-    def averaged(self) -> FloatVector:
+    def averaged(self) -> Floats:
         """The instances' mean, normalised, shape (p,)."""
-        mean: FloatVector = self.weights.mean(axis=0)
-        return mean
+        return np.asarray(self.weights.mean(axis=0))
 
     @property
-    def spread(self) -> FloatVector:
+    def spread(self) -> Floats:
         """Variance over instances of each weight, divisor k - 1, shape (p,); NaN if k = 1."""
         if len(self.instances) < 2:
             return np.full(self.task.dimension, np.nan)
-        variance: FloatVector = self.weights.var(axis=0, ddof=1)
-        return variance
+        return np.asarray(self.weights.var(axis=0, ddof=1))
 
     @property
-    def coefficients(self) -> FloatVector:
+    def coefficients(self) -> Floats:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
         return _to_data_units(self.task, self.averaged)
 
     @property
-    def instance_coefficients(self) -> FloatMatrix:
+    def instance_coefficients(self) -> Floats:
         """Every instance's coefficients in the units of the data, shape (k, 1 + m)."""
         return _to_data_units(self.task, self.weights)
 
-    def predict(self, rows: FloatMatrix) -> FloatVector:
+    def predict(self, rows: Floats) -> Floats:
         """Return the averaged model's mean of the target, shape (n,), for `rows`, shape (n, m).
 
         In the target's units: a probability of its upper bound if it is logistic, an expected
@@ -132,7 +129,7 @@ class CrowdModel(Model):
             ValueError: `rows` does not have one column per feature, or has what is no number.
         """
         predictors = tasks.feature_rows(self.task, rows) @ self.averaged
-        means: FloatVector = tasks.means(self.task, predictors)
+        means: Floats = tasks.means(self.task, predictors)
         if self.task.family != "linear":
             return means
         return self.task.target.centre + self.task.target.half_range * means
@@ -206,7 +203,7 @@ class CrowdModel(Model):
         return {**self.model_dump(mode="json"), **more}
 
 
-def _to_data_units(task: CrowdTask, weights: FloatMatrix) -> FloatMatrix:
+def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
     """Return coefficients, shape (..., 1 + m), of normalised weights, shape (..., p)."""
     centres, scales = _bounds(task)
     intercept = weights[..., 0] if task.intercept else np.zeros(weights.shape[:-1])
@@ -218,7 +215,7 @@ def _to_data_units(task: CrowdTask, weights: FloatMatrix) -> FloatMatrix:
     return np.concatenate([constant[..., None], slopes], axis=-1)
 
 
-def _to_normalised(task: CrowdTask, coefficients: FloatVector) -> FloatVector:
+def _to_normalised(task: CrowdTask, coefficients: Floats) -> Floats:
     """Return the normalised weights, shape (p,), of coefficients, shape (1 + m,), in data units.
 
     Raises:
@@ -236,13 +233,12 @@ def _to_normalised(task: CrowdTask, coefficients: FloatVector) -> FloatVector:
     return np.asarray(slopes)
 
 
-def _bounds(task: CrowdTask) -> tuple[FloatVector, FloatVector]:
+def _bounds(task: CrowdTask) -> tuple[Floats, Floats]:
     centres = np.array([bounds.centre for bounds in task.features])
     return centres, np.array([bounds.half_range for bounds in task.features])
 
 
-FloatArray = NDArray[np.float64]
-Contributors = Callable[[int, int], tuple[FloatArray, FloatArray]]
+Contributors = Callable[[int, int], tuple[Floats, Floats]]
 """(n, R) -> rows, shape (n, R, p), and targets, shape (n, R), as `design_rows` has them: whose
 records the next n contributions to each of R crowds come from."""
 
@@ -263,14 +259,14 @@ class Snapshots:
         return last
 
 
-def in_turn(rows: FloatArray, targets: FloatArray, generator: np.random.Generator) -> Contributors:
+def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Contributors:
     """Return contributors of whom each has contributed as often as any other, give or take one.
 
     Every crowd meets all records in an order of its own, then in another.
     """
     waiting = np.zeros((0, 0), dtype=np.int64)
 
-    def pick(count: int, replicates: int) -> tuple[FloatArray, FloatArray]:
+    def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
         nonlocal waiting
         if waiting.shape[1] != replicates:
             waiting = np.zeros((0, replicates), dtype=np.int64)

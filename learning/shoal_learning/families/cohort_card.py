@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.families.one_round import OneRound
 from shoal_protocol.posteriors.base import LEVEL
@@ -20,6 +19,7 @@ from shoal_protocol.posteriors.forms import (
     tails_of,
 )
 from shoal_protocol.queries import Tables
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cohort_card import (
@@ -41,8 +41,6 @@ from shoal_protocol.studies.study import and_others
 # without a value; all records together are counted, too. Weighed least squares of all of it has a
 # closed form: the design's eigenspaces are the contrasts within the nodes of one width that the
 # next finer width tells apart. Proof: docs/mathematics.md.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,20 +18,17 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.families.one_round import (
-    Floats,
     OneRound,
-    Summary,
     SummedNoise,
-    bulk,
     generator_for,
     log_gamma,
     log_sum_exp,
     noise_of,
     record_counts,
-    summarise,
 )
-from shoal_protocol.posteriors.forms import DirichletMixture
+from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, DirichletMixture, beta_quantiles
 from shoal_protocol.queries import CellCounts
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CellStudy
@@ -239,12 +236,17 @@ class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
     def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
         prior = np.array([self.task.prior_successes, self.task.prior_failures])
         successes, failures, weights = _successes(released, prior)
-        summary = _beta_mixture(successes + prior[0], failures + prior[1], weights)
+        parameters = np.column_stack([successes, failures]) + prior
+        totals = parameters.sum(axis=1)
+        shares = parameters[:, 0] / totals
+        mean = float(weights @ shares)
+        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
+        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
         return BernoulliPosterior(
             column=self.task.column,
-            quantiles=tuple(summary.quantiles.tolist()),
-            average=summary.mean,
-            deviation=summary.sd,
+            quantiles=tuple(quantiles.tolist()),
+            average=mean,
+            deviation=math.sqrt(variance),
             records=max(1, round(float(weights @ (successes + failures)))),
         )
 
@@ -306,34 +308,3 @@ def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Fl
     weights = np.exp(logs - log_sum_exp(logs, 0))
     kept = weights > _NEGLIGIBLE
     return successes[kept], failures[kept], weights[kept] / weights[kept].sum()
-
-
-def _beta_mixture(first: Floats, second: Floats, weights: Floats) -> Summary:
-    """Return the summary of the mixture of Beta(first, second), in the logits of its variable."""
-    norms = log_gamma(first + second) - log_gamma(first) - log_gamma(second) + np.log(weights)
-
-    def log_density(logits: Floats) -> Floats:
-        success = -np.logaddexp(0.0, -logits)
-        failure = -np.logaddexp(0.0, logits)
-        return log_sum_exp(norms + np.outer(success, first) + np.outer(failure, second), 1)
-
-    edges = _logit_range(first, second)
-    summary = summarise(log_density, *bulk(log_density, *edges), _logistic)
-    # Mean and variance of the mixture in closed form, to the last digit.
-    shares = first / (first + second)
-    mean = float(weights @ shares)
-    within = shares * (1.0 - shares) / (first + second + 1.0)
-    return Summary(
-        mean, float(np.sqrt(weights @ (within + (shares - mean) ** 2))), summary.quantiles
-    )
-
-
-def _logit_range(first: Floats, second: Floats) -> tuple[float, float]:
-    """Return logits beyond which no component has mass: a Beta's tails are exponential there."""
-    low = np.log(first / second).min() - 45.0 / min(1.0, float(first.min()))
-    high = np.log(first / second).max() + 45.0 / min(1.0, float(second.min()))
-    return float(max(low, -700.0)), float(min(high, 700.0))
-
-
-def _logistic(logits: Floats) -> Floats:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))

@@ -15,6 +15,7 @@ from shoal_learning.families.one_round import OneRound, SummedNoise, generator_f
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.forms import Known, reach_of, tails_of
 from shoal_protocol.queries import Tables
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.kaplan_meier import (
@@ -29,8 +30,6 @@ from shoal_protocol.studies.kaplan_meier import (
 )
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.study import called
-
-Floats = NDArray[np.float64]
 
 _DRAWS: Final = 1000
 _MOST_RATE: Final = 20.0  # in one interval: all have the event

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound, require_due
+from shoal_learning.regression.linear import noise_sd
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_protocol.queries import NormCounts, SecondMomentMatrix
 from shoal_protocol.queries.moments import NORM_RATIO
@@ -73,21 +74,11 @@ class Moments:
             queries.append(rules.matrix_query(self.task, columns, squared_radius))
             # counts below 0 count, too: else noise would look like rows far out
             lost = max(float(counts @ np.maximum(squares - squared_radius, 0.0)), 0.0)
-            spread = self._noise_sd(queries[-1], counted) / records
+            spread = noise_sd(queries[-1], counted, part=SHARES[1] / SHARES[2], block=1) / records
             costs.append(spread**2 + (_PULL * lost / (mean * records)) ** 2)
             if squared_radius < mean:
                 costs[-1] = math.inf
         return queries[int(np.argmin(costs))]
-
-    def _noise_sd(self, query: SecondMomentMatrix, counted: ReleasedSum) -> float:
-        """Return the noise of the last round on products, in squared spreads."""
-        mechanism = counted.mechanism
-        ratio = float(counted.noise_sd[0]) / counted.query.design(mechanism).sensitivity
-        parts = SHARES[1] / SHARES[2]
-        ratio *= math.sqrt(parts) if mechanism == "discrete_gaussian" else parts
-        design = query.design(mechanism)
-        scale = design.sensitivity * design.blocks[1].relative_scale
-        return ratio * scale * REACH**2 / query.grid**2
 
     def _posterior(
         self, found: Measured, released: ReleasedSum, records: tuple[float, float]

@@ -19,16 +19,14 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_protocol.posteriors.forms import QUANTILE_LEVELS
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.study import OneRoundStudy
-
-Floats = NDArray[np.float64]
 
 _SHIFT: Final = 8  # Stirling's series is used from here on
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
@@ -103,20 +101,10 @@ class SummedNoise:
         """Return the logarithm of the density at `x`, elementwise."""
         if self.mechanism == "discrete_gaussian":
             return -0.5 * (x / self.sd) ** 2 - math.log(self.sd * math.sqrt(2.0 * math.pi))
-        knots, values, _ = _table(self.shape)
+        knots, values = _table(self.shape)
         y = np.abs(x) / self._scale
         inside = np.interp(y, knots, values)
         return np.asarray(inside - np.maximum(y - _FARTHEST, 0.0) - math.log(self._scale))
-
-    def slope(self, x: Floats) -> Floats:
-        """Return the derivative of `log_density` at `x`, elementwise."""
-        if self.mechanism == "discrete_gaussian":
-            return np.asarray(-x / self.sd**2)
-        knots, _, slopes = _table(self.shape)
-        y = np.abs(x) / self._scale
-        place = np.clip(np.searchsorted(knots, y, side="right") - 1, 0, len(slopes) - 1)
-        inside = np.where(y < _FARTHEST, slopes[place], -1.0)
-        return np.asarray(np.sign(x) * inside / self._scale)
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         """Return independent draws, for posterior sampling: no privacy depends on them."""
@@ -150,8 +138,8 @@ def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=64)
-def _table(shape: float) -> tuple[Floats, Floats, Floats]:
-    """Return knots in scales b, the log density there for b = 1, and the slopes in between."""
+def _table(shape: float) -> tuple[Floats, Floats]:
+    """Return knots in scales b, and the log density there for b = 1."""
     knots = _FARTHEST * np.linspace(0.0, 1.0, _KNOTS) ** 2
     if shape == 1.0:
         values = -knots - math.log(2.0)
@@ -167,7 +155,7 @@ def _table(shape: float) -> tuple[Floats, Floats, Floats]:
             - 0.5 * knots[:, None] ** 2 / variances
         )
         values = log_sum_exp(terms, 1)
-    return knots, values, np.diff(values) / np.diff(knots)
+    return knots, values
 
 
 LogDensity = Callable[[Floats], Floats]

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 import numpy as np
 
 from shoal_learning.families.one_round import (
-    Floats,
     LogDensity,
     OneRound,
     Summary,
@@ -27,6 +26,7 @@ from shoal_learning.families.one_round import (
 )
 from shoal_protocol.posteriors.forms import encoded
 from shoal_protocol.queries import FirstMoments
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import record_count, record_law
 from shoal_protocol.studies.single_numbers import (

@@ -3,11 +3,11 @@
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.families.one_round import OneRound, SummedNoise, generator_for
 from shoal_protocol.posteriors.forms import Known, tails_of
 from shoal_protocol.queries import PredictionScores
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import predictions_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
@@ -18,8 +18,6 @@ from shoal_protocol.studies.validation import (
     ValidationTask,
     numbers_of,
 )
-
-Floats = NDArray[np.float64]
 
 _DRAWS: Final = 1000
 _TOLD: Final = (

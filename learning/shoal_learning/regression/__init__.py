@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.regression.generalised import GeneralisedModel
 from shoal_learning.regression.linear import LinearModel, noise_sd
 from shoal_learning.regression.measured import Measured, records_of
 from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import moments_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
@@ -24,7 +24,6 @@ from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Regre
 # that most rows are in; so all of it costs little noise. Spreads are taken for alike, as far as
 # noise hides how they differ, and rows far out and targets far off are pulled in.
 
-Floats = NDArray[np.float64]
 
 SHARES: Final = (0.15, 0.03, 0.12, 0.7)
 """Shares of mu^2, or of epsilon, of the four rounds."""
@@ -115,8 +114,7 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     shares = weights[:, None] / np.maximum(evidence, 1e-300)
     posteriors = likelihoods * (shares.T @ priors)
     posteriors /= posteriors.sum(axis=1, keepdims=True)
-    found: Floats = np.exp(posteriors @ np.log(_SPREADS))
-    return found
+    return np.asarray(np.exp(posteriors @ np.log(_SPREADS)))
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.queries.design import Floats
 
-Floats = NDArray[np.float64]
 Levels = tuple[tuple[int, ...], ...]
 """Places of features, shape (q,), of which a row has at most one."""
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.regression import design_sample
@@ -40,13 +39,12 @@ from shoal_learning.regression.score_likelihood import (
     scatter,
 )
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
-
-Floats = NDArray[np.float64]
 
 SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
 """Shares of mu^2, or of epsilon, of the five rounds."""

@@ -13,11 +13,10 @@ from shoal_learning.regression.measured import Measured
 from shoal_learning.regression.score_likelihood import RegressionModel, ScoreModel
 from shoal_protocol.posteriors.base import PRIOR_DECIDES
 from shoal_protocol.queries.columns import ColumnBounds, Level
-from shoal_protocol.studies.linear_regression import CROWDED
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 
-Floats = NDArray[np.float64]
-
+_CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
@@ -317,7 +316,7 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
 
 def crowded(target: ColumnBounds, found: Measured) -> list[str]:
     """Return the reason that the target, which was `found` last, is at its bounds; or none."""
-    is_wide = float(found.spreads[-1]) >= CROWDED * target.half_range
+    is_wide = float(found.spreads[-1]) >= _CROWDED * target.half_range
     if not is_wide or not np.isnan(found.shares[-1]):
         return []
     return [

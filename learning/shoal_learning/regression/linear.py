@@ -27,6 +27,8 @@ from shoal_learning.regression.measured import (
     weights_of,
 )
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
@@ -36,8 +38,6 @@ from shoal_protocol.studies.regression import (
     Purpose,
     RegressionTask,
 )
-
-Floats = NDArray[np.float64]
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""
@@ -211,16 +211,16 @@ class LinearModel:
         return found_again, pooled.prior_sd, pooled.factor
 
 
-def noise_sd(query: WeightedRowMatrix, earlier: ReleasedSum, *, part: float) -> float:
+def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: int = 0) -> float:
     """Return the noise on products, in squared spreads, of a round that is to ask `query`.
 
-    `part` is the share of the `earlier` round over its own.
+    `part` is the share of the `earlier` round over its own. `block` 0 is of squares, 1 of others.
     """
     mechanism = earlier.mechanism
     ratio = float(earlier.noise_sd[0]) / earlier.query.design(mechanism).sensitivity
     ratio *= math.sqrt(part) if mechanism == "discrete_gaussian" else part
     design = query.design(mechanism)
-    scale = design.sensitivity * design.blocks[0].relative_scale
+    scale = design.sensitivity * design.blocks[block].relative_scale
     return ratio * scale * rules.REACH**2 / query.grid**2
 
 

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import column_moments_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count
 from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

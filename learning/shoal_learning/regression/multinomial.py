@@ -22,19 +22,15 @@ from shoal_learning.regression.design_sample import (
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import Measured, measured, records_of
-from shoal_learning.regression.score_likelihood import (
-    Floats,
-    Measurement,
-    ScoreModel,
-    best_point,
-    estimate,
-)
+from shoal_learning.regression.score_likelihood import Measurement, ScoreModel, best_point, estimate
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import class_scores_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.multinomial_regression import (
+    ROUNDS,
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
     coefficient_names,
@@ -134,8 +130,7 @@ class MultinomialRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        rounds = [self.task.query_name(number) for number in range(self.task.rounds)]
-        require_due(self.task, rounds, population, sums)
+        require_due(self.task, ROUNDS, population, sums)
         if not sums:
             return RequestedRound(query=self.task.first_query(), share=SHARES[0])
         known = _Known(self.task, sums)

@@ -12,17 +12,15 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_learning.regression.design_sample import DesignSample
 from shoal_learning.regression.measured import Solution, averaged_over
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 # The families of generalised linear models: how means change, and how targets scatter.
 #
 # Means and weights are the query's: `shoal_protocol.queries.scores`.
-
-Floats = NDArray[np.float64]
 
 
 def slope_of(family: Family, means: Floats) -> Floats:

@@ -9,31 +9,20 @@ from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry, privacy_breakdown
-from shoal_protocol.posteriors.base import LEVEL, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.base import LEVEL, RegressionPosterior
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.privacy.job_costs import Participation, epsilon_of
+from shoal_protocol.privacy.job_costs import Participation, PrivacySpent, epsilon_at
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Delta, Digest, Loss
+from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Digest
 
 if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.axes import Axes
-
-
-class PrivacySpent(Model):
-    """The most that a job cost any client of its population; delta is 0 where epsilon is pure."""
-
-    epsilon: Loss
-    delta: Delta
-    mu: Loss
-
-    def __str__(self) -> str:
-        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
 
 
 class Participations(Model):
@@ -67,7 +56,6 @@ class PosteriorReport(BoundDocument):
         Annotated[int, Field(ge=2, le=255)], ...
     ]  # how many of them its result rests on
     privacy: PrivacySpent
-    breakdown: tuple[BreakdownEntry, ...]  # by query, lost rounds included
     posterior: Posterior
 
     @pydantic.model_validator(mode="after")
@@ -114,10 +102,7 @@ class PosteriorReport(BoundDocument):
             sharing=request.sharing,
             compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
             partial_sums=tuple(len(result.partial_sums) for _, result in released),
-            privacy=PrivacySpent(
-                epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
-            ),
-            breakdown=privacy_breakdown(specs),
+            privacy=PrivacySpent(epsilon=epsilon_at(delta, spent), delta=delta, mu=spent.mu),
             posterior=posterior,
         )
 
@@ -132,7 +117,6 @@ class PosteriorReport(BoundDocument):
         return self.posterior.summary(level).with_facts(
             ("Cohorts", f"{cohorts} of {self.population_size:,} clients"),
             ("Privacy spent", f"{self.privacy}, by replacement of one client"),
-            ("Of it", "; ".join(map(str, self.breakdown))),
         )
 
     def _repr_html_(self) -> str:
@@ -157,8 +141,8 @@ class PosteriorReport(BoundDocument):
         generator: np.random.Generator | None = None,  # noqa: TID251
         *,
         count: int = 4000,
-        rows: FloatMatrix | None = None,
-        targets: FloatVector | None = None,
+        rows: Floats | None = None,
+        targets: Floats | None = None,
     ) -> "InferenceData":
         """Return the posterior for ArviZ, with the job and its price among the attributes.
 

@@ -13,13 +13,12 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
 from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.log.notes import LogProof, read_proof
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import Statement, statements
+from shoal_protocol.privacy.job_costs import PrivacySpent, Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
@@ -225,17 +224,11 @@ def prices(
     request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
 ) -> tuple[Price, ...]:
     """Return what a job's rounds cost against each adversary, at the job's delta."""
-
-    def spent(cost: Cost | None, epsilon: float | None) -> PrivacySpent | None:
-        if cost is None or epsilon is None:
-            return None
-        return PrivacySpent(epsilon=epsilon, delta=request.privacy.delta, mu=cost.mu)
-
     return tuple(
         Price(
             adversary=adversary,
-            promised=spent(each.promised, each.promised_epsilon),
-            bought=spent(each.bought, each.bought_epsilon),
+            promised=each.promised,
+            bought=each.bought,
         )
         for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
     )

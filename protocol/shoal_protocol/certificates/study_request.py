@@ -6,7 +6,7 @@ It also foresees, by what a data holder declared, whether its vault would refuse
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,10 +16,12 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
+from shoal_protocol.studies.study import check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.documents import BoundDocument, Role
-from shoal_protocol.wire.encoding import Name, Timestamp
+from shoal_protocol.wire.documents import (
+    AnalystDocument,
+)
+from shoal_protocol.wire.encoding import Timestamp
 
 
 class StudyRequest(JobRequest):
@@ -33,28 +35,20 @@ class StudyRequest(JobRequest):
         return self.terms.rounds // 10
 
 
-class JobCheck(BoundDocument):
+class JobCheck(AnalystDocument):
     """Analyst -> trainer: would this job be taken? Of another kind, so that it is no job itself."""
 
-    signed_by: ClassVar[Role] = Role.ANALYST
-    signer_field: ClassVar[str | None] = "analyst"
-
     kind: Literal["job_check"] = "job_check"
-    analyst: Name
     request: StudyRequest
 
 
-class JobsQuery(BoundDocument):
+class JobsQuery(AnalystDocument):
     """Analyst -> trainer: which jobs are there, and what is left? Valid for minutes.
 
     The answer has `count` jobs, the newest first, without the `after` newest.
     """
 
-    signed_by: ClassVar[Role] = Role.ANALYST
-    signer_field: ClassVar[str | None] = "analyst"
-
     kind: Literal["jobs_query"] = "jobs_query"
-    analyst: Name
     at: Timestamp
     after: int = Field(default=0, ge=0, lt=2**31)
     count: int = Field(default=100, ge=1, le=1000)
@@ -82,7 +76,7 @@ def check_round_of_study(
     spent: Cost,
     earlier: Sequence[ReleasedSum],
 ) -> None:
-    """Refuse a round as `check_round_of_job` does, or one that the job's task does not ask.
+    """Refuse a round as `check_round_of_job` does, or one that does not follow from `earlier` sums.
 
     `earlier` are the sums of the rounds before it.
 
@@ -90,13 +84,7 @@ def check_round_of_study(
         RefusedSpec: the detail says why.
     """
     check_round_of_job(spec, request, spent=spent)
-    check_round_rules(
-        spec.query,
-        request.task,
-        number=spec.number,
-        population=spec.population_size,
-        earlier=earlier,
-    )
+    request.task.check_query(spec.query, population=spec.population_size, earlier=earlier)
 
 
 def foreseen_refusal(

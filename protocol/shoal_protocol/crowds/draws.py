@@ -26,12 +26,19 @@ from shoal_protocol.jobs.membership import JobEnding, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import Limits, is_too_far, too_far_message
-from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
+from shoal_protocol.wire.documents import (
+    WRITTEN,
+    AnalystDocument,
+    BoundDocument,
+    Model,
+    Role,
+    Signed,
+    embedded,
+)
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
     MOST_VALUES,
     Digest,
-    Name,
     NonceHex,
     Timestamp,
     canonical_json,
@@ -94,7 +101,7 @@ Revision = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 DrawNonce = Digest  # 32 random bytes of a client, in hex
 
 
-class CrowdJobRequest(BoundDocument):
+class CrowdJobRequest(AnalystDocument):
     """Analyst -> trainer: the task of a crowd, the number of contributions, and the closing time.
 
     A client contributes at most `contributions_per_client` times, with each of its records at most
@@ -102,12 +109,8 @@ class CrowdJobRequest(BoundDocument):
     after `contributions` of them, or at `closes_at`.
     """
 
-    signed_by: ClassVar[Role] = Role.ANALYST
-    signer_field: ClassVar[str | None] = "analyst"
-
     kind: Literal["crowd_job_request"] = "crowd_job_request"
     nonce: NonceHex  # tells two otherwise equal requests apart
-    analyst: Name
     task: CrowdTask
     contributions: int = Field(ge=1, le=10**12)
     contributions_per_client: int = Field(ge=1, le=1_000_000)

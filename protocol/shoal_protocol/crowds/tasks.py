@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.privacy.accounting import PRICE_MARGIN
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import ColumnBounds, design_of, variables_of
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import Family, probability
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Int64Vector
@@ -163,7 +164,6 @@ class CrowdTask(Model):
         return 1.0 - self.learning_rate * self.l2
 
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
@@ -180,7 +180,7 @@ def first_weights(task: CrowdTask) -> IntArray:
     return on_lattice.astype(np.int64)
 
 
-def design_rows(task: CrowdTask, records: FloatArray) -> tuple[FloatArray, FloatArray]:
+def design_rows(task: CrowdTask, records: Floats) -> tuple[Floats, Floats]:
     """Return rows x, shape (r, p), and targets y, shape (r,), of `records`, shape (r, variables).
 
     Records' columns are `task.column_names`; each of the task's is cut to its bounds. Targets: a
@@ -195,7 +195,7 @@ def design_rows(task: CrowdTask, records: FloatArray) -> tuple[FloatArray, Float
     return _normalised(task, design_of(task.columns, records))
 
 
-def _normalised(task: CrowdTask, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _normalised(task: CrowdTask, columns: Floats) -> tuple[Floats, Floats]:
     centres = np.array([each.centre for each in task.columns])
     scales = np.array([each.half_range for each in task.columns])
     boxed = design.to_box(columns, centres, scales)
@@ -210,7 +210,7 @@ def _normalised(task: CrowdTask, columns: FloatArray) -> tuple[FloatArray, Float
     return rows, targets
 
 
-def feature_rows(task: CrowdTask, features: FloatArray) -> FloatArray:
+def feature_rows(task: CrowdTask, features: Floats) -> Floats:
     """Return rows x, shape (r, p), as `design_rows` does, of features alone, shape (r, m).
 
     Raises:
@@ -225,7 +225,7 @@ def feature_rows(task: CrowdTask, features: FloatArray) -> FloatArray:
     return _normalised(task, whole)[0]
 
 
-def means(task: CrowdTask, predictors: FloatArray) -> FloatArray:
+def means(task: CrowdTask, predictors: Floats) -> Floats:
     """Return the model's mean at linear predictors x'b, of any shape, on the scale of targets.
 
     A Poisson model's is at most the target's upper bound, so that no weight makes a step infinite.
@@ -237,7 +237,7 @@ def means(task: CrowdTask, predictors: FloatArray) -> FloatArray:
     return np.exp(np.minimum(predictors, math.log(task.target.upper)))
 
 
-def steps(task: CrowdTask, weights: IntArray, rows: FloatArray, targets: FloatArray) -> IntArray:
+def steps(task: CrowdTask, weights: IntArray, rows: Floats, targets: Floats) -> IntArray:
     """Return the clipped steps, shape (..., p), in lattice units, each within +-lattice_clip.
 
     `weights`, shape (..., p), are on the lattice; `rows`, shape (..., p), and `targets`, shape

@@ -9,14 +9,19 @@ answers to no other: of two machines with one key it shows the later one what th
 
 import math
 from collections.abc import Collection
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
+from shoal_protocol.wire.documents import (
+    HolderDocument,
+    Model,
+    NodeDocument,
+    Signed,
+)
 from shoal_protocol.wire.encoding import (
     Base64,
     Count,
@@ -34,16 +39,13 @@ from shoal_protocol.wire.errors import MalformedDocument
 _ROUNDING: Final = 1.0 + 1e-9  # of a stated price
 
 
-class ChargesQuery(BoundDocument):
+class ChargesQuery(HolderDocument):
     """Holder -> Compute: a query of its slots' charges, valid for minutes and once per page.
 
     A node answers with its charges, or with the query of the machine that it has on file instead.
     """
 
-    signed_by: ClassVar[Role] = Role.HOLDER
-
     kind: Literal["charges_query"] = "charges_query"
-    holder: HolderIndex
     node: Name  # whom it asks
     epoch: int = Field(ge=0, lt=2**32)  # raised whenever the holder's state is restored
     instance: NonceHex  # drawn when the state began or was restored; restarts keep it
@@ -79,14 +81,10 @@ class RoundCharged(Model):
         return Cost.stated(self.mu, self.epsilon)
 
 
-class Charges(BoundDocument):
+class Charges(NodeDocument):
     """Compute -> holder: the rounds of a stretch of this node's ledger in which it took shares."""
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["charges"] = "charges"
-    node: Name
     nonce: NonceHex  # of the query
     holder: HolderIndex
     after: Count  # the stretch begins behind this entry of the ledger,

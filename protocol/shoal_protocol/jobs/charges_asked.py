@@ -1,11 +1,13 @@
 """Queries that are valid for minutes: a Compute node's to another one, and the age of all."""
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from shoal_protocol.trust.policy import CLOCKS_APART, duration
-from shoal_protocol.wire.documents import BoundDocument, Role
-from shoal_protocol.wire.encoding import Name, Timestamp
+from shoal_protocol.wire.documents import (
+    NodeDocument,
+)
+from shoal_protocol.wire.encoding import Timestamp
 from shoal_protocol.wire.service_errors import StaleQuery
 
 LARGEST_REQUEST_BYTES: Final = 1024
@@ -13,14 +15,10 @@ OLDEST_QUERY: Final = 2 * CLOCKS_APART
 """The clocks of who asks and who answers may both be off, in opposite directions."""
 
 
-class NodeQuery(BoundDocument):
+class NodeQuery(NodeDocument):
     """Compute -> Compute: which machines hold a restored state? Valid for minutes."""
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["node_query"] = "node_query"
-    node: Name
     at: Timestamp
 
 

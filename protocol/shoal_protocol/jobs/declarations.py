@@ -4,7 +4,7 @@ The rules are those of the owner's policy: who reads them judges a job as the va
 """
 
 from collections.abc import Collection, Iterator
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,8 +15,11 @@ from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, vari
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import LARGEST_COMMITTEE
 from shoal_protocol.trust import policy
-from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import Clients, Delta, HolderIndex, Name, Timestamp
+from shoal_protocol.wire.documents import (
+    HolderDocument,
+    Model,
+)
+from shoal_protocol.wire.encoding import Clients, Delta, Name, Timestamp
 
 
 class HolderRules(Model):
@@ -130,7 +133,7 @@ def read_ranges(bounds: Collection[ColumnBounds]) -> Iterator[tuple[str, float, 
                 yield factor.variable, factor.lower, factor.upper
 
 
-class HolderDeclaration(BoundDocument):
+class HolderDeclaration(HolderDocument):
     """Holder -> all analysts: its variables and rules; of two the one declared later holds.
 
     Nothing in it depends on the records: `variables` are the names of the columns they have among
@@ -138,10 +141,7 @@ class HolderDeclaration(BoundDocument):
     too few are listed who could.
     """
 
-    signed_by: ClassVar[Role] = Role.HOLDER
-
     kind: Literal["holder_declaration"] = "holder_declaration"
-    holder: HolderIndex
     declared_at: Timestamp
     variables: tuple[str, ...]
     rules: HolderRules

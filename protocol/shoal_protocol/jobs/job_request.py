@@ -8,7 +8,7 @@ against them.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import Field, StringConstraints, model_validator
@@ -27,8 +27,11 @@ from shoal_protocol.trust.policy import (
     is_too_far,
     too_far_message,
 )
-from shoal_protocol.wire.documents import BoundDocument, Model, Role
-from shoal_protocol.wire.encoding import Clients, Delta, Name, NonceHex, Positive, Timestamp
+from shoal_protocol.wire.documents import (
+    AnalystDocument,
+    Model,
+)
+from shoal_protocol.wire.encoding import Clients, Delta, NonceHex, Positive, Timestamp
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 MOST_ROUNDS: Final = 100_000
@@ -76,8 +79,7 @@ class RoundTerms(Model):
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
-        radius: float | None = getattr(self.query, "radius", None)
-        if (radius is None) != (self.radius is None) or not self._allows_radius(self.query):
+        if not self._allows_radius(self.query):
             raise ValueError("radius is not a range about the query's own")
         return self
 
@@ -240,19 +242,15 @@ def _is_object(value: object) -> object:
     raise ValueError("should be a task")
 
 
-class JobRequest(BoundDocument):
+class JobRequest(AnalystDocument):
     """Analyst -> everyone: what may be asked, of how many, by when and at what price.
 
     Trainer, analyst and auditor read the `task`, and check terms and rounds against it
     (`studies`). Data holders need not understand it.
     """
 
-    signed_by: ClassVar[Role] = Role.ANALYST
-    signer_field: ClassVar[str | None] = "analyst"
-
     kind: Literal["job_request"] = "job_request"
     nonce: NonceHex  # tells two otherwise equal requests apart
-    analyst: Name
     purpose: Purpose = ""
     task: Annotated[Any, pydantic.BeforeValidator(_is_object)]
     terms: Terms

@@ -5,12 +5,18 @@ again changes nothing.
 """
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal, Protocol, TypeVar, get_args
+from typing import ClassVar, Final, Literal, TypeVar, get_args
 
 from nacl.signing import VerifyKey
 
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import BoundDocument, Role, Signed
+from shoal_protocol.wire.documents import (
+    AnalystDocument,
+    BoundDocument,
+    HolderDocument,
+    Role,
+    Signed,
+)
 from shoal_protocol.wire.encoding import Digest, HolderIndex, Name, Timestamp
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner, WrongSigner
 
@@ -40,18 +46,15 @@ class Approval(BoundDocument):
     decided_at: Timestamp
 
 
-class ApprovalNotice(BoundDocument):
+class ApprovalNotice(HolderDocument):
     """Holder -> trainer: its owners have yet to decide about the job, or did.
 
     Of two, the later of `STATES` holds; `approved` is for crowd jobs, which nobody joins. It binds
     nobody: it tells the analyst whom she waits for.
     """
 
-    signed_by: ClassVar[Role] = Role.HOLDER
-
     kind: Literal["approval_notice"] = "approval_notice"
     job: Digest
-    holder: HolderIndex
     state: State
 
 
@@ -93,34 +96,24 @@ class JobWithdrawn(ProtocolError):
     remedy = "Submit a new job, if there is still something to learn."
 
 
-class HolderQuery(BoundDocument):
+class HolderQuery(HolderDocument):
     """Holder -> trainer: which jobs of either kind are there? Valid for minutes, and again."""
 
-    signed_by: ClassVar[Role] = Role.HOLDER
-
     kind: Literal["holder_query"] = "holder_query"
-    holder: HolderIndex
     at: Timestamp
 
 
-class Join(BoundDocument):
+class Join(HolderDocument):
     """Holder -> trainer: this data holder takes part in the job, with all of its slots."""
-
-    signed_by: ClassVar[Role] = Role.HOLDER
 
     kind: Literal["join"] = "join"
     job: Digest
-    holder: HolderIndex
 
 
-class JobEnding(BoundDocument):
+class JobEnding(AnalystDocument):
     """A document that ends a job, of either kind, before its time."""
 
-    signed_by: ClassVar[Role] = Role.ANALYST
-    signer_field: ClassVar[str | None] = "analyst"
-
     job: Digest
-    analyst: Name  # whose job it is
 
 
 class JobWithdrawal(JobEnding):
@@ -129,34 +122,20 @@ class JobWithdrawal(JobEnding):
     kind: Literal["job_withdrawal"] = "job_withdrawal"
 
 
-class Leave(BoundDocument):
+class Leave(HolderDocument):
     """Holder -> trainer: this data holder answers no round of the job from now on.
 
     Before the population is fixed its slots do not count; afterwards they are dropouts.
     """
 
-    signed_by: ClassVar[Role] = Role.HOLDER
-
     kind: Literal["leave"] = "leave"
     job: Digest
-    holder: HolderIndex
 
 
 EndingT = TypeVar("EndingT", bound=JobEnding)
 
 
-class Asked(Protocol):
-    """A job of either kind, as its analyst asked for it."""
-
-    @property
-    def digest(self) -> str: ...
-    @property
-    def manifest(self) -> str: ...
-    @property
-    def analyst(self) -> str: ...
-
-
-def check_ending(signed: Signed[EndingT], request: Asked, parties: Parties) -> None:
+def check_ending(signed: Signed[EndingT], request: AnalystDocument, parties: Parties) -> None:
     """Refuse to end a job unless the analyst who asked for it signed so.
 
     `parties` are of the manifest that `request` is bound to.

@@ -9,8 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import BoundDocument, Role, Signed
-from shoal_protocol.wire.encoding import Digest, Name
+from shoal_protocol.wire.documents import (
+    BoundDocument,
+    NodeDocument,
+    Role,
+    Signed,
+)
+from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
 
@@ -24,19 +29,15 @@ class JobEnd(BoundDocument):
     job: Digest
 
 
-class JobTotal(BoundDocument):
+class JobTotal(NodeDocument):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
     Those that were given back count. They are in the order of the node's ledger, which is that of
     their numbers; a round that the node never saw is not among them.
     """
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["job_total"] = "job_total"
     job: Digest
-    node: Name
     rounds: tuple[Digest, ...]
 
 

@@ -11,24 +11,22 @@ from datetime import date
 from itertools import pairwise
 from numbers import Integral
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.models import rate
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Place, canonical_text
+from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 
 if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.axes import Axes
-
-
-Floats = NDArray[np.float64]
 
 
 def require_level(level: float) -> None:
@@ -57,8 +55,6 @@ def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
     return np.column_stack([mean - reach, mean + reach])
 
 
-FloatVector = NDArray[np.float64]
-
 PRIOR_DECIDES: Final = 0.25
 """Of a posterior variance, relative to the prior's: from here on it decides, or"""
 PRIOR_PULLS: Final = 0.5
@@ -68,19 +64,18 @@ PRIOR_PULLS: Final = 0.5
 class Prior(NamedTuple):
     """Means and standard deviations of independent normal priors of a posterior's numbers, (k,)."""
 
-    mean: FloatVector
-    sd: FloatVector
+    mean: Floats
+    sd: Floats
 
-    def shares(self, sd: FloatVector) -> FloatVector:
+    def shares(self, sd: Floats) -> Floats:
         """Return each posterior variance, of `sd`, over the prior's, at most 1, shape (k,).
 
         A number that the prior fixes is all prior.
         """
         ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
-        shares: FloatVector = np.minimum(ratios, 1.0) ** 2
-        return shares
+        return np.asarray(np.minimum(ratios, 1.0) ** 2)
 
-    def caution(self, names: Sequence[str], mean: FloatVector, sd: FloatVector) -> str | None:
+    def caution(self, names: Sequence[str], mean: Floats, sd: Floats) -> str | None:
         """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
         away = np.zeros_like(self.sd)
         np.divide(np.abs(mean - self.mean), self.sd, out=away, where=self.sd > 0.0)
@@ -121,6 +116,17 @@ def logistic_log_density(targets: Floats, predictors: Floats) -> Floats:
     if not np.isin(targets, (0.0, 1.0)).all():
         raise ValueError("targets of two classes must be 1, for the upper one, or 0")
     return np.asarray(-np.logaddexp(0.0, (1.0 - 2.0 * targets) * predictors))
+
+
+def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    """Return means and standard deviations of probabilities with normal logits, shapes (n,).
+
+    By Gauss and Hermite's rule.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    values, weights = probability(mean[:, None] + sd[:, None] * nodes), weights / weights.sum()
+    expected = values @ weights
+    return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
 
 
 def gamma_log_density(targets: Floats, predictors: Floats, dispersion: float) -> Floats:
@@ -323,8 +329,6 @@ def rows_of(rows: Any, features: Sequence[str]) -> NDArray[np.float64]:
     return found
 
 
-FloatMatrix = NDArray[np.float64]
-
 _PRIOR_HEADINGS: Final = ("prior", "its share")
 
 LEVEL: Final = 0.95
@@ -354,15 +358,15 @@ class BasePosterior(Model):
 
     @property
     @abstractmethod
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         """Posterior mean of each parameter, shape (k,), in the order of `names`."""
 
     @property
     @abstractmethod
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         """Posterior standard deviation of each parameter, shape (k,)."""
 
-    def interval(self, level: float) -> FloatMatrix:
+    def interval(self, level: float) -> Floats:
         """Return central credible intervals that hold `level` of each margin, shape (k, 2).
 
         Raises:
@@ -372,11 +376,11 @@ class BasePosterior(Model):
         return self._quantiles(0.5 - level / 2.0, 0.5 + level / 2.0)
 
     @abstractmethod
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         """Return two quantiles of each margin, as far from 0 as from 1, shape (k, 2)."""
 
     @abstractmethod
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` joint draws, shape (count, k): no privacy depends on them."""
 
     @property
@@ -400,7 +404,7 @@ class BasePosterior(Model):
         return None
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         """What a forest plot multiplies each number by, shape (k,), so that they compare."""
         return np.ones(len(self.names))
 
@@ -512,9 +516,9 @@ class BasePosterior(Model):
 
     def _inference_data(
         self,
-        chains: FloatMatrix,
+        chains: Floats,
         attributes: Mapping[str, str | int | float] | None,
-        **groups: Mapping[str, FloatMatrix],
+        **groups: Mapping[str, Floats],
     ) -> "InferenceData":
         data: InferenceData = _arviz().from_dict(
             posterior={self.variable: chains},
@@ -525,7 +529,7 @@ class BasePosterior(Model):
         )
         return data
 
-    def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
+    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
         """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""
         if generator is None:
             raise ValueError(
@@ -538,6 +542,58 @@ class BasePosterior(Model):
         """Return what else is known of the posterior, for ArviZ's attributes."""
         caution = {} if self.caution is None else {"caution": self.caution}
         return {"records": self.records, **caution}
+
+
+class NormalCoefficients(BasePosterior):
+    """Base of the normal posteriors of coefficients, in the data's own units.
+
+    The covariance accounts for the records' scatter and for the privacy noise alike. Each prior is
+    normal, with `prior_mean` and `prior_sd`.
+    """
+
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[Size, ...]
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        vectors = (self.coefficients, self.prior_mean, self.prior_sd, self.covariance)
+        if {len(each) for each in (*vectors, *self.covariance)} != {len(self.names)}:
+            raise ValueError("names, coefficients, covariance and prior must have the same size")
+        return self
+
+    @property
+    def mean(self) -> Floats:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> Floats:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        return normal_quantiles(self.mean, self.sd, high)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.asarray(self.mean + generator.standard_normal((count, len(root))) @ root.T)
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
 
 class RegressionPosterior(BasePosterior):
@@ -569,11 +625,11 @@ class RegressionPosterior(BasePosterior):
 
     @property
     @abstractmethod
-    def covariance_matrix(self) -> FloatMatrix:
+    def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
 
     @abstractmethod
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
 
         Raises:
@@ -581,7 +637,7 @@ class RegressionPosterior(BasePosterior):
         """
 
     @abstractmethod
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
 
         Raises:
@@ -594,8 +650,8 @@ class RegressionPosterior(BasePosterior):
         *,
         count: int = 4000,
         attributes: Mapping[str, str | int | float] | None = None,
-        rows: FloatMatrix | None = None,
-        targets: FloatVector | None = None,
+        rows: Floats | None = None,
+        targets: Floats | None = None,
     ) -> "InferenceData":
         """Return ArviZ's InferenceData, with the group `log_likelihood` if there are `rows`.
 
@@ -614,8 +670,8 @@ class RegressionPosterior(BasePosterior):
         return self._inference_data(chains, attributes, log_likelihood={self.target: found})
 
     def _log_likelihoods(
-        self, chains: FloatMatrix, rows: FloatMatrix | None, targets: FloatVector | None
-    ) -> FloatMatrix:
+        self, chains: Floats, rows: Floats | None, targets: Floats | None
+    ) -> Floats:
         """Return those of targets at rows given draws, shape (chains, draws, n)."""
         if rows is None or targets is None:
             raise ValueError("rows and targets go together")
@@ -625,32 +681,31 @@ class RegressionPosterior(BasePosterior):
             raise ValueError("targets must have one number for each row")
         return self._log_densities(values, self._predictors(chains, checked))
 
-    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
+    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
         """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
-        found: FloatMatrix = draws @ self._design(rows).T
-        return found
+        return np.asarray(draws @ self._design(rows).T)
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         """Return checked rows as the coefficients take them, shape (n, k)."""
         if len(self.features) == len(self.names):
             return rows
         return np.column_stack([np.ones(len(rows)), rows])
 
     @abstractmethod
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         """Return log densities of targets, (n,), given predictors, (chains, draws, n).
 
         Raises:
             ValueError: a target is none of the family's, or the family has no likelihood.
         """
 
-    def _checked_rows(self, rows: FloatMatrix) -> FloatMatrix:
+    def _checked_rows(self, rows: Floats) -> Floats:
         return rows_of(rows, self.features)
 
     def plot_predictions(
         self,
-        rows: FloatMatrix,
-        targets: FloatVector | None = None,
+        rows: Floats,
+        targets: Floats | None = None,
         axes: "Axes | None" = None,
         *,
         level: float = LEVEL,

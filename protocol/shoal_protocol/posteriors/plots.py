@@ -96,7 +96,8 @@ def density(
         ImportError: matplotlib is not installed.
     """
     scores = np.concatenate([-_SCORES[::-1], _SCORES])
-    halves = np.array([posterior.interval(_level_within(score))[0] for score in _SCORES])
+    levels = [2.0 * NormalDist().cdf(score) - 1.0 for score in _SCORES.tolist()]
+    halves = np.array([posterior.interval(each)[0] for each in levels])
     points = np.concatenate([halves[::-1, 0], halves[:, 1]])
     slopes = np.maximum(np.gradient(points, scores), 1e-9 * (points[-1] - points[0]))
     heights = np.exp(-0.5 * scores**2) / np.sqrt(2.0 * np.pi) / slopes
@@ -303,10 +304,6 @@ def instances(
     _name_rows(axes, names)
     axes.set_xlabel("every instance, and their average")
     return _finished(axes, title, caption)
-
-
-def _level_within(score: float) -> float:
-    return 2.0 * NormalDist().cdf(float(score)) - 1.0
 
 
 def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int]:

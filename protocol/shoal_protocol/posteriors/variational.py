@@ -13,14 +13,8 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import (
-    PRIOR_DECIDES,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    Prior,
-    prior_caution,
-)
+from shoal_protocol.posteriors.base import PRIOR_DECIDES, BasePosterior, Prior, prior_caution
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Positive, Real, Size
 
@@ -113,9 +107,6 @@ class Convergence(Model):
             "and more rounds": max(self.scatters) > _SCATTERED,
             "gradients may have been clipped, which pulls values unseen: take a clip that no "
             "record's gradient exceeds, if noise allows": self.may_clip,
-            "of so many numbers correlations are left out: take fewer": (
-                len(self.slopes) > MOST_CORRELATED
-            ),
         }
         return tuple(reason for reason, holds in found.items() if holds)
 
@@ -141,13 +132,9 @@ class Convergence(Model):
 
 
 _MEAN_FIELD: Final = (
-    "a mean-field approximation of too few rounds to know of their noise: intervals are too "
-    "narrow, and clipping or too few rounds pull the values themselves: simulate the job to see "
-    "how far"
-)
-_BY_COORDINATE: Final = (
-    "correlations are left out, as of all posteriors of so many numbers: intervals are too narrow "
-    "where numbers are correlated"
+    "a mean-field approximation, of too few rounds or too many numbers to know of noise: intervals "
+    "are too narrow, and clipping or too few rounds pull the values themselves: simulate the job "
+    "to see how far"
 )
 _KNOWN: Final = "of privacy noise and batches"
 _CLIPPED: Final = "what clipping does to the values is in no interval: simulate the job to see it"
@@ -162,10 +149,10 @@ class VariationalPosterior(BasePosterior):
 
     With `convergence` it knows of the privacy noise and of batches; what clipping does to the
     values no sum shows. `correlation` packs the lower Cholesky factor of the correlation matrix,
-    row by row, as little-endian doubles; without it coordinates are independent. Without
-    `convergence` it is a mean-field approximation, and TOO NARROW: `caution` says so. `prior_sd`,
-    shape (d,), are standard deviations of the prior, taken as normal near the posterior. `records`
-    is how many went into it at most: one for each client that joined, or as many as one may have.
+    row by row, as little-endian doubles. Without both it is a mean-field approximation, and is
+    TOO NARROW: `caution` says so. `prior_sd`, shape (d,), are standard deviations of the prior,
+    taken as normal near the posterior. `records` is how many went into it at most: one for each
+    client that joined, or as many as one may have.
     """
 
     location: Annotated[tuple[Real, ...], Field(min_length=1, max_length=10_000)]
@@ -183,25 +170,22 @@ class VariationalPosterior(BasePosterior):
             raise ValueError("convergence must have one number for each of the location")
         if self.prior_sd is not None and len(self.prior_sd) != len(self.location):
             raise ValueError("prior_sd must have one number for each of the location")
-        if self.correlation is not None and self.convergence is None:
-            raise ValueError("a posterior with correlations has a convergence")
+        if (self.correlation is None) != (self.convergence is None):
+            raise ValueError("correlations and a convergence go together")
         _unpacked(self.correlation, len(self.location))
         return self
 
     @property
-    def inference(self) -> Literal["noise_aware", "noise_aware_by_coordinate", "mean_field"]:
-        """What the intervals account for: noise and correlations, noise alone, or neither."""
-        if self.convergence is None:
-            return "mean_field"
-        return "noise_aware_by_coordinate" if self.correlation is None else "noise_aware"
+    def inference(self) -> Literal["noise_aware", "mean_field"]:
+        """What the intervals account for: noise and correlations, or neither."""
+        return "mean_field" if self.convergence is None else "noise_aware"
 
     @property
     def caution(self) -> str:
         if self.convergence is None:
-            decided = self._prior_caution
-            return _MEAN_FIELD if decided is None else f"{_MEAN_FIELD}; {decided}"
-        by_coordinate = None if self.inference == "noise_aware" else _BY_COORDINATE
-        said = (self.convergence.caution, self._prior_caution, by_coordinate, _CLIPPED)
+            said = [_MEAN_FIELD, self._prior_caution]
+        else:
+            said = [self.convergence.caution, self._prior_caution, _CLIPPED]
         return "; ".join(each for each in said if each is not None)
 
     @property
@@ -216,7 +200,7 @@ class VariationalPosterior(BasePosterior):
         return tuple(said)
 
     @property
-    def _prior_shares(self) -> FloatVector | None:
+    def _prior_shares(self) -> Floats | None:
         """Shares of the prior in the unconstrained numbers, shape (d,)."""
         if self.prior_sd is None:
             return None
@@ -234,19 +218,18 @@ class VariationalPosterior(BasePosterior):
         return prior_caution([f"unconstrained number {place}" for place in decided])
 
     @cached_property
-    def _factor(self) -> FloatMatrix | None:
+    def _factor(self) -> Floats | None:
         return _unpacked(self.correlation, len(self.location))
 
-    def root_of(self, rows: FloatMatrix) -> FloatMatrix:
+    def root_of(self, rows: Floats) -> Floats:
         """Return rows A, shape (n, d), times a root of the covariance C: A C A' is its square."""
-        scaled: FloatMatrix = rows * np.array(self.scale)
+        scaled: Floats = rows * np.array(self.scale)
         return scaled if self._factor is None else scaled @ self._factor
 
-    def unconstrained_from(self, standard: FloatMatrix) -> FloatMatrix:
+    def unconstrained_from(self, standard: Floats) -> Floats:
         """Return the unconstrained numbers, shape (n, d), of standard normal ones."""
         turned = standard if self._factor is None else standard @ self._factor.T
-        values: FloatMatrix = np.array(self.location) + np.array(self.scale) * turned
-        return values
+        return np.asarray(np.array(self.location) + np.array(self.scale) * turned)
 
     def __repr__(self) -> str:
         numbers, kind = len(self.location), type(self).__name__
@@ -264,13 +247,13 @@ class VariationalPosterior(BasePosterior):
         }
 
 
-def packed(factor: FloatMatrix) -> str:
+def packed(factor: Floats) -> str:
     """Return a lower triangular matrix's rows, up to the diagonal, as doubles in base64."""
     rows = factor[np.tril_indices(len(factor))] + 0.0  # no -0: one factor is one document
     return base64.b64encode(np.ascontiguousarray(rows, dtype="<f8").tobytes()).decode()
 
 
-def _unpacked(correlation: str | None, size: int) -> FloatMatrix | None:
+def _unpacked(correlation: str | None, size: int) -> Floats | None:
     if correlation is None:
         return None
     raw = base64.b64decode(correlation)

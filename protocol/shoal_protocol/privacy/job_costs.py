@@ -9,11 +9,9 @@ clients than the calibration assumed.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import comb
-from typing import Final
 
 import numpy as np
 import pydantic
@@ -26,15 +24,13 @@ from shoal_protocol.privacy.accounting import (
     Balances,
     Cap,
     Cost,
-    compose,
     price_with,
 )
 from shoal_protocol.privacy.mechanisms import (
-    BISECTIONS,
-    DELTA_MARGIN,
     NOISES,
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
+    boundary,
     effective_noise_clients,
     gaussian_delta,
     pure_mu,
@@ -43,6 +39,8 @@ from shoal_protocol.privacy.mechanisms import (
     require_probability,
 )
 from shoal_protocol.queries import Mechanism, NoiseDesign
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Delta, Loss
 
 
 def gaussian_epsilon(*, mu: float, delta: float) -> float:
@@ -57,16 +55,7 @@ def gaussian_epsilon(*, mu: float, delta: float) -> float:
     require_probability(delta)
     if gaussian_delta(epsilon=0.0, mu=mu) <= delta:
         return 0.0
-    low, high = 0.0, 1.0
-    while gaussian_delta(epsilon=high, mu=mu) > delta:
-        low, high = high, 2.0 * high
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        if gaussian_delta(epsilon=middle, mu=mu) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
+    return boundary(lambda epsilon: gaussian_delta(epsilon=epsilon, mu=mu) > delta)[1]
 
 
 def pure_epsilon(*, mu: float) -> float:
@@ -76,16 +65,7 @@ def pure_epsilon(*, mu: float) -> float:
         ValueError: `mu` is negative or not finite.
     """
     require_at_least_zero("mu", mu)
-    low, high = 0.0, 1.0
-    while pure_mu(epsilon=high) <= mu:
-        low, high = high, 2.0 * high
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        if pure_mu(epsilon=middle) <= mu:
-            low = middle
-        else:
-            high = middle
-    return low
+    return boundary(lambda epsilon: pure_mu(epsilon=epsilon) <= mu)[0]
 
 
 def epsilon_at(delta: float, cost: Cost) -> float:
@@ -148,7 +128,8 @@ class Participation:
         """Begin before the first round of a job that these clients joined."""
         self.population = population
         self._clients = np.asarray(population.to_array())  # ascending
-        self._rounds = np.zeros(len(self._clients), dtype=np.int64)
+        self.rounds = np.zeros(len(self._clients), dtype=np.int64)
+        """How many rounds asked each client, shape (population,), in ascending order."""
         self._paid = Balances()  # by place in the population
 
     def add(self, clients: BitMap, cost: Cost) -> None:
@@ -158,7 +139,7 @@ class Participation:
             ValueError: one of them is not of the population.
         """
         places = self.places(clients)
-        self._rounds[places] += 1
+        self.rounds[places] += 1
         self._paid.add(BitMap(places.astype(np.uint32)), cost)
 
     def places(self, clients: BitMap) -> NDArray[np.int64]:
@@ -171,11 +152,6 @@ class Participation:
             raise ValueError("a round asks clients who are not of the job's population")
         return np.searchsorted(self._clients, np.asarray(clients.to_array())).astype(np.int64)
 
-    @property
-    def rounds(self) -> NDArray[np.int64]:
-        """Return how many rounds asked each client, shape (population,), in ascending order."""
-        return self._rounds
-
     def largest(self, clients: BitMap | None = None) -> Cost:
         """Return the most that any of `clients`, or of all, pays for the rounds so far.
 
@@ -183,110 +159,6 @@ class Participation:
         """
         places = self.places(self.population if clients is None else clients)
         return self._paid.largest(BitMap(places.astype(np.uint32)))
-
-
-_MOST_RATIOS: Final = 4096
-_RATIO_BITS: Final = 44  # of the sum of all steps, so that what rounding adds is far below 1e-8
-
-
-def epsilon_of(costs: Iterable[Cost], *, delta: float) -> float:
-    """Return the smallest epsilon at `delta` of several releases on the same clients together.
-
-    Tight for what the costs say: exact for Gaussians, exact for mechanisms of which only a pure
-    epsilon is known, and for both together (`mixed_delta`). With delta = 0 it is the
-    sum of the pure epsilons, infinite if a release has none.
-
-    Raises:
-        ValueError: `delta` is not within [0, 1).
-    """
-    several = tuple(costs)
-    if delta == 0.0:
-        return compose(several).epsilon
-    pure = [cost.epsilon for cost in several if 0.0 < cost.epsilon < math.inf]
-    others = compose(cost for cost in several if not math.isfinite(cost.epsilon))
-    return min(
-        mixed_epsilon(mu=others.mu, pure=pure, delta=delta),
-        compose(several).epsilon,
-    )
-
-
-def mixed_delta(*, epsilon: float, mu: float, pure: Sequence[float]) -> float:
-    """Return the smallest delta at `epsilon` that holds for a Gaussian and pure releases together.
-
-    `mu` is the Gaussian parameter, `pure` are the epsilons of the others, of which nothing else is
-    known. The worst that is epsilon_i-private is randomised response (Kairouz, Oh and Viswanath
-    2015, arXiv:1311.0776): its log-likelihood ratio is epsilon_i with probability
-    e^epsilon_i / (1 + e^epsilon_i), else -epsilon_i. Dominating pairs compose, adaptively too
-    (Zhu, Dong and Wang 2022, arXiv:2106.08567), so that
-    delta(epsilon) = E[gaussian delta(epsilon - sum of these ratios)].
-
-    Raises:
-        ValueError: a number is negative or not finite.
-    """
-    require_at_least_zero("epsilon", epsilon)
-    require_at_least_zero("mu", mu)
-    total = math.fsum(
-        mass * _delta_of_any(epsilon - ratio, mu) for ratio, mass in _response_ratios(tuple(pure))
-    )
-    return min(1.0, total * (1.0 + DELTA_MARGIN))
-
-
-def mixed_epsilon(*, mu: float, pure: Sequence[float], delta: float) -> float:
-    """Return the smallest epsilon at `delta` of a Gaussian and pure releases, as `mixed_delta`.
-
-    Raises:
-        ValueError: a number is negative or not finite, or `delta` is not within (0, 1).
-    """
-    high = gaussian_epsilon(mu=mu, delta=delta) + math.fsum(pure)
-    if not pure or mixed_delta(epsilon=0.0, mu=mu, pure=pure) <= delta:
-        return high if not pure else 0.0
-    low = 0.0
-    for _ in range(BISECTIONS // 4):
-        middle = 0.5 * (low + high)
-        if mixed_delta(epsilon=middle, mu=mu, pure=pure) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _delta_of_any(epsilon: float, mu: float) -> float:
-    """Return a Gaussian's delta at an epsilon that may be negative: there by symmetry."""
-    if epsilon >= 0.0:
-        return gaussian_delta(epsilon=epsilon, mu=mu)
-    odds = math.exp(epsilon)
-    return odds * gaussian_delta(epsilon=-epsilon, mu=mu) - math.expm1(epsilon)
-
-
-@lru_cache(maxsize=64)
-def _response_ratios(pure: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return (log-likelihood ratio, probability) of randomised responses together.
-
-    Ratios are counted in units of 2^-44 of the largest one, so that equal ones meet; what that
-    rounded away is added to all of them in the end. Once there are too many they are rounded up
-    to a grid. Both only raise delta.
-    """
-    for epsilon in pure:
-        require_at_least_zero("epsilon", epsilon)
-    _, exponent = math.frexp(math.fsum(pure))
-    unit = math.ldexp(1.0, max(exponent - _RATIO_BITS, -1074))  # not zero for the smallest sums
-    found = {0: 1.0}
-    for epsilon in sorted(pure):
-        likely, unlikely = (1.0 / (1.0 + math.exp(sign * epsilon)) for sign in (-1.0, 1.0))
-        step = round(epsilon / unit)
-        following: dict[int, float] = {}
-        for ratio, mass in found.items():
-            for place, part in ((ratio + step, likely), (ratio - step, unlikely)):
-                following[place] = following.get(place, 0.0) + mass * part
-        if len(following) > _MOST_RATIOS:
-            grid = -(-2 * max(following) // _MOST_RATIOS)
-            coarse: dict[int, float] = {}
-            for ratio, mass in following.items():
-                place = -(-ratio // grid) * grid
-                coarse[place] = coarse.get(place, 0.0) + mass
-            following = coarse
-        found = following
-    return [((ratio + len(pure)) * unit, mass) for ratio, mass in found.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,66 +216,37 @@ class Release:
         return cost if is_fine else None
 
 
-@dataclass(frozen=True)
-class Coalition:
-    """Compute nodes drawn at random, of which `opening` of one committee open its answers.
+def coalitions(*, nodes: int, committee: int, opening: int) -> dict[int, float]:
+    """Return how likely so many Compute nodes, drawn at random, open a given data holder's answer.
 
-    `opens_some` is the chance that they open at least one committee, `opens_own` that they open a
-    given data holder's: on average they see so large a part of all answers.
+    Of its committee of `committee` nodes `opening` are needed. The numbers are a few: the smallest
+    that can open an answer, and larger. On average they see so large a part of all answers.
     """
+    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
+    return {
+        size: sum(
+            comb(committee, among) * comb(nodes - committee, size - among)
+            for among in range(opening, min(committee, size) + 1)
+        )
+        / comb(nodes, size)
+        for size in sizes
+    }
 
-    size: int
-    opens_some: float
-    opens_own: float
+
+def coalition_in_words(size: int, chance: float) -> str:
+    """Say what `coalitions` returns of one number of nodes."""
+    return f"{size} Compute nodes drawn at random open a data holder's answer with {chance:.3g}"
+
+
+class PrivacySpent(Model):
+    """The most that a job cost any client of its population; delta is 0 where epsilon is pure."""
+
+    epsilon: Loss
+    delta: Delta
+    mu: Loss
 
     def __str__(self) -> str:
-        return (
-            f"{self.size} Compute nodes drawn at random open a committee with a chance of "
-            f"{self.opens_some:.3g}, a given data holder's with {self.opens_own:.3g}"
-        )
-
-
-def coalition(size: int, *, nodes: int, committee: int, opening: int) -> Coalition:
-    """Return the exact chances of `size` of `nodes` nodes, all such coalitions being as likely.
-
-    Committees are `committee` nodes in a row, one from each node of the ring on. Rings in which no
-    row has `opening` nodes of the coalition are counted node by node, by the last ones that are in
-    it: 4^committee * nodes * size steps at most.
-
-    Raises:
-        ValueError: there are no such coalitions or committees.
-    """
-    if not (0 <= size <= nodes and 1 <= opening <= committee < nodes):
-        raise ValueError("a coalition is of the nodes, and a committee of fewer than all")
-    alike = comb(nodes, size)
-    own = sum(
-        comb(committee, among) * comb(nodes - committee, size - among)
-        for among in range(opening, min(committee, size) + 1)
-    )
-    closed, width = 0, committee - 1
-    for first in range(1 << width):  # which of the first nodes are in it, the lowest bit the newest
-        rings = {(first, first.bit_count()): 1}
-        # go on round the ring until the first ones have come again, which are counted already
-        for place in range(width, nodes + width):
-            following: dict[tuple[int, int], int] = {}
-            again = None if place < nodes else first >> (width - 1 - place + nodes) & 1
-            for (last, count), ways in rings.items():
-                for inside in (0, 1) if again is None else (again,):
-                    total = count + inside * (again is None)
-                    if total <= size and last.bit_count() + inside < opening:
-                        state = (last << 1 | inside) & (1 << width) - 1, total
-                        following[state] = following.get(state, 0) + ways
-            rings = following
-        closed += sum(ways for (_, count), ways in rings.items() if count == size)
-    return Coalition(size, (alike - closed) / alike, own / alike)
-
-
-def coalitions(*, nodes: int, committee: int, opening: int) -> tuple[Coalition, ...]:
-    """Return the chances of a few coalitions: the smallest that can open an answer, and larger."""
-    sizes = sorted({opening, min(2 * opening, nodes), max(opening, nodes // 3)})
-    return tuple(
-        coalition(size, nodes=nodes, committee=committee, opening=opening) for size in sizes
-    )
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
 
 
 @dataclass(frozen=True)
@@ -416,10 +259,8 @@ class Statement:
 
     adversary: str
     sees: str
-    promised: Cost | None
-    promised_epsilon: float | None
-    bought: Cost | None
-    bought_epsilon: float | None
+    promised: PrivacySpent | None
+    bought: PrivacySpent | None
 
 
 def statements(
@@ -480,13 +321,13 @@ def _stated(
     asked: Sequence[BitMap],
     delta: float,
 ) -> Statement:
-    def together(costs: Sequence[Cost | None]) -> tuple[Cost | None, float | None]:
+    def together(costs: Sequence[Cost | None]) -> PrivacySpent | None:
         participation = Participation(BitMap.union(*asked))
         for clients, cost in zip(asked, costs, strict=True):
             if cost is None:
-                return None, None
+                return None
             participation.add(clients, cost)
         largest = participation.largest()
-        return largest, epsilon_of([largest], delta=delta)
+        return PrivacySpent(epsilon=epsilon_at(delta, largest), delta=delta, mu=largest.mu)
 
-    return Statement(adversary, sees, *together(promised), *together(bought))
+    return Statement(adversary, sees, together(promised), together(bought))

@@ -5,45 +5,24 @@ What charges a round is computed here for those who keep a ledger, too.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
-
-from pyroaring import BitMap
+from typing import Any
 
 from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry, counted, population_digest
-from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
 
 
-class Charged(Protocol):
-    """The parts of a round's spec that a ledger charges by."""
-
-    @property
-    def digest(self) -> str: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def population(self) -> str: ...
-    @property
-    def population_size(self) -> int: ...
-    @property
-    def mu(self) -> float: ...
-    @property
-    def epsilon(self) -> float | None: ...
-
-
 def charge_of(
-    spec: Charged,
+    spec: Any,
     *,
     ledger: str,
     after: Head,
     at: datetime,
     job_rounds: int | None,
-    clients: BitMap | None = None,
 ) -> LedgerEntry:
-    """Return the entry that charges a round to its population, or to `clients` of it.
+    """Return the entry that charges a round to its population.
+
+    `spec` has a round's digest, job, number, population, its size, mu and epsilon.
 
     It is the job's `job_rounds`-th that the ledger charges; None where it counts none.
     """
@@ -55,10 +34,8 @@ def charge_of(
         round=spec.digest,
         job=spec.job,
         job_rounds=job_rounds,
-        population=population_digest(
-            spec.population if clients is None else encode_clients(clients)
-        ),
-        clients=spec.population_size if clients is None else len(clients),
+        population=population_digest(spec.population),
+        clients=spec.population_size,
         mu=spec.mu,
         epsilon=spec.epsilon,
         at=at,
@@ -121,7 +98,7 @@ def contradictions(entries: Iterable[LedgerEntry]) -> Iterator[str]:
             yield f"{ledger}: entry {number} does not name the one before it"
 
 
-def check_charge(entry: LedgerEntry, spec: Charged, *, node: str) -> None:
+def check_charge(entry: LedgerEntry, spec: Any, *, node: str) -> None:
     """Check the entry by which `node` says that it charged a round before it released its sum.
 
     Raises:

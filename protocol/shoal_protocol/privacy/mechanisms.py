@@ -14,6 +14,7 @@ integers. Noise must be fine enough for its grid and small enough for the modulu
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -26,9 +27,9 @@ from shoal_protocol.queries import Mechanism, NoiseDesign
 from shoal_protocol.wire.documents import Model
 
 _EPSILON_MARGIN: Final = 1e-6  # covers 5,000 rounds of twice LATTICE_EXCESS
-DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
+_DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
-BISECTIONS: Final = 200
+_BISECTIONS: Final = 200
 
 
 def gaussian_delta(*, epsilon: float, mu: float) -> float:
@@ -46,10 +47,10 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
         return 0.0
     epsilon = max(0.0, epsilon - _EPSILON_MARGIN)
     if epsilon == 0.0:
-        return min(1.0, math.erf(mu / math.sqrt(8.0)) * (1.0 + DELTA_MARGIN))
+        return min(1.0, math.erf(mu / math.sqrt(8.0)) * (1.0 + _DELTA_MARGIN))
     delta, rounding = _tail_difference(epsilon, mu)
     delta = max(_SMALLEST_DELTA, delta + rounding)
-    return min(1.0, delta * (1.0 + DELTA_MARGIN))
+    return min(1.0, delta * (1.0 + _DELTA_MARGIN))
 
 
 def _tail_difference(epsilon: float, mu: float) -> tuple[float, float]:
@@ -76,18 +77,23 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     """
     require_at_least_zero("epsilon", epsilon)
     require_probability(delta)
+    return boundary(lambda mu: gaussian_delta(epsilon=epsilon, mu=mu) <= delta)[0]
+
+
+def boundary(condition: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two neighbouring numbers: the condition holds from 0 up to the first of them."""
     low, high = 0.0, 1.0
-    while gaussian_delta(epsilon=epsilon, mu=high) <= delta:
+    while condition(high):
         low, high = high, 2.0 * high
-    for _ in range(BISECTIONS):
+    for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         if middle in (low, high):  # there is no number between them
             break
-        if gaussian_delta(epsilon=epsilon, mu=middle) <= delta:
+        if condition(middle):
             low = middle
         else:
             high = middle
-    return low
+    return low, high
 
 
 def pure_mu(*, epsilon: float) -> float:

@@ -10,16 +10,16 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Protocol, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import LARGEST, Positive, Real, canonical_text
 
-FloatVector = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
@@ -49,19 +49,34 @@ def refuse_unusable_range(lower: float, upper: float) -> None:
         raise ValueError("the bounds of a column are too close to be told apart")
 
 
-class _Bounded(Model):
-    """Base of the factors that cut their variable to public bounds."""
+class _Range(Model):
+    """A public range."""
 
-    variable: ColumnName
     lower: Real
     upper: Real
 
     @model_validator(mode="after")
-    def _has_a_range(self) -> Self:
+    def _is_usable(self) -> Self:
         refuse_unusable_range(self.lower, self.upper)
         return self
 
-    def of(self, values: FloatVector) -> FloatVector:
+    @property
+    def centre(self) -> float:
+        """The middle of the range."""
+        return self.lower / 2.0 + self.upper / 2.0
+
+    @property
+    def half_range(self) -> float:
+        """Half the width of the range."""
+        return self.upper / 2.0 - self.lower / 2.0
+
+
+class _Bounded(_Range):
+    """Base of the factors that cut their variable to public bounds."""
+
+    variable: ColumnName
+
+    def of(self, values: Floats) -> Floats:
         """Return the factor of finite values of its variable, shape (r,), within `range`."""
         return np.clip(self._of(np.clip(values, self.lower, self.upper)), *self.range)
 
@@ -71,7 +86,7 @@ class _Bounded(Model):
         """Smallest and largest value of the factor."""
 
     @abstractmethod
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         """Return the factor of values within the bounds, shape (r,)."""
 
 
@@ -88,7 +103,7 @@ class Power(_Bounded):
             return 0.0, max(ends)
         return min(ends), max(ends)
 
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         # by products: the library's power is another on each machine
         found = values
         for _ in range(self.exponent - 1):
@@ -103,11 +118,10 @@ class Centred(_Bounded):
 
     @property
     def range(self) -> Interval:
-        half = self.upper / 2.0 - self.lower / 2.0
-        return -half, half
+        return -self.half_range, self.half_range
 
-    def _of(self, values: FloatVector) -> FloatVector:
-        return values - (self.lower / 2.0 + self.upper / 2.0)
+    def _of(self, values: Floats) -> Floats:
+        return values - self.centre
 
 
 class Log(_Bounded):
@@ -120,9 +134,8 @@ class Log(_Bounded):
     def range(self) -> Interval:
         return math.log(self.lower), math.log(self.upper)
 
-    def _of(self, values: FloatVector) -> FloatVector:
-        found: FloatVector = np.log(values)
-        return found
+    def _of(self, values: Floats) -> Floats:
+        return np.asarray(np.log(values))
 
 
 class Spline(_Bounded):
@@ -152,7 +165,7 @@ class Spline(_Bounded):
     def range(self) -> Interval:
         return 0.0, 1.0
 
-    def _of(self, values: FloatVector) -> FloatVector:
+    def _of(self, values: Floats) -> Floats:
         ends = [self.lower] * (_DEGREE + 1), [self.upper] * (_DEGREE + 1)
         knots = [*ends[0], *self.knots, *ends[1]][self.place : self.place + _DEGREE + 2]
         # the last piece of the range has its end
@@ -170,11 +183,10 @@ class Spline(_Bounded):
         return found[0]
 
 
-def _share(part: FloatVector, whole: float) -> FloatVector:
+def _share(part: Floats, whole: float) -> Floats:
     if whole == 0.0:  # of a piece of no length, whose function is 0
         return np.zeros_like(part)
-    shares: FloatVector = part / whole
-    return shares
+    return np.asarray(part / whole)
 
 
 class Level(Model):
@@ -194,7 +206,7 @@ class Level(Model):
     def range(self) -> Interval:
         return 0.0, 1.0
 
-    def of(self, values: FloatVector) -> FloatVector:
+    def of(self, values: Floats) -> Floats:
         """Return the factor of finite values of its variable, shape (r,)."""
         return np.asarray(values == self.value, np.float64)
 
@@ -204,7 +216,7 @@ class OtherLevel(Level):
 
     kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
 
-    def of(self, values: FloatVector) -> FloatVector:
+    def of(self, values: Floats) -> Floats:
         return 1.0 - super().of(values)
 
 
@@ -233,7 +245,7 @@ class Term(Model):
         """Smallest and largest value, as far as the factors' own ranges tell."""
         return _product([each.range for each in self.factors])
 
-    def of(self, values: Mapping[str, FloatVector]) -> FloatVector:
+    def of(self, values: Mapping[str, Floats]) -> Floats:
         """Return the term of finite values of its variables, shape (r,), within `range`."""
         first, *others = (each.of(values[each.variable]) for each in self.factors)
         for each in others:
@@ -265,27 +277,40 @@ class Column(Model):
     term: Term | None = None
 
 
-class NamedTerm(Protocol):
-    """What reads variables: `Column`, or `ColumnBounds`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def term(self) -> Term | None: ...
-
-
-def variables_of(columns: Iterable[NamedTerm]) -> tuple[str, ...]:
+def variables_of(columns: Iterable["Column | ColumnBounds"]) -> tuple[str, ...]:
     """Return the names of the variables that columns read, each once, in order of appearance."""
     read = ((each.name,) if each.term is None else each.term.variables for each in columns)
     return tuple(dict.fromkeys(name for names in read for name in names))
 
 
-def factors_in(columns: Iterable[NamedTerm]) -> int:
+NamedT = TypeVar("NamedT", bound="Column | ColumnBounds")
+
+
+def distinct(columns: tuple[NamedT, ...]) -> tuple[NamedT, ...]:
+    """Return columns whose names are different.
+
+    Raises:
+        ValueError: two have the same one.
+    """
+    if len({column.name for column in columns}) != len(columns):
+        raise ValueError("two columns have the same name")
+    return columns
+
+
+Columns = Annotated[
+    tuple[Column, ...], Field(min_length=1, max_length=512), AfterValidator(distinct)
+]
+"""The columns of a query."""
+
+
+def factors_in(columns: Iterable["Column | ColumnBounds"]) -> int:
     """Return how many factors the columns' terms have."""
     return sum(len(each.term.factors) for each in columns if each.term is not None)
 
 
-def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.float64]:
+def design_of(
+    columns: Sequence["Column | ColumnBounds"], records: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the columns, shape (r, len(columns)), of finite records, shape (r, variables)."""
     if all(each.term is None for each in columns):
         return records
@@ -295,7 +320,9 @@ def design_of(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
     )
 
 
-def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDArray[np.bool_]:
+def in_levels(
+    columns: Sequence["Column | ColumnBounds"], records: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     """Tell which of finite records, shape (r, variables), have levels among those listed, (r,).
 
     Others lack a value, and count as none.
@@ -311,7 +338,47 @@ def in_levels(columns: Sequence[NamedTerm], records: NDArray[np.float64]) -> NDA
     return whole
 
 
-class ColumnBounds(Model):
+class LatticeQuery(Model):
+    """Base of the queries: a client's records become a vector of integers, 2^grid_bits fine."""
+
+    columns: Columns
+    grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the records, in order: of the variables that are read."""
+        return variables_of(self.columns)
+
+    @property
+    def grid(self) -> int:
+        """B = 2^grid_bits: lattice units in one unit of what is summed."""
+        return 1 << self.grid_bits
+
+    @abstractmethod
+    def rows(self, records: Floats) -> NDArray[Any]:
+        """Return what `records`, shape (r, len(column_names)), are counted or summed by: (r, ...).
+
+        Raises:
+            ValueError: wrong shape, too many records, or a number that is not finite.
+        """
+
+    @abstractmethod
+    def summed(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return what records with these `rows` contribute, shape (dimension,)."""
+
+    def encode(self, records: Floats) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (dimension,), from `records`.
+
+        Shape (r, len(column_names)).
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        return self.summed(self.rows(records)[in_levels(self.columns, records)])
+
+
+class ColumnBounds(_Range):
     """A column's name and the public range that its values are assumed to lie in.
 
     What a `term` makes of a record's variables is in the range that follows from theirs: see
@@ -319,14 +386,7 @@ class ColumnBounds(Model):
     """
 
     name: ColumnName
-    lower: Real
-    upper: Real
     term: Term | None = None
-
-    @model_validator(mode="after")
-    def _usable(self) -> "ColumnBounds":
-        refuse_unusable_range(self.lower, self.upper)
-        return self
 
     @classmethod
     def of_term(cls, name: str, term: Term) -> "ColumnBounds":
@@ -337,16 +397,6 @@ class ColumnBounds(Model):
         """
         lower, upper = term.range
         return cls(name=name, lower=lower, upper=upper, term=term)
-
-    @property
-    def centre(self) -> float:
-        """The middle of the range."""
-        return self.lower / 2.0 + self.upper / 2.0
-
-    @property
-    def half_range(self) -> float:
-        """Half the width of the range."""
-        return self.upper / 2.0 - self.lower / 2.0
 
     def column(self) -> Column:
         """Return the column of a query that takes the range to [-1, 1]."""

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-FloatMatrix = NDArray[np.float64]
+Floats = NDArray[np.float64]
 IntMatrix = NDArray[np.int64]
 
 
@@ -22,7 +22,7 @@ def squared_radius_limit(*, radius: float, grid_bits: int) -> int:
     return (numerator << grid_bits) ** 2 // denominator**2
 
 
-def refuse_unusable(records: FloatMatrix, names: Sequence[str], largest_count: int) -> None:
+def refuse_unusable(records: Floats, names: Sequence[str], largest_count: int) -> None:
     """Check that `records`, shape (r, len(names)), are finite and that r <= largest_count.
 
     Raises:
@@ -40,13 +40,13 @@ def refuse_unusable(records: FloatMatrix, names: Sequence[str], largest_count: i
         raise ValueError(f"record {row}, column {names[column]!r} is not a finite number")
 
 
-def to_box(records: FloatMatrix, centres: FloatMatrix, scales: FloatMatrix) -> FloatMatrix:
+def to_box(records: Floats, centres: Floats, scales: Floats) -> Floats:
     """Return (records - centres) / scales, cut to [-1, 1]; shapes (r, m), (m,), (m,)."""
     with np.errstate(over="ignore"):  # a far outlier may overflow to infinity, and is cut to 1
         return np.clip((records - centres) / scales, -1.0, 1.0)
 
 
-def to_lattice(rows: FloatMatrix, *, radius: float | None, grid_bits: int) -> IntMatrix:
+def to_lattice(rows: Floats, *, radius: float | None, grid_bits: int) -> IntMatrix:
     """Shrink each row of `rows`, entries in [-1, 1], into the ball and onto the grid 2^-grid_bits.
 
     Rounding is towards zero, so that no row grows. Afterwards every entry is within

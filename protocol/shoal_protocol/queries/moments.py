@@ -1,7 +1,6 @@
 """Queries for sums of rows, second moments and weighted moments, and counts of norms."""
 
 import math
-from abc import abstractmethod
 from functools import lru_cache
 from typing import Annotated, Final, Literal, Self
 
@@ -10,9 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, with_count
-from shoal_protocol.wire.documents import Model
+from shoal_protocol.queries.columns import Column, LatticeQuery, design_of
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, with_count
 from shoal_protocol.wire.encoding import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
@@ -20,7 +18,7 @@ OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), never below."""
 
 
-class Moments(Model):
+class Moments(LatticeQuery):
     """Base of the moment queries: a record becomes a row w of p integers.
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
@@ -31,31 +29,17 @@ class Moments(Model):
     is added to it, as to everything else.
     """
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
     radius: Radius | None
     grid_bits: Annotated[int, Field(ge=4, le=15, strict=True)]
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @model_validator(mode="after")
     def _consistent(self) -> "Moments":
-        if len({column.name for column in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if 0.0 < self.intercept * self.grid < 1.0:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius * self.grid < 1.0:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
         return self
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the records, in order: of the variables that are read."""
-        return variables_of(self.columns)
-
-    @property
-    def grid(self) -> int:
-        """B = 2^grid_bits: lattice units in one normalised unit."""
-        return 1 << self.grid_bits
 
     @property
     def width(self) -> int:
@@ -79,20 +63,6 @@ class Moments(Model):
     def largest_value(self) -> int:
         """Largest magnitude that a coordinate of `encode` can have."""
         return self.grid**2 * self.records_per_client
-
-    @abstractmethod
-    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what records with these `rows`, shape (r, p), contribute, shape (dimension,)."""
-
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`.
-
-        Shape (r, len(column_names)).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        return self.summed(self.rows(records)[in_levels(self.columns, records)])
 
     def _counted(self, sums: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return sums over records, shape (d,), and after them the records' number."""
@@ -401,8 +371,7 @@ class NormCounts(Moments):
         if top is None:
             top = len(self.columns) * self.grid**2 + self.constant**2
         steps = np.arange(NORM_BINS - 1, -1, -1, dtype=np.float64)
-        squares: NDArray[np.float64] = top * np.power(NORM_RATIO, -2.0 * steps)
-        return squares
+        return np.asarray(top * np.power(NORM_RATIO, -2.0 * steps))
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
@@ -416,8 +385,6 @@ class NormCounts(Moments):
         counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
         return self._counted(counts, rows)
 
-
-Floats = NDArray[np.float64]
 
 TARGET_PART: Final = 0.7
 """The target's largest coordinate, over the largest norm of a row's features."""
@@ -499,5 +466,4 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
 def shrinking(rows: Floats, radius: float) -> Floats:
     """Return by what to multiply `rows`, shape (r, p), to have them in the ball, shape (r,)."""
     norms = np.linalg.norm(rows, axis=1)
-    factors: Floats = radius / np.maximum(norms, radius)
-    return factors
+    return np.asarray(radius / np.maximum(norms, radius))

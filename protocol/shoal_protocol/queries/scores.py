@@ -6,6 +6,7 @@ noised. The other queries are for scores of regressions, classes, predictions an
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
@@ -15,11 +16,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, design_of, in_levels, variables_of
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.columns import Column, LatticeQuery, design_of, in_levels
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
-from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Positive, Real
 
 LARGEST_COORDINATE: Final = 1e6
@@ -34,7 +34,7 @@ Gradients = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.floa
 """A model's gradients, shape (r, d), at a point, shape (d,), of records, shape (r, m)."""
 
 
-class GradientSum(Model):
+class GradientSum(LatticeQuery):
     """Sum over a client's records of trunc(2^grid_bits clipped(gradient of log p(record | u))).
 
     u = `point` is in the model's unconstrained space, shape (d,). A record's gradient is shrunk
@@ -44,31 +44,16 @@ class GradientSum(Model):
 
     name: Literal["gradient_sum"] = "gradient_sum"
     model: GradientModel
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     point: Annotated[tuple[Coordinate, ...], Field(min_length=1, max_length=10_000)]
     clip: Positive
-    grid_bits: Annotated[int, Field(ge=4, le=30, strict=True)]
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @model_validator(mode="after")
     def _consistent(self) -> "GradientSum":
-        if len({column.name for column in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if len(self.point) != self.model.dimension(len(self.columns)):
             raise ValueError("the point does not have one coordinate for each latent of the model")
         if not 1.0 <= self.clip * self.grid <= _LARGEST_CLIP:
             raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30")
         return self
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the records, in order: of the variables that are read."""
-        return variables_of(self.columns)
-
-    @property
-    def grid(self) -> int:
-        """2^grid_bits: lattice units in one unit of the gradient."""
-        return 1 << self.grid_bits
 
     @property
     def dimension(self) -> int:
@@ -109,8 +94,7 @@ class GradientSum(Model):
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sum of `rows`, shape (d,)."""
-        total: NDArray[np.int64] = np.sum(rows, axis=0)
-        return total
+        return np.asarray(np.sum(rows, axis=0))
 
     def rows(
         self, records: NDArray[np.float64], gradients: Gradients | None = None
@@ -159,8 +143,7 @@ def _with_a_norm(gradients: NDArray[np.float64]) -> NDArray[np.float64]:
     finite = np.isfinite(gradients).all(axis=1, keepdims=True)
     rows = np.where(finite, gradients, 0.0)
     largest = np.max(np.abs(rows), axis=1, keepdims=True)
-    scaled: NDArray[np.float64] = rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0)
-    return scaled
+    return np.asarray(rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0))
 
 
 Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
@@ -172,7 +155,6 @@ SQUARES_SCALE: Final = 2.0
 LARGEST_PREDICTOR: Final = 30.0
 """Beyond it predictors are cut: its mean is a float, and far from any data."""
 
-Floats = NDArray[np.float64]
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 
@@ -299,7 +281,42 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
             return np.ones_like(means)
 
 
-class ClassScoreSum(Moments):
+class _UnitScores(Moments):
+    """Base of sums of rows in the unit ball, and of squares of their last `squared` coordinates."""
+
+    @property
+    @abstractmethod
+    def squared(self) -> int:
+        """Of how many coordinates of a row squares are summed."""
+
+    @property
+    def squared_norm_limit(self) -> int:
+        """Largest squared norm of a row, in lattice units: B^2, for it is in the unit ball."""
+        return self.grid**2
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector: a row's, the squares, and the number of records."""
+        return self.width + self.squared + 1
+
+    def _half_noise(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
+        """Return the design with half as much noise on rows as on squares, bounds over B^2."""
+        blocks, square = ((self.width, 1.0), (self.squared, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
+        )
+
+    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
+        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums, sums of squares and the number of `rows`, shape (dimension,)."""
+        last = rows[:, self.width - self.squared :]
+        sums = [self.grid * rows.sum(axis=0), np.sum(last * last, axis=0)]
+        return self._counted(np.concatenate(sums), rows)
+
+
+class ClassScoreSum(_UnitScores):
     """Sum over the records of B w, w^2, and B^2 times their number.
 
     w = trunc(B f^2 (d_k - q_k) x / (sqrt(2) R)) for one class after the other: x is the constant
@@ -332,14 +349,9 @@ class ClassScoreSum(Moments):
         return self.classes * (len(self.columns) - self.classes + 1)
 
     @property
-    def squared_norm_limit(self) -> int:
-        """Largest squared norm of a score, in lattice units: B^2, for it is in the unit ball."""
-        return self.grid**2
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vector, 2 n + 1."""
-        return 2 * self.width + 1
+    def squared(self) -> int:
+        """Of how many coordinates of a row squares are summed: of all."""
+        return self.width
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Half as much noise on scores as on squares; as `ScoreSum`, without cut residuals.
@@ -353,10 +365,7 @@ class ClassScoreSum(Moments):
         else:
             left_out = math.sqrt(2.0 * self.width / self.classes) + 0.5
             changed = min(2.0 * left_out, 2.0 * math.sqrt(self.width + 1))
-        blocks, square = ((self.width, 1.0), (self.width, SQUARES_SCALE)), self.grid**2
-        return self._with_count(
-            mechanism, *blocks, changed=changed * square, left_out=left_out * square
-        )
+        return self._half_noise(mechanism, changed, left_out)
 
     def _arranged(self, boxed: Floats) -> Floats:
         """Return scores over sqrt(2) R, within the unit ball, shape (r, n)."""
@@ -369,20 +378,11 @@ class ClassScoreSum(Moments):
         scores: Floats = residuals[:, :, None] * weighted[:, None, :]
         return scores.reshape(len(rows), self.width)
 
-    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
-
-    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return sums, sums of squares and the number of `rows`, shape (2 n + 1,)."""
-        sums = np.concatenate([self.grid * rows.sum(axis=0), np.sum(rows * rows, axis=0)])
-        return self._counted(sums, rows)
-
 
 def class_probabilities(predictors: Floats) -> Floats:
     """Return the probabilities of classes with these predictors, shapes (..., K), cut to +-30."""
     sizes = np.exp(np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR))
-    shares: Floats = sizes / np.sum(sizes, axis=-1, keepdims=True)
-    return shares
+    return np.asarray(sizes / np.sum(sizes, axis=-1, keepdims=True))
 
 
 _CUT: Final = 0.5  # what a score that was cut counts for
@@ -512,13 +512,11 @@ class PredictionScores(Moments):
         return self._counted(self.grid * blocks.ravel(), rows)
 
 
-"""Noise of squares over that of scores."""
 MOST_INTERVALS: Final = 32
-_LARGEST_PREDICTOR: Final = 30.0
 _ABOVE_ROUNDING: Final = 1.0 + 1e-9
 
 
-class HazardScoreSum(Moments):
+class HazardScoreSum(_UnitScores):
     """Sum over the records of B w, and of the squares of its last coordinates, those of features.
 
     w = trunc(B f^2 (k d, k m, (D - M) x) / (c R)): x are the features, k the constant, f = min(1, R
@@ -565,14 +563,9 @@ class HazardScoreSum(Moments):
         return 2 * self.intervals + self.features
 
     @property
-    def squared_norm_limit(self) -> int:
-        """Largest squared norm of a row, in lattice units: B^2, for it is in the unit ball."""
-        return self.grid**2
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vector, 2 J + 2 q + 1."""
-        return self.width + self.features + 1
+    def squared(self) -> int:
+        """Of how many coordinates of a row squares are summed: of the features' scores."""
+        return self.features
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
@@ -588,10 +581,7 @@ class HazardScoreSum(Moments):
             pairs = (counted, self.features), (0.0, self.width)
             changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
             left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
-        blocks, square = ((self.width, 1.0), (self.features, SQUARES_SCALE)), self.grid**2
-        return self._with_count(
-            mechanism, *blocks, changed=changed * square, left_out=left_out * square
-        )
+        return self._half_noise(mechanism, changed, left_out)
 
     def _arranged(self, boxed: Floats) -> Floats:
         """Return events, hazards and scores over c R, within the unit ball: (r, 2 J + q)."""
@@ -611,15 +601,6 @@ class HazardScoreSum(Moments):
         parts = (self.intercept * happened, self.intercept * passed, x * residuals[:, None])
         return np.column_stack(parts) * sizes[:, None]
 
-    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
-
-    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of `rows`, shape (r, 2 J + q), and their number: (2 J + 2 q + 1,)."""
-        scores = rows[:, 2 * self.intervals :]
-        sums = [self.grid * rows.sum(axis=0), np.sum(scores * scores, axis=0)]
-        return self._counted(np.concatenate(sums), rows)
-
 
 def followed(
     times: Floats, events: NDArray[np.bool_], edges: Floats, log_hazards: Floats, cut: float
@@ -630,7 +611,7 @@ def followed(
     is followed until its hazards add up to `cut`: a rule that knows of no event, so residuals are 0
     in the mean all the same (Andersen et al. 1993, section III.2).
     """
-    rates = np.exp(np.clip(log_hazards, -_LARGEST_PREDICTOR, _LARGEST_PREDICTOR))
+    rates = np.exp(np.clip(log_hazards, -LARGEST_PREDICTOR, LARGEST_PREDICTOR))
     spent = np.clip(times[:, None] - edges[:-1], 0.0, np.diff(edges))
     passed = np.cumsum(rates * spent, axis=1)
     places = np.searchsorted(edges[1:], times, side="left")  # an edge ends its interval

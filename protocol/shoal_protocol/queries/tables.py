@@ -4,7 +4,7 @@ Tables count missing values too.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import design
-from shoal_protocol.queries.columns import Column, ColumnBounds, design_of, in_levels, variables_of
+from shoal_protocol.queries.columns import Column, ColumnBounds, LatticeQuery, design_of
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
@@ -22,7 +22,7 @@ from shoal_protocol.wire.encoding import Real
 MOST_CELLS = 256
 
 
-class CellCounts(Model, ABC):
+class CellCounts(LatticeQuery):
     """Counts one column's records in each of some cells, times B, and in all of them.
 
     A record is in one cell at most. Cells are in the data's own units, whatever the column's map.
@@ -31,7 +31,6 @@ class CellCounts(Model, ABC):
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=1)]
     grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @property
     @abstractmethod
@@ -42,16 +41,6 @@ class CellCounts(Model, ABC):
     def is_contrast(self) -> bool:
         """Whether the vector begins with the difference of the only two cells."""
         return False
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the records, in order: of the variables that are read."""
-        return variables_of(self.columns)
-
-    @property
-    def grid(self) -> int:
-        """B = 2^grid_bits: lattice units in one record."""
-        return 1 << self.grid_bits
 
     @property
     def dimension(self) -> int:
@@ -77,16 +66,6 @@ class CellCounts(Model, ABC):
             records=self.records_per_client,
             unit=self.grid,
         )
-
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`.
-
-        Shape (r, len(column_names)).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is not finite.
-        """
-        return self.summed(self.rows(records)[in_levels(self.columns, records)])
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the one column of the records, shape (r, 1).
@@ -264,7 +243,7 @@ class Table(Model):
     scale: Annotated[float, Field(ge=0.01, le=100.0)] = 1.0
 
 
-class Tables(Model):
+class Tables(LatticeQuery):
     """Counts records in the cells of each table, times B, and then all records.
 
     A record is in exactly one cell of each table, whatever it lacks: whether a value is missing is
@@ -273,16 +252,12 @@ class Tables(Model):
     """
 
     name: Literal["tables"] = "tables"
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
     cuts: Annotated[tuple[Cut, ...], Field(min_length=1, max_length=512)]
     tables: Annotated[tuple[Table, ...], Field(min_length=1, max_length=512)]
     grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(set(self.column_names)) != len(self.columns):
-            raise ValueError("two columns have the same name")
         if any(column.term is not None for column in self.columns):
             raise ValueError("tables count variables as they are, and what terms make of none")
         places = {each.column for each in self.cuts}
@@ -297,16 +272,6 @@ class Tables(Model):
         if self.dimension - 1 > MOST_CELLS_IN_ALL:
             raise ValueError(f"tables have at most {MOST_CELLS_IN_ALL} cells in all")
         return self
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the columns of the records, in order."""
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def grid(self) -> int:
-        """B = 2^grid_bits: lattice units in one record."""
-        return 1 << self.grid_bits
 
     def shape(self, table: Table) -> tuple[int, ...]:
         """Return how many cells a table has on each axis, without the last of what is missing."""
@@ -351,14 +316,6 @@ class Tables(Model):
             records=self.records_per_client,
             unit=self.grid,
         )
-
-    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (dimension,), from `records`, shape (r, columns).
-
-        Raises:
-            ValueError: wrong shape, too many records, or a number that is infinite.
-        """
-        return self.summed(self.rows(records))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return each record's cell of each table, shape (r, tables), as places in the vector.

@@ -16,7 +16,12 @@ from pyroaring import BitMap
 
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import BoundDocument, Model, Role
+from shoal_protocol.wire.documents import (
+    BoundDocument,
+    Model,
+    NodeDocument,
+    Role,
+)
 from shoal_protocol.wire.encoding import (
     Base64,
     Clients,
@@ -63,14 +68,10 @@ class RoundDocument(BoundDocument):
     round: Digest
 
 
-class Holdings(RoundDocument):
+class Holdings(RoundDocument, NodeDocument):
     """Compute -> Compute: the data holders whose answers this node holds, frozen for ever."""
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["holdings"] = "holdings"
-    node: Name
     missing: Base64  # canonical Roaring bitmap: the holders that are asked less those held
     count: Clients  # held
     answers: Base64  # of each of these, ascending: the first 4 bytes of its answer's id
@@ -105,27 +106,19 @@ class Holdings(RoundDocument):
         return StoredAnswers(asked - missing, tags)
 
 
-class Vote(RoundDocument):
+class Vote(RoundDocument, NodeDocument):
     """Compute -> Compute: the cohort that this node will sum over; one per round for ever."""
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["vote"] = "vote"
-    node: Name
     nodes: tuple[Name, ...] = Field(min_length=2, max_length=255)  # whose holdings give the cohort
     cohort: Digest
     cohort_size: Clients  # in slots, here and below
 
 
-class PartialSum(RoundDocument):
+class PartialSum(RoundDocument, NodeDocument):
     """Compute -> aggregator: the sum of this node's shares over the cohort."""
 
-    signed_by: ClassVar[Role] = Role.COMPUTE
-    signer_field: ClassVar[str | None] = "node"
-
     kind: Literal["partial_sum"] = "partial_sum"
-    node: Name
     cohort: Digest
     cohort_size: Annotated[Clients, Field(ge=1)]
     # with committees: the nodes whose partial sums add up to the total, in the spec's order

@@ -8,7 +8,7 @@ would show it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,15 +61,20 @@ class ReleasedSum:
     @classmethod
     def of(cls, spec: RoundSpec, result: Result) -> Self:
         """Return what a round released, from its verified result."""
+        return cls.of_values(spec, from_ring(decode_uint64(result.values)), result.cohort_size)
+
+    @classmethod
+    def of_values(cls, spec: RoundSpec, values: Int64Vector, cohort_size: int) -> Self:
+        """Return a round's sum with these `values`, shape (d,), over so many clients."""
         coordinates, parts = zip(*spec.noise_blocks(), strict=True)
-        variances = [part.variance(clients=result.cohort_size) for part in parts]
+        variances = [part.variance(clients=cohort_size) for part in parts]
         return cls(
             query=spec.query,
-            values=from_ring(decode_uint64(result.values)),
-            cohort_size=result.cohort_size,
+            values=values,
+            cohort_size=cohort_size,
             noise_sd=np.repeat(np.sqrt(variances), coordinates),
             mechanism=spec.noise.mechanism,
-            surplus=result.cohort_size / spec.parties,
+            surplus=cohort_size / spec.parties,
         )
 
 
@@ -113,15 +118,16 @@ def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
     return cohort_size * spec.query.largest_value + math.ceil(tail)
 
 
-def verified_result(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Result]:
-    """Return the signed result of the round, from its wire form.
+def verified_outcome(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Any]:
+    """Return the aggregator's signed `Result` or `Abandonment` of the round, from its wire form.
 
     Raises:
         MalformedDocument
-        ProtocolError: as `check_result`.
+        ProtocolError: as `check_result` and `check_abandonment`.
     """
-    signed = decode(encoded, Result)
-    check_result(signed, spec, parties)
+    signed = decode(encoded, Result, Abandonment)
+    check: Any = check_result if isinstance(signed.body, Result) else check_abandonment
+    check(signed, spec, parties)
     return signed
 
 
@@ -207,17 +213,6 @@ def check_partial_sums(
     claimed = from_ring(decode_uint64(result.values))
     if not np.array_equal(summation.decode(spec.sharing, combined.total), claimed):
         raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
-
-
-def verified_abandonment(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Abandonment]:
-    """Return the aggregator's signed abandonment of the round.
-
-    Raises:
-        MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
-    """
-    signed = decode(encoded, Abandonment)
-    check_abandonment(signed, spec, parties)
-    return signed
 
 
 def check_abandonment(signed: Signed[Abandonment], spec: RoundSpec, parties: Parties) -> None:

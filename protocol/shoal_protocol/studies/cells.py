@@ -11,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import BinCounts, Counts
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.tables import Edges
 from shoal_protocol.studies.study import (
     COUNT_BITS,
     DistributionStudy,
     Labels,
     Pseudocount,
-    Study,
+    WholeStudy,
     and_others,
     called,
     log_probabilities,
@@ -34,7 +35,7 @@ TABLE_BITS: Final = 22
 """Of the grid of tables."""
 
 
-class TabulatingStudy(Study):
+class TabulatingStudy(WholeStudy):
     """A study of tables, which count records with missing values, too.
 
     Numbers of records are not shown where fewer than `smallest_cell` may be behind them: where the
@@ -149,7 +150,7 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
     def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
         return CategoricalPosterior(**self._mixture(counts))
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         logs = log_probabilities(posterior.mean)
         found = np.full(len(values), logs[-1] if self.other else -np.inf)
         for level, log in zip(self.levels, logs, strict=False):
@@ -171,7 +172,7 @@ class HistogramPosterior(DirichletMixture):
             raise ValueError("names must be those of the bins, in order")
         return self
 
-    def density(self) -> FloatVector:
+    def density(self) -> Floats:
         """Return the mean probability of each bin by its width, shape (bins,): bars of that area.
 
         Mass beyond the outer edges counts in the outer bins.
@@ -224,10 +225,9 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
     def posterior(self, counts: NDArray[np.int64]) -> HistogramPosterior:
         return HistogramPosterior(edges=self.edges, **self._mixture(counts))
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         bins = np.searchsorted(self.edges[1:-1], values[:, 0], side="right")
-        logs: FloatVector = log_probabilities(posterior.mean)[bins]
-        return logs
+        return np.asarray(log_probabilities(posterior.mean)[bins])
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:

@@ -11,17 +11,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import (
-    LEVEL,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    require_level,
-)
-from shoal_protocol.posteriors.forms import Known, Part
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.forms import DrawnPosterior, Known, Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.study import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
@@ -79,7 +74,7 @@ class GroupCurve(Part):
         return self
 
 
-class KaplanMeierPosterior(BasePosterior):
+class KaplanMeierPosterior(DrawnPosterior):
     """How likely one is without an event from `start` until just before each of `times`.
 
     `curves` are the draws, shape (draws, k), as little-endian integers of 16 bits, 65,535 for 1.
@@ -112,28 +107,12 @@ class KaplanMeierPosterior(BasePosterior):
         return self
 
     @cached_property
-    def draws(self) -> FloatMatrix:
+    def draws(self) -> Floats:
         """All draws, shape (draws, k)."""
         integers = np.frombuffer(base64.b64decode(self.curves), "<u2")
         return np.asarray(integers.reshape(-1, len(self.names)) / _UNIT)
 
-    @property
-    def mean(self) -> FloatVector:
-        return np.asarray(self.draws.mean(axis=0))
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.asarray(self.draws.std(axis=0))
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        return np.asarray(np.quantile(self.draws, [low, high], axis=0).T)
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` of the draws at random, with replacement, shape (count, k)."""
-        chosen: FloatMatrix = self.draws[generator.integers(0, len(self.draws), count)]
-        return chosen
-
-    def bands(self, level: float = LEVEL) -> FloatMatrix:
+    def bands(self, level: float = LEVEL) -> Floats:
         """Return bands that hold a group's whole curve with probability `level`, shape (k, 2).
 
         Raises:
@@ -149,7 +128,7 @@ class KaplanMeierPosterior(BasePosterior):
         ends = np.clip([mean - reach, mean + reach], 0.0, np.pi / 2.0)
         return np.asarray(np.sin(ends).T ** 2)
 
-    def medians(self, level: float = LEVEL) -> FloatMatrix:
+    def medians(self, level: float = LEVEL) -> Floats:
         """Return when half have had their event, and its interval, shape (groups, 3).
 
         Infinite where that is later than the curve is known, or may be.
@@ -280,13 +259,13 @@ def names_of(groups: Sequence[GroupCurve], times: Sequence[float]) -> tuple[str,
     return tuple(f"{group.label}: {time:.6g}" for group in groups for time in times[: group.shown])
 
 
-def encoded(draws: FloatMatrix) -> str:
+def encoded(draws: Floats) -> str:
     """Return draws, shape (n, k), as a posterior holds them."""
     integers = np.rint(np.clip(draws, 0.0, 1.0) * _UNIT).astype("<u2")
     return base64.b64encode(integers.tobytes()).decode()
 
 
-def _crossing(times: FloatVector, curve: FloatVector) -> float:
+def _crossing(times: Floats, curve: Floats) -> float:
     """Return when a curve, shape (n,), which starts at 1, is first at a half or less."""
     values = np.append(1.0, curve)
     at = int(np.argmax(values <= 0.5))
@@ -296,7 +275,7 @@ def _crossing(times: FloatVector, curve: FloatVector) -> float:
     return float(times[at - 1] + part * (times[at] - times[at - 1]))
 
 
-def _from_one(values: FloatMatrix) -> FloatMatrix:
+def _from_one(values: Floats) -> Floats:
     return np.concatenate([np.ones_like(values[:1]), values])
 
 

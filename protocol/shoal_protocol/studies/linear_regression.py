@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +14,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    Prior,
+    NormalCoefficients,
     RegressionPosterior,
     normal_intervals,
     normal_log_density,
-    normal_quantiles,
 )
 from shoal_protocol.queries import (
-    Column,
-    FirstMoments,
     Moments,
     NormCounts,
     Query,
@@ -33,29 +28,26 @@ from shoal_protocol.queries import (
     SecondMoments,
 )
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
-    measured_means,
     measured_norm,
     measured_spreads,
     record_count,
 )
-from shoal_protocol.studies.study import Study
-from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
+from shoal_protocol.studies.study import WholeStudy, require_features, round_terms
+from shoal_protocol.wire.encoding import PositiveSize
 from shoal_protocol.wire.errors import RefusedSpec
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
-_UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds evenly
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 
-_Moments = FirstMoments | SecondMoments | SecondMomentMatrix | NormCounts
+_Moments = SecondMoments | SecondMomentMatrix | NormCounts
 
 _KINDS: Final[dict[QueryName, type[_Moments]]] = {
-    "first_moments": FirstMoments,
     "second_moments": SecondMoments,
     "norm_counts": NormCounts,
     "second_moment_matrix": SecondMomentMatrix,
@@ -97,8 +89,8 @@ def query_for(
     number = len(earlier)
     if number >= task.rounds:
         raise ValueError("the task has no further round")
-    name = task.query_name(number)
-    centres, scales, radius = _centres(task, earlier), np.array(task.scales), None
+    name = task.query_names()[number]
+    scales, radius = np.array(task.scales), None
     match name:
         case "second_moment_matrix" if task.projects:
             if chosen is None:
@@ -110,53 +102,7 @@ def query_for(
             pass
         case _:
             radius = _radius(task, name, population, earlier)
-    return _query(task, name, centres=centres.tolist(), scales=scales.tolist(), radius=radius)
-
-
-def check_query(
-    query: Query,
-    task: "LinearRegressionTask",
-    *,
-    number: int,
-    population: int,
-    earlier: Sequence[ReleasedSum],
-) -> None:
-    """Refuse a query of the name due that the task's round `number` does not ask otherwise.
-
-    Columns, intercept, grid and records are the task's, in its order. So are centres, scales and
-    radius, or else they follow from the sums of `earlier` rounds, and, in a projection's last
-    round, from one of the public thresholds.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    if not isinstance(query, Moments):
-        raise RefusedSpec("a linear regression asks for moments and counts only")
-    due = [(bounds.name, bounds.term) for bounds in task.columns]
-    if [(column.name, column.term) for column in query.columns] != due:
-        raise RefusedSpec("the query's columns are not those of the job")
-    if (query.intercept, query.grid_bits) != (_intercept(task, query.name), task.grid_bits):
-        raise RefusedSpec("the query's intercept or grid is not the job's")
-    _check_centres(query, task, earlier)
-    last = number == task.rounds - 1
-    if last and task.projects:
-        _check_projection(query, task, earlier)
-        return
-    if tuple(column.scale for column in query.columns) != task.scales:
-        raise RefusedSpec("the query's scales are not half the ranges of the job's bounds")
-    radius = None
-    if query.name != "norm_counts":
-        radius = _radius(task, query.name, population, earlier)
-    if not _alike(query.radius, radius):
-        raise RefusedSpec("the query's radius is not the one of the job")
-
-
-def _check_centres(
-    query: Moments, task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]
-) -> None:
-    centres = np.array([column.centre for column in query.columns])
-    if np.any(np.abs(centres - _centres(task, earlier)) > TOLERANCE * _halves(task)):
-        raise RefusedSpec("the query's columns are not centred as the job's bounds or means are")
+    return _query(task, name, scales=scales.tolist(), radius=radius)
 
 
 def _check_projection(
@@ -170,17 +116,6 @@ def _check_projection(
         if _alike(query.radius, chosen.radius) and np.all(fits):
             return
     raise RefusedSpec("the query's scales and radius follow from no measured spread")
-
-
-def _centres(task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]) -> NDArray[np.float64]:
-    centres = np.array([bounds.centre for bounds in task.columns])
-    if task.centring == "private" and earlier:
-        centres = centres + _halves(task) * measured_means(earlier[0])
-    return centres
-
-
-def _halves(task: "LinearRegressionTask") -> NDArray[np.float64]:
-    return np.array([bounds.half_range for bounds in task.columns])
 
 
 def _factors(task: "LinearRegressionTask", chosen: Thresholds) -> NDArray[np.float64]:
@@ -201,7 +136,7 @@ def _radius(
     """Return the radius of a round's ball."""
     if name == "second_moment_matrix" and task.method == "norm_ball":
         return _around(task, measured_norm(earlier[-1], kept_whole(record_count(earlier[-1]))))
-    return _radius_of_task(task, name, population)
+    return _radius_of_task(task, population)
 
 
 def _around(task: "LinearRegressionTask", norm: float) -> float:
@@ -209,64 +144,41 @@ def _around(task: "LinearRegressionTask", norm: float) -> float:
     return _tidy(math.sqrt(task.intercept**2 + norm**2))
 
 
-def _radius_of_task(task: "LinearRegressionTask", name: QueryName, population: int) -> float:
+def _radius_of_task(task: "LinearRegressionTask", population: int) -> float:
     """Return the radius of a round's ball that follows from no earlier sum."""
-    if task.radius is not None:
-        return task.radius
-    if name == "first_moments":
-        return _around(task, math.sqrt(_UNIFORM_SECOND_MOMENT * len(task.columns)))
-    return _radius_by_rule(task, population)
+    return _radius_by_rule(task, population) if task.radius is None else task.radius
 
 
-def kinds_of_rounds(
-    task: "LinearRegressionTask", *, least: int, most: int
-) -> tuple[RoundTerms, ...]:
-    """Return the terms of each round, whatever the sums of those before turn out to be.
+def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) -> RoundTerms:
+    """Return the terms of a round, whatever the sums of those before turn out to be.
 
     With `least` to `most` clients. A projection's spreads are from .05 to 1 of half a range.
     """
-    return tuple(_kind(task, number, least, most) for number in range(task.rounds))
-
-
-def _kind(task: "LinearRegressionTask", number: int, least: int, most: int) -> RoundTerms:
-    name, stretch = task.query_name(number), AS_STATED
+    stretch = AS_STATED
     radii: list[float] = []
     if name == "second_moment_matrix" and task.projects:
-        boxes = [SMALLEST_SPREAD * min(_BOXES), max(_BOXES)]
-        stretch = Range(least=boxes[0], most=boxes[1])
+        stretch = Range(least=SMALLEST_SPREAD * min(_BOXES), most=max(_BOXES))
         radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
     elif name == "second_moment_matrix" and task.method == "norm_ball":
         radii = [_around(task, norm) for norm in largest_norms(_counting(task)).tolist()]
     elif name != "norm_counts":
-        radii = [_radius_of_task(task, name, population) for population in (least, most)]
-    query = _query(
-        task,
-        name,
-        centres=[bounds.centre for bounds in task.columns],
-        scales=task.scales,
-        radius=min(radii, default=None),
-    )
-    return RoundTerms(
-        rounds=1,
-        query=query,
-        recentred=task.centring == "private" and number > 0,
-        stretch=stretch,
-        radius=Range(least=min(radii), most=max(radii)) if radii else None,
-    )
+        radii = [_radius_of_task(task, population) for population in (least, most)]
+    query = _query(task, name, scales=task.scales, radius=min(radii, default=None))
+    radius = Range(least=min(radii), most=max(radii)) if radii else None
+    return round_terms(query, stretch=stretch, radius=radius)
 
 
 def _query(
     task: "LinearRegressionTask",
     name: QueryName,
     *,
-    centres: Sequence[float],
     scales: Sequence[float],
     radius: float | None,
 ) -> _Moments:
     return _KINDS[name](
         columns=tuple(
-            Column(name=bounds.name, centre=centre, scale=scale, term=bounds.term)
-            for bounds, centre, scale in zip(task.columns, centres, scales, strict=True)
+            bounds.column().model_copy(update={"scale": scale})
+            for bounds, scale in zip(task.columns, scales, strict=True)
         ),
         intercept=_intercept(task, name),
         radius=radius,
@@ -318,132 +230,16 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-TOO_WIDE: Final = 0.25
-"""Standard deviation of a column, relative to half its bounds' range: bounds look too wide."""
-CROWDED: Final = 0.55
-"""The same of a target: from here on bounds may cut it, as they cut a tenth of a normal one."""
-OFF_CENTRE: Final = 0.4
-"""Distance of a column's mean from the middle of its bounds, relative to half their range."""
-AT_A_BOUND: Final = (0.75, 0.98)
-"""The same: from here on values may be at a bound, or surely are if they are not at both."""
-SHRUNK: Final = 0.6
-"""Mean squared factor that a ball left of rows; less pulls values, and so does more than"""
-MISMEASURED: Final = 1.25
-"""times the mean square of a column that an earlier round measured, and so cut it by."""
-DROWNED: Final = 5.0
-"""What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
-
-
-class FitMeasurements(Model):
-    """Measurements of a linear regression's sums that bear on its prior, bounds and noise.
-
-    Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
-    column, the target last, `spreads` (standard deviation) and `middles` (mean less the middle of
-    the bounds), over half the bounds' range, as the noisy sums have them, None where they do not
-    tell. Of each feature `signals`: its scatter that the other features do not explain, in standard
-    deviations of the noise in it. `kept` is the mean squared factor by which a ball shrank rows,
-    and `mismeasured` how many times more than an earlier round measured a column's mean square was,
-    at most: as much as noise lets that be seen.
-    """
-
-    prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[Size, ...]
-    spreads: tuple[Size | None, ...]
-    middles: tuple[Finite | None, ...]
-    signals: tuple[Size, ...]
-    kept: Size
-    mismeasured: PositiveSize
-
-    @model_validator(mode="after")
-    def _of_one_regression(self) -> Self:
-        numbers, columns = len(self.prior_mean), len(self.spreads)
-        lengths = (len(self.prior_sd), len(self.middles), len(self.signals), columns)
-        if lengths != (numbers, columns, columns - 1, numbers):
-            raise ValueError("measurements must have one number for each coefficient and column")
-        return self
-
-    def cautions(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the warnings about bounds and noise, in words; `columns` in order."""
-        at_bound = [
-            name
-            for name, spread, middle in zip(columns, self.spreads, self.middles, strict=True)
-            if spread is not None and middle is not None and _is_at_bound(spread, abs(middle))
-        ]
-        wide = [
-            name
-            for name, spread in zip(columns, self.spreads, strict=True)
-            if spread is not None and spread <= TOO_WIDE and name not in at_bound
-        ]
-        off = [
-            name
-            for name, middle in zip(columns, self.middles, strict=True)
-            if middle is not None and abs(middle) >= OFF_CENTRE
-        ]
-        drowned = [
-            name for name, signal in zip(columns, self.signals, strict=False) if signal < DROWNED
-        ]
-        target = self.spreads[-1]
-        crowded = [columns[-1]] if target is not None and target >= CROWDED else []
-        warnings = {
-            "NOISE IS NEARLY AS LARGE as what tells of {}: values are pulled and intervals need "
-            "not hold; ask more clients, or at a larger epsilon": drowned,
-            "BOUNDS LOOK TOO WIDE for {}: noise and prior are in their units, and intervals may "
-            "fail; ask again with narrower ones, from general knowledge, in which all values "
-            "still lie": wide,
-            "VALUES OF {} ARE AT OR BEYOND A BOUND, and cut to it, or the bounds are far too wide: "
-            "see whether the unit is right, and ask again with bounds in which all values lie, and "
-            "not much wider": at_bound,
-            "VALUES OF {} CROWD AT THEIR BOUNDS: if these cut values, slopes are pulled towards 0, "
-            "in no interval; ask again with wider ones unless none can lie outside": crowded,
-            "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
-            'intervals may fail; ask again with other bounds or centring "private"': off,
-        }
-        cautions = [text.format(", ".join(names)) for text, names in warnings.items() if names]
-        if self.kept < SHRUNK or self.mismeasured > MISMEASURED:
-            cautions.append(
-                "ROWS WERE CUT OR SHRUNK MUCH, which pulls values, in no interval: take method "
-                "norm_ball, or plain with a larger radius"
-            )
-        return tuple(cautions)
-
-
-def _is_at_bound(spread: float, away: float) -> bool:
-    """Tell whether a column looks cut to one bound: values at both, as a flag's, spread more."""
-    near, there = AT_A_BOUND
-    return away >= there or (away >= near and spread <= near * math.sqrt(1.0 - away**2))
-
-
-class LinearRegressionPosterior(RegressionPosterior):
+class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
-    `names` are "intercept", then the features. The covariance accounts for the records' scatter
-    and for the privacy noise alike. `records` is how many records went into it. `measurements` are
-    of the sums that it was made of, if the learner took them; its cautions follow from them.
+    `names` are "intercept", then the features. `records` is how many records went into it.
     """
 
     name: Literal["linear_regression"] = "linear_regression"
-    coefficients: tuple[Finite, ...]
-    covariance: tuple[tuple[Finite, ...], ...]
     residual_sd: PositiveSize
-    # Left out where there are none, never null.
-    measurements: FitMeasurements | None = Field(
-        default=None, exclude_if=lambda value: value is None
-    )
 
-    @model_validator(mode="after")
-    def _shapes_agree(self) -> "LinearRegressionPosterior":
-        size = len(self.names)
-        if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
-            raise ValueError("names, coefficients and covariance must have the same size")
-        return self
-
-    @model_validator(mode="after")
-    def _measurements_are_of_its_numbers(self) -> Self:
-        if self.measurements is not None and len(self.measurements.prior_mean) != len(self.names):
-            raise ValueError("measurements must be of the posterior's numbers")
-        return self
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
 
         The standard deviation is a new record's: coefficients and residual together.
@@ -456,7 +252,7 @@ class LinearRegressionPosterior(RegressionPosterior):
         deviation = np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
         return design @ self.mean, deviation
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
 
         Raises:
@@ -464,7 +260,7 @@ class LinearRegressionPosterior(RegressionPosterior):
         """
         return normal_intervals(*self.predict(rows), level)
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         return normal_log_density(targets, predictors, self.residual_sd)
 
     @property
@@ -472,52 +268,14 @@ class LinearRegressionPosterior(RegressionPosterior):
         return (("Residual sd", f"{self.residual_sd:.4g}"),)
 
     @property
-    def prior(self) -> Prior | None:
-        if self.measurements is None:
-            return None
-        return Prior(np.array(self.measurements.prior_mean), np.array(self.measurements.prior_sd))
-
-    @property
     def caution(self) -> str | None:
-        if self.measurements is None or self.prior is None:
-            return None
-        decided = self.prior.caution(self.names, self.mean, self.sd)
-        cautions = (*self.measurements.cautions(self.columns), decided)
-        return "; ".join(caution for caution in cautions if caution is not None) or None
-
-    @property
-    def mean(self) -> FloatVector:
-        return np.array(self.coefficients)
-
-    @property
-    def covariance_matrix(self) -> FloatMatrix:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        return np.array(self.covariance)
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        return normal_quantiles(self.mean, self.sd, high)
+        return self.prior.caution(self.names, self.mean, self.sd)
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
-        draws: FloatMatrix = self.mean + standard @ root.T
-        return draws
-
 
 RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection"]
-Centring = Literal["bounds", "private"]
 
 _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "plain": ("second_moment_matrix",),
@@ -527,12 +285,11 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
 }
 
 
-class LinearRegressionTask(Study):
+class LinearRegressionTask(WholeStudy):
     """Bayesian linear regression of `target` on `features` and a constant.
 
-    Columns are normalised: centred, and divided by half the range of their bounds. With `centring`
-    "bounds" the centres are the middles of the bounds, with "private" a first round measures the
-    columns' means. `method` says what keeps rows short, so that noise may be small:
+    Columns are normalised: centred at the middle of their bounds, and divided by half the range.
+    `method` says what keeps rows short, so that noise may be small:
 
     - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
     - "norm_ball": a ball that leaves three quarters of the rows as they are, or more with more
@@ -566,7 +323,6 @@ systolic_pressure = [60, 220]
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
     method: RegressionMethod = "norm_ball"
-    centring: Centring = "bounds"
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
@@ -574,13 +330,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
-        names = [feature.name for feature in self.features]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
+        require_features(self.features, self.target)
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.method == "norm_ball":
@@ -609,25 +359,17 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(self.query_names())
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return self.query_names()[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
-        centring: tuple[QueryName, ...] = ("first_moments",) if self.centring == "private" else ()
-        return centring + _ROUNDS[self.method]
+        return _ROUNDS[self.method]
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self, least=least, most=most)
+        return tuple(_kind(self, name, least, most) for name in self.query_names())
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        check_query(query, self, number=number, population=population, earlier=earlier)
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        assert isinstance(query, Moments)  # noqa: S101 - as the terms say
+        if isinstance(query, SecondMomentMatrix) and self.projects:
+            _check_projection(query, self, earlier)
+        elif query.radius is not None and not math.isclose(
+            query.radius, _radius(self, query.name, population, earlier), rel_tol=TOLERANCE
+        ):
+            raise RefusedSpec("the query's radius is not the one of the job")

@@ -7,7 +7,6 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_protocol.queries import (
     CellCounts,
@@ -18,10 +17,9 @@ from shoal_protocol.queries import (
     SecondMoments,
     Tables,
 )
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-
-Floats = NDArray[np.float64]
 
 _ROOT_2: Final = math.sqrt(2.0)
 _ROOT_2_PI: Final = math.sqrt(2.0 * math.pi)
@@ -51,8 +49,7 @@ def measured_spreads(released: ReleasedSum) -> Floats:
     # What noise alone could have made is not trusted to be a narrow column.
     floor = min(1.0, max(SMALLEST_SPREAD**2, 0.5 * noise_sd / records))
     half_ranges = np.array([column.scale for column in query.columns])
-    spreads: Floats = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
-    return spreads
+    return np.asarray(half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0)))
 
 
 def measured_norm(released: ReleasedSum, level: float) -> float:

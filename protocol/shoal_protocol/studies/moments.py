@@ -7,23 +7,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.jobs.job_request import Range, RoundTerms
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior
 from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import (
     Column,
     ColumnMoments,
     NormCounts,
-    Query,
     QueryName,
     SecondMomentMatrix,
 )
-from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, distinct
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import (
     CONSTANT,
     GRID_BITS,
@@ -31,7 +30,7 @@ from shoal_protocol.studies.regression import (
     SMALLEST_SPREAD,
     misplaced,
 )
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.encoding import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
@@ -107,7 +106,7 @@ class MomentsPosterior(BasePosterior):
         return tuple(each.name for each in self.variables)
 
     @cached_property
-    def matrix(self) -> FloatMatrix:
+    def matrix(self) -> Floats:
         """The sums as a symmetric matrix, shape (m + 1, m + 1), the constant first."""
         size = len(self.variables) + 1
         matrix = np.zeros((size, size))
@@ -128,7 +127,7 @@ class MomentsPosterior(BasePosterior):
         return float(np.clip(1.0 - np.trace(self.matrix) / expected, 0.0, _MOST_LOST))
 
     @cached_property
-    def variances(self) -> tuple[FloatVector, FloatVector]:
+    def variances(self) -> tuple[Floats, Floats]:
         """Variances of the shrunk rows' columns, in spreads, and the relative noise, shapes (m,).
 
         Where noise hides them they are what the first round's spreads let expect.
@@ -142,7 +141,7 @@ class MomentsPosterior(BasePosterior):
         return variances, np.sqrt(weights) * error / variances
 
     @cached_property
-    def _covariance(self) -> FloatMatrix:
+    def _covariance(self) -> Floats:
         count, kept = self.record_count, self.kept
         means = self.matrix[0, 1:] / (count * kept)
         sure = means**2 - (self.product_sd / (count * kept)) ** 2  # noise alone is no mean
@@ -150,15 +149,15 @@ class MomentsPosterior(BasePosterior):
         return np.asarray(self.matrix[1:, 1:] / count - kept * np.outer(means, means))
 
     @cached_property
-    def seen(self) -> FloatMatrix:
+    def seen(self) -> Floats:
         """Correlations as the noisy matrix has them, shape (m, m): possibly impossible ones."""
         roots = np.sqrt(self.variances[0])
-        seen: FloatMatrix = self._covariance / np.outer(roots, roots)
+        seen: Floats = self._covariance / np.outer(roots, roots)
         np.fill_diagonal(seen, 1.0)
         return seen
 
     @cached_property
-    def _seen(self) -> tuple[FloatVector, FloatVector]:
+    def _seen(self) -> tuple[Floats, Floats]:
         """What is seen of each pair, and its standard deviation, shapes (k,).
 
         This counts noise, what is not known of the spreads, the sampling of records that are about
@@ -182,7 +181,7 @@ class MomentsPosterior(BasePosterior):
         return self.product_sd / (self.record_count * self.kept)
 
     @cached_property
-    def _ends(self) -> tuple[FloatVector, FloatVector, FloatVector, FloatVector]:
+    def _ends(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Which correlations are below 0; of all, without their sign, where -1 and 1 are.
 
         As shares of a standard normal's values, and in its standard deviations, shapes (k,).
@@ -191,7 +190,7 @@ class MomentsPosterior(BasePosterior):
         low, high = (-1.0 - np.abs(seen)) / sd, (1.0 - np.abs(seen)) / sd
         return np.where(seen < 0.0, -1.0, 1.0), np.interp(low, _STANDARD, _BELOW), low, high
 
-    def _at(self, shares: FloatMatrix) -> FloatMatrix:
+    def _at(self, shares: Floats) -> Floats:
         """Return the quantiles at `shares`, shape (n, k): a normal's between -1 and 1."""
         seen, sd = self._seen
         sign, least, _, high = self._ends
@@ -201,7 +200,7 @@ class MomentsPosterior(BasePosterior):
         return np.asarray(sign * np.clip(values, -1.0, 1.0))
 
     @cached_property
-    def _moments(self) -> tuple[FloatVector, FloatVector]:
+    def _moments(self) -> tuple[Floats, Floats]:
         seen, sd = self._seen
         sign, least, low, high = self._ends
         mass = np.interp(high, _STANDARD, _BELOW) - least
@@ -215,17 +214,17 @@ class MomentsPosterior(BasePosterior):
         return mean, sd * np.sqrt(np.maximum(spread, 1e-6))
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return self._moments[0]
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return self._moments[1]
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return self._at(np.array([[low], [high]]) * np.ones(len(self.names))).T
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         """Return `count` draws of each correlation by itself, shape (count, k)."""
         return self._at(generator.random((count, len(self.names))))
 
@@ -359,36 +358,7 @@ def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
     return tuple((1.0 + norms**2).tolist())
 
 
-def kinds_of_rounds(task: "MomentsTask") -> tuple[RoundTerms, ...]:
-    """Return the terms of each round, whatever the sums of those before turn out to be."""
-    as_stated = tuple(bounds.column() for bounds in task.columns)
-    radii = squared_radii(task)
-    least, most = (
-        matrix_query(task, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
-    )
-    measured = Range(least=SMALLEST_SPREAD, most=REACH)
-    return (
-        RoundTerms(
-            rounds=1, query=first_query(task), recentred=False, stretch=AS_STATED, radius=None
-        ),
-        RoundTerms(
-            rounds=1,
-            query=norm_query(task, as_stated),
-            recentred=True,
-            stretch=measured,
-            radius=None,
-        ),
-        RoundTerms(
-            rounds=1,
-            query=matrix_query(task, as_stated, min(radii)),
-            recentred=True,
-            stretch=measured,
-            radius=Range(least=least, most=most),
-        ),
-    )
-
-
-class MomentsTask(Study):
+class MomentsTask(WholeStudy):
     """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
 
     Linear regressions of any column on any others, correlations, partial ones and principal
@@ -412,14 +382,13 @@ systolic_pressure = [60, 220]
 """
 
     name: Literal["moments"] = "moments"
-    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=250)]
+    columns: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=2, max_length=250), AfterValidator(distinct)
+    ]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [bounds.name for bounds in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("two columns have the same name")
-        if "intercept" in names:
+        if "intercept" in [bounds.name for bounds in self.columns]:
             raise ValueError("no column may be called 'intercept': a model's constant term is")
         return self
 
@@ -428,24 +397,21 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(ROUNDS)
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return ROUNDS[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return ROUNDS
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self)
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        self.terms(least=2, most=2).check(query, number=number)
+        as_stated = tuple(bounds.column() for bounds in self.columns)
+        radii = squared_radii(self)
+        smallest, largest = (
+            matrix_query(self, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
+        )
+        measured = Range(least=SMALLEST_SPREAD, most=REACH)
+        matrix = matrix_query(self, as_stated, min(radii))
+        return (
+            round_terms(first_query(self)),
+            round_terms(norm_query(self, as_stated), recentred=True, stretch=measured),
+            round_terms(
+                matrix, recentred=True, stretch=measured, radius=Range(least=smallest, most=largest)
+            ),
+        )

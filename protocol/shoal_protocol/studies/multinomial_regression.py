@@ -8,26 +8,19 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
-from shoal_protocol.posteriors.base import (
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    require_level,
-    rows_of,
-)
+from shoal_protocol.jobs.job_request import Range, RoundTerms
+from shoal_protocol.posteriors.base import BasePosterior, require_level, rows_of
 from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
     ColumnMoments,
-    Query,
     QueryName,
     SecondMomentMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import TARGET_PART
 from shoal_protocol.queries.scores import class_probabilities
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.regression import (
     CONSTANT,
     GRID_BITS,
@@ -36,7 +29,7 @@ from shoal_protocol.studies.regression import (
     SMALLEST_SPREAD,
     MeasuredCoefficients,
 )
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 
@@ -83,10 +76,10 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         return (*self.features, *indicator_names(self.target, self.levels))
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.tile([1.0, *self.spreads], len(self.levels) - 1)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of each level's probability, shapes (n, K).
 
         `rows` have shape (n, m). They are averages over 1,000 points, the same at each call.
@@ -97,7 +90,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         drawn = self._drawn(rows)
         return drawn.mean(axis=0), drawn.std(axis=0)
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of each level's probability, shape (n, K, 2).
 
         Raises:
@@ -107,7 +100,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         ends = np.quantile(self._drawn(rows), [0.5 - level / 2.0, 0.5 + level / 2.0], axis=0)
         return np.moveaxis(ends, 0, -1)
 
-    def _drawn(self, rows: FloatMatrix) -> FloatMatrix:
+    def _drawn(self, rows: Floats) -> Floats:
         """Return draws of the levels' probabilities, shape (draws, n, K)."""
         rows = rows_of(rows, self.features)
         design = np.column_stack([np.ones(len(rows)), rows])
@@ -120,7 +113,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         return class_probabilities(np.pad(predictors, ((0, 0), (0, 0), (1, 0))))
 
 
-def _normals(size: int) -> FloatMatrix:
+def _normals(size: int) -> Floats:
     """Return points, shape (draws, size), that fill the normal distribution evenly.
 
     Multiples of the powers of x, where x^(size + 1) = x + 1, are spread evenly over the unit cube
@@ -134,7 +127,7 @@ def _normals(size: int) -> FloatMatrix:
     return np.asarray(found, np.float64)
 
 
-_ROUNDS: Final[tuple[QueryName, ...]] = (
+ROUNDS: Final[tuple[QueryName, ...]] = (
     *("column_moments", "second_moment_matrix"),
     *("class_score_sum", "class_score_sum", "class_score_sum"),
 )
@@ -147,7 +140,7 @@ class TargetLevel(Model):
     value: Real
 
 
-class MultinomialRegressionTask(Study):
+class MultinomialRegressionTask(WholeStudy):
     """Bayesian multinomial logistic regression of `target`, one of `levels`, on `features`.
 
     The first level is the reference. No result but its names hangs on which one that is.
@@ -229,21 +222,10 @@ body_mass_index = [10, 60]
     @property
     def rounds(self) -> int:
         """How many rounds the job has."""
-        return len(_ROUNDS)
-
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return _ROUNDS[number]
+        return len(ROUNDS)
 
     def query_names(self) -> tuple[QueryName, ...]:
-        return tuple(dict.fromkeys(_ROUNDS))
+        return tuple(dict.fromkeys(ROUNDS))
 
     def first_query(self) -> ColumnMoments:
         """Return the query that measures all columns."""
@@ -279,29 +261,10 @@ body_mass_index = [10, 60]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = [each.column() for each in self.features]
         zero = (0.0,) * (len(self.levels) * (len(self.features) + 1))
-        later = (
-            (self.moments_query(as_stated), 1),
-            (self.score_query(as_stated, point=zero), len(_ROUNDS) - 2),
-        )
-        first = RoundTerms(
-            rounds=1, query=self.first_query(), recentred=False, stretch=AS_STATED, radius=None
-        )
-        stretch = Range(least=SMALLEST_SPREAD, most=REACH)
+        measured = Range(least=SMALLEST_SPREAD, most=REACH)
+        scores = self.score_query(as_stated, point=zero)
         return (
-            first,
-            *(
-                RoundTerms(
-                    rounds=rounds,
-                    query=query,
-                    recentred=True,
-                    stretch=stretch,
-                    radius=Range(least=query.radius or 0.0, most=query.radius or 0.0),
-                )
-                for query, rounds in later
-            ),
+            round_terms(self.first_query()),
+            round_terms(self.moments_query(as_stated), recentred=True, stretch=measured),
+            round_terms(scores, rounds=len(ROUNDS) - 2, recentred=True, stretch=measured),
         )
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        self.terms(least=2, most=2).check(query, number=number)

@@ -4,11 +4,12 @@ import itertools
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import NormalDrawsPosterior
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, distinct
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.study import (
     NormalStudy,
     normal_log_densities,
@@ -30,11 +31,9 @@ class NormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(cls, column: str, draws: FloatMatrix, *, divergences: int, records: int) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, 2), thinned as need be."""
-        return cls._thinned(
-            draws, names=("mean", "sd"), column=column, divergences=divergences, records=records
-        )
+    def of(cls, column: str, draws: Floats, *, records: int) -> Self:
+        """Return the posterior of `draws`, shape (draws, 2), thinned as need be."""
+        return cls._thinned(draws, names=("mean", "sd"), column=column, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +74,7 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         mean, sd = posterior.mean
         return normal_log_densities(values, np.array([mean]), np.array([[sd**2]]))
 
@@ -93,31 +92,24 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
         return self
 
     @classmethod
-    def of(
-        cls, variables: tuple[str, ...], draws: FloatMatrix, *, divergences: int, records: int
-    ) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
-        return cls._thinned(
-            draws,
-            names=_parameter_names(variables),
-            variables=variables,
-            divergences=divergences,
-            records=records,
-        )
+    def of(cls, variables: tuple[str, ...], draws: Floats, *, records: int) -> Self:
+        """Return the posterior of `draws`, shape (draws, k), thinned as need be."""
+        names = _parameter_names(variables)
+        return cls._thinned(draws, names=names, variables=variables, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a record."""
         return self.variables
 
-    def covariances(self) -> FloatMatrix:
+    def covariances(self) -> Floats:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""
         size = len(self.variables)
-        correlations = np.zeros((len(self._flat), size, size))
+        correlations = np.zeros((len(self.draws), size, size))
         rows, columns = np.triu_indices(size, 1)
-        correlations[:, rows, columns] = self._flat[:, 2 * size :]
+        correlations[:, rows, columns] = self.draws[:, 2 * size :]
         correlations += np.swapaxes(correlations, 1, 2) + np.eye(size)
-        sds = self._flat[:, size : 2 * size]
+        sds = self.draws[:, size : 2 * size]
         return np.asarray(correlations * sds[:, :, None] * sds[:, None, :])
 
 
@@ -141,7 +133,9 @@ systolic_pressure = [60, 220]
 """
 
     name: Literal["multivariate_normal"] = "multivariate_normal"
-    variables: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=12)]
+    variables: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=2, max_length=12), AfterValidator(distinct)
+    ]
     prior_means: tuple[Real, ...] | None = None
     prior_sds: tuple[Positive, ...] | None = None
     prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] | None = None
@@ -149,8 +143,6 @@ systolic_pressure = [60, 220]
     @model_validator(mode="after")
     def _consistent(self) -> "MultivariateNormalTask":
         size = len(self.variables)
-        if len({column.name for column in self.variables}) != size:
-            raise ValueError("two columns have the same name")
         for prior in (self.prior_means, self.prior_sds):
             if prior is not None and len(prior) != size:
                 raise ValueError("prior_means and prior_sds must have one number for each column")
@@ -165,7 +157,7 @@ systolic_pressure = [60, 220]
         """The columns of a client's records, in order."""
         return self.variables
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         means = posterior.mean[: len(self.variables)]
         return normal_log_densities(values, means, posterior.covariances().mean(axis=0))
 

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import (
-    LEVEL,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    normal_intervals,
-    rows_of,
-)
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, normal_intervals, rows_of
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries import Column, HazardScoreSum, Query, QueryName, WeightedRowMatrix
+from shoal_protocol.queries import Column, HazardScoreSum, QueryName, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import MOST_INTERVALS
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredCoefficients
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Finite, Real
 
@@ -39,10 +32,10 @@ class SurvivalCurves(NamedTuple):
     `times`, shape (J + 1,), are the edges: at the first survival is 1. `bands` hold a whole curve.
     """
 
-    times: FloatVector
-    survival: FloatMatrix
-    intervals: FloatMatrix
-    bands: FloatMatrix
+    times: Floats
+    survival: Floats
+    intervals: Floats
+    bands: Floats
 
 
 class PiecewiseExponentialPosterior(MeasuredCoefficients):
@@ -85,14 +78,14 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         return "Scatter over the model's"
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
 
     @property
     def draws_ratios(self) -> bool:
         return True
 
-    def hazard_ratios(self, level: float = LEVEL) -> FloatMatrix:
+    def hazard_ratios(self, level: float = LEVEL) -> Floats:
         """Return each feature's hazard ratio for one unit, and its interval: shape (q, 3).
 
         Raises:
@@ -145,7 +138,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         names = names or self.features
         return super().plot(axes, level=level, names=names, caption=caption, scale=scale)
 
-    def survival(self, rows: FloatMatrix, level: float = LEVEL) -> SurvivalCurves:
+    def survival(self, rows: Floats, level: float = LEVEL) -> SurvivalCurves:
         """Return how likely records with features `rows`, shape (n, q), are without event.
 
         By a normal approximation of the cumulative hazard's logarithm (Kalbfleisch and Prentice
@@ -180,7 +173,7 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
 
     def plot_survival(
         self,
-        rows: FloatMatrix,
+        rows: Floats,
         axes: "Axes | None" = None,
         *,
         level: float = LEVEL,
@@ -223,7 +216,7 @@ def names_of(features: Sequence[str], edges: Sequence[float]) -> tuple[str, ...]
     return (*features, *spans)
 
 
-def _surviving(logs: FloatMatrix) -> FloatMatrix:
+def _surviving(logs: Floats) -> Floats:
     return np.asarray(np.exp(-np.exp(np.clip(logs, -700.0, 700.0))))
 
 
@@ -282,33 +275,7 @@ def score_query(
     )
 
 
-def kinds_of_rounds(task: "PiecewiseExponentialTask") -> tuple[RoundTerms, ...]:
-    """Return the terms of each kind of round, whatever the sums of those before turn out to be.
-
-    Raises:
-        ValueError: no query asks what the task does.
-    """
-    features = tuple(each.column() for each in task.features)
-    zero = (0.0,) * (len(task.times) - 1 + len(features))
-    return (
-        _kind(rules.first_query(task), 1, AS_STATED),
-        _kind(moments_query(task, features, 0.5), 1),
-        _kind(score_query(task, features, point=zero, hazard_cut=1.0), len(SCORES)),
-    )
-
-
-def _kind(query: Query, rounds: int, stretch: Range | None = None) -> RoundTerms:
-    radius: float | None = getattr(query, "radius", None)
-    return RoundTerms(
-        rounds=rounds,
-        query=query,
-        recentred=stretch is None,
-        stretch=stretch or Range(least=rules.SMALLEST_SPREAD, most=rules.REACH),
-        radius=None if radius is None else Range(least=radius, most=radius),
-    )
-
-
-class PiecewiseExponentialTask(Study):
+class PiecewiseExponentialTask(WholeStudy):
     """How `features` multiply the hazard of an event, which is constant in each interval of time.
 
     A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
@@ -360,7 +327,7 @@ weeks = [0, 120]
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")
-        kinds_of_rounds(self)
+        self.kinds_of_rounds(least=2, most=2)
         return self
 
     @property
@@ -389,24 +356,17 @@ weeks = [0, 120]
         """How many rounds the job has: five."""
         return len(ASKED)
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return ASKED[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return tuple(dict.fromkeys(ASKED))
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self)
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        self.terms(least=2, most=2).check(query, number=number)
+        features = tuple(each.column() for each in self.features)
+        zero = (0.0,) * (len(self.times) - 1 + len(features))
+        measured = Range(least=rules.SMALLEST_SPREAD, most=rules.REACH)
+        moments = moments_query(self, features, 0.5)
+        scores = score_query(self, features, point=zero, hazard_cut=1.0)
+        return (
+            round_terms(rules.first_query(self)),
+            round_terms(moments, recentred=True, stretch=measured),
+            round_terms(scores, rounds=len(SCORES), recentred=True, stretch=measured),
+        )

@@ -6,10 +6,9 @@ from functools import cached_property
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import (
     REACHES,
@@ -22,14 +21,14 @@ from shoal_protocol.posteriors.forms import (
 )
 from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.study import round_terms
 from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
-
-Floats = NDArray[np.float64]
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
 _FINEST: Final = 2.0**-48  # of the range or of the largest magnitude: a float tells edges apart
@@ -113,11 +112,6 @@ def _updated(
         pull[here] += known @ before.mean[kept]
     covariance = np.linalg.inv(precision)
     return Below(edges, covariance @ pull, (covariance + covariance.T) / 2.0)
-
-
-def first_edges(bounds: ColumnBounds, bins: int) -> tuple[float, ...]:
-    """Return the edges of bins of one width."""
-    return tuple(np.linspace(bounds.lower, bounds.upper, bins + 1).tolist())
 
 
 def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, ...]:
@@ -238,17 +232,6 @@ income = [0, 1e9]
         """The variables, then the indicators of their missing values."""
         return (*self.variables, *map(indicator_of, self.indicators))
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients the round asks: None, for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
-    def query_name(self, number: int) -> QueryName:
-        return "tables"
-
     def query_names(self) -> tuple[QueryName, ...]:
         return ("tables",)
 
@@ -257,7 +240,10 @@ income = [0, 1e9]
         if earlier:
             found = [next_edges(law, self.levels, self.bins) for law in laws(earlier)]
         else:
-            found = [first_edges(each, self.bins) for each in self.variables]
+            found = [
+                tuple(np.linspace(each.lower, each.upper, self.bins + 1).tolist())
+                for each in self.variables
+            ]
         flags = {name: len(self.variables) + at for at, name in enumerate(self.indicators)}
         return Tables(
             columns=tuple(each.column() for each in self.columns),
@@ -272,30 +258,18 @@ income = [0, 1e9]
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms: the first round as it is, and then with edges that are open."""
-        first = RoundTerms(
-            rounds=1, query=self.query(()), recentred=False, stretch=AS_STATED, radius=None
-        )
+        first = round_terms(self.query(()))
         later = first.model_copy(update={"rounds": self.rounds - 1, "recentred": True})
         return (first, later) if self.rounds > 1 else (first,)
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        due = self.query(earlier)
-        if not isinstance(query, Tables) or _without_edges(query) != _without_edges(due):
-            raise RefusedSpec("the query is not the one that the job's task asks")
-        for bounds, mine, its in zip(self.variables, due.cuts, query.cuts, strict=True):
-            assert isinstance(mine, EdgeCut) and isinstance(its, EdgeCut)  # noqa: S101
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        assert isinstance(query, Tables)  # noqa: S101 - as the terms say
+        for bounds, due, cut in zip(
+            self.variables, self.query(earlier).cuts, query.cuts, strict=True
+        ):
+            assert isinstance(due, EdgeCut) and isinstance(cut, EdgeCut)  # noqa: S101
             slack = 1e-12 * max(abs(bounds.lower), abs(bounds.upper))
-            if mine.cells != its.cells or not np.allclose(
-                mine.edges, its.edges, rtol=0.0, atol=slack
+            if due.cells != cut.cells or not np.allclose(
+                due.edges, cut.edges, rtol=0.0, atol=slack
             ):
                 raise RefusedSpec("the query's edges do not follow from the earlier rounds")
-
-
-def _without_edges(query: Tables) -> Tables:
-    cuts = tuple(
-        each.model_copy(update={"edges": ()}) if isinstance(each, EdgeCut) else each
-        for each in query.cuts
-    )
-    return query.model_copy(update={"cuts": cuts})

@@ -3,25 +3,23 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
+from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    Prior,
+    NormalCoefficients,
     RegressionPosterior,
+    expected_probabilities,
     gamma_log_density,
     logistic_log_density,
     normal_intervals,
     normal_log_density,
-    normal_quantiles,
     poisson_log_density,
     require_level,
 )
@@ -39,15 +37,15 @@ from shoal_protocol.queries import (
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import Study, WholeStudy, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import PositiveSize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,10 +121,10 @@ class Effects:
     """Effects of a factor's levels about their mean, normal: shapes (l,)."""
 
     names: tuple[str, ...]
-    mean: FloatVector
-    sd: FloatVector
+    mean: Floats
+    sd: Floats
 
-    def interval(self, level: float) -> FloatMatrix:
+    def interval(self, level: float) -> Floats:
         """Return central intervals that hold `level` of each effect, shape (l, 2).
 
         Raises:
@@ -179,9 +177,7 @@ class PooledFactor(Part):
         low, high = np.interp([0.5 - level / 2.0, 0.5 + level / 2.0], below, edges)
         return float(low), float(high)
 
-    def effects(
-        self, names: tuple[str, ...], mean: FloatVector, covariance: FloatMatrix
-    ) -> Effects:
+    def effects(self, names: tuple[str, ...], mean: Floats, covariance: Floats) -> Effects:
         """Return all levels' effects from the coefficients `names`, shapes (k,) and (k, k)."""
         count = len(self.columns)
         own = np.zeros((count + 1, len(names)))
@@ -216,67 +212,25 @@ _RATIOS = {
 }
 
 
-class MeasuredCoefficients(BasePosterior):
-    """Base of the Gaussian posteriors of a regression's coefficients, in the data's own units.
+class MeasuredCoefficients(NormalCoefficients):
+    """Base of the posteriors of regressions that measure their columns first.
 
-    The covariance accounts for the records' scatter, however uneven, and for the privacy noise
-    alike. Each prior is normal, with `prior_mean` and `prior_sd`. `scatter` is the residual
+    The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
     `spreads` are the features' standard deviations, as noise let them be measured.
     """
 
-    variable = "coefficients"
-    dimension = "coefficient"
-
     target: str
-    coefficients: tuple[Finite, ...]
-    covariance: tuple[tuple[Finite, ...], ...]
-    prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[Size, ...]
     scatter: PositiveSize
     spreads: tuple[PositiveSize, ...]
     verdict: Verdict
 
     @model_validator(mode="after")
-    def _shapes_agree(self) -> Self:
-        size = len(self.names)
-        columns = (self.coefficients, self.prior_mean, self.prior_sd, self.units_drawn)
-        sizes = {len(each) for each in columns}
-        if sizes != {size} or [len(row) for row in self.covariance] != [size] * size:
-            raise ValueError("names, coefficients, priors, spreads and covariance must go together")
+    def _one_spread_for_each(self) -> Self:
+        if len(self.units_drawn) != len(self.names):
+            raise ValueError("there must be a spread for each feature")
         return self
-
-    @property
-    def mean(self) -> FloatVector:
-        return np.array(self.coefficients)
-
-    @property
-    def covariance_matrix(self) -> FloatMatrix:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        return np.array(self.covariance)
-
-    @property
-    def sd(self) -> FloatVector:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        return normal_quantiles(self.mean, self.sd, high)
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
-        draws: FloatMatrix = self.mean + standard @ root.T
-        return draws
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -296,7 +250,7 @@ class MeasuredCoefficients(BasePosterior):
         return "Scatter over the family's"
 
     @property
-    def units_drawn(self) -> FloatVector:
+    def units_drawn(self) -> Floats:
         return np.array([1.0, *self.spreads])
 
     @property
@@ -321,7 +275,7 @@ class MeasuredCoefficients(BasePosterior):
         """
         return "odds ratio"
 
-    def ratios(self, level: float = LEVEL) -> FloatMatrix:
+    def ratios(self, level: float = LEVEL) -> Floats:
         """Return each slope's exponential, which is for one unit, and its interval: shape (m, 3).
 
         Raises:
@@ -450,7 +404,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         ]
         return Summary(whole.title, whole.headings, (*whole.rows, *rows), whole.facts)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of what is predicted, shapes (n,), for `rows`, (n, m).
 
         Of a number it is a new record's target, coefficients and residual together; of two classes
@@ -463,18 +417,12 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         if self.family == "normal":
             return mean, np.hypot(sd, self.scatter)
         if self.family == "logistic":
-            nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-            values, weights = (
-                probability(mean[:, None] + sd[:, None] * nodes),
-                weights / sum(weights),
-            )
-            expected = values @ weights
-            return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
+            return expected_probabilities(mean, sd)
         expected = rate(mean + 0.5 * sd**2)
         share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
         return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of what `predict` is about, shape (n, 2).
 
         Raises:
@@ -485,21 +433,21 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         ends = normal_intervals(*self._predictor(rows), level)
         return probability(ends) if self.family == "logistic" else rate(ends)
 
-    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the linear predictor, shapes (n,)."""
         checked = self._checked_rows(rows)
         design = self._design(checked)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
         return self._predictors(self.mean, checked), np.sqrt(np.maximum(variance, 0.0))
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
 
-    def _predictors(self, draws: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
-        offsets: FloatVector = rows[:, len(self.names) - 1 :].sum(axis=1)
+    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
+        offsets: Floats = rows[:, len(self.names) - 1 :].sum(axis=1)
         return super()._predictors(draws, rows) + offsets
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         match self.family:
             case "normal":
                 return normal_log_density(targets, predictors, self.scatter)
@@ -537,18 +485,7 @@ _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
 
 
-class WithFeatures(Protocol):
-    """A task about features, other columns after them, and how many records a client may hold."""
-
-    @property
-    def features(self) -> tuple[ColumnBounds, ...]: ...
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]: ...
-    @property
-    def records_per_client(self) -> int: ...
-
-
-def first_query(task: WithFeatures) -> ColumnMoments:
+def first_query(task: Study) -> ColumnMoments:
     """Return the query that measures all columns."""
     return ColumnMoments(
         columns=tuple(bounds.column() for bounds in task.columns),
@@ -614,7 +551,7 @@ def moments_query(
 
 
 def unweighted_moments_query(
-    task: WithFeatures, columns: tuple[Column, ...], squared_radius: float
+    task: Study, columns: tuple[Column, ...], squared_radius: float
 ) -> WeightedRowMatrix:
     """Return the same of records that count alike."""
     return WeightedRowMatrix(
@@ -671,71 +608,10 @@ def squared_radius_of_predictions(task: "RegressionTask") -> float:
     return 1.0 + len(task.features)
 
 
-def kinds_of_rounds(task: "RegressionTask") -> tuple[RoundTerms, ...]:
-    """Return the terms of each kind of round, whatever the sums of those before turn out to be."""
-    if task.asked() == PREDICTING:
-        return _kinds_to_predict(task)
-    queries: list[tuple[Query, int]] = [(first_query(task), 1)]
-    as_stated = tuple(bounds.column() for bounds in task.regressed)
-    radii = [default_squared_radius(task)]
-    if task.family == "normal":
-        radii = list(squared_radii(task))
-        queries.append((norm_query(task, as_stated[:-1]), 1))
-    queries.append((moments_query(task, as_stated, min(radii)), 1))
-    if task.family != "normal":
-        zero = (0.0,) * len(as_stated)
-        scores = score_query(task, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
-        queries.append((scores, len(SCORES)))
-    return tuple(_kind(query, rounds, radii) for query, rounds in queries)
-
-
-def _kinds_to_predict(task: "RegressionTask") -> tuple[RoundTerms, ...]:
-    columns = tuple(bounds.column() for bounds in task.columns)
-    centres, lengths = centre_query(task), length_query(task, columns)
-    least, *_, most = largest_norms(lengths).tolist()
-    spreads = spread_query(task, columns, most)
-    around = Range(least=least, most=most)
-    last = moments_query(task, columns, squared_radius_of_predictions(task))
-    return (
-        _as_stated(centres, recentred=False, radius=_only(centres.radius)),
-        _as_stated(lengths, recentred=True, radius=None),
-        _as_stated(spreads, recentred=True, radius=around),
-        _kind(last, 1, [squared_radius_of_predictions(task)]),
-    )
-
-
-def _as_stated(query: Query, *, recentred: bool, radius: Range | None) -> RoundTerms:
-    return RoundTerms(rounds=1, query=query, recentred=recentred, stretch=AS_STATED, radius=radius)
-
-
-def _only(radius: float | None) -> Range | None:
-    return None if radius is None else Range(least=radius, most=radius)
-
-
-def _kind(query: Query, rounds: int, squared_radii: list[float]) -> RoundTerms:
-    stretch, radius = Range(least=SMALLEST_SPREAD, most=REACH), None
-    if isinstance(query, ColumnMoments):
-        stretch = AS_STATED
-    elif isinstance(query, WeightedRowMatrix):
-        radius = Range(least=_whole(min(squared_radii)), most=_whole(max(squared_radii)))
-    elif isinstance(query, ScoreSum) and query.radius is not None:
-        radius = Range(least=query.radius, most=query.radius)
-    return RoundTerms(
-        rounds=rounds,
-        query=query,
-        recentred=not isinstance(query, ColumnMoments),
-        stretch=stretch,
-        radius=radius,
-    )
-
-
-def check_query(query: Query, task: "RegressionTask", *, number: int) -> None:
-    """Refuse a query that the task's round `number` does not ask otherwise.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    task.terms(least=2, most=2).check(query, number=number)
+def _measured(query: Query, *, rounds: int = 1, radius: Range | None = None) -> RoundTerms:
+    """Return the terms of rounds whose columns are in units that the first round measures."""
+    stretch = Range(least=SMALLEST_SPREAD, most=REACH)
+    return round_terms(query, rounds=rounds, recentred=True, stretch=stretch, radius=radius)
 
 
 def _whole(squared_radius: float) -> float:
@@ -752,7 +628,7 @@ def _family(task: "RegressionTask") -> Family:
 Purpose = Literal["intervals", "prediction"]
 
 
-class RegressionTask(Study):
+class RegressionTask(WholeStudy):
     """Bayesian regression of `target` on `features` and a constant, by its `family`:
 
     - "normal": a number, linear in the features.
@@ -808,17 +684,12 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [feature.name for feature in self.predictors]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if self.weights is not None and self.weights.name in (*names, self.target.name):
+        require_features(self.predictors, self.target)
+        names = [each.name for each in self.regressed]
+        if self.weights is not None and self.weights.name in names:
             raise ValueError("weights must be neither a feature nor the target")
         if self.weights is not None and self.weights.lower < 0.0:
             raise ValueError("the lower bound of weights must be 0 or above")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
         if self.family in ("poisson", "negative_binomial") and self.target.lower != 0.0:
             raise ValueError("a count's lower bound must be 0")
         if self.family == "gamma" and self.target.lower < 0.0:
@@ -874,30 +745,41 @@ systolic_pressure = [60, 220]
         """How many rounds the job has."""
         return len(self.asked())
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients a round asks; None for all that joined."""
-        return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
-
     def asked(self) -> tuple[QueryName, ...]:
         """Return the query of each round."""
         if self.family != "normal":
             return GENERALISED
         return LINEAR if self.purpose == "intervals" else PREDICTING
 
-    def query_name(self, number: int) -> QueryName:
-        return self.asked()[number]
-
     def query_names(self) -> tuple[QueryName, ...]:
         return tuple(dict.fromkeys(self.asked()))
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return kinds_of_rounds(self)
+        return self._kinds_to_predict() if self.asked() == PREDICTING else self._kinds()
 
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        check_query(query, self, number=number)
+    def _kinds(self) -> tuple[RoundTerms, ...]:
+        as_stated = tuple(bounds.column() for bounds in self.regressed)
+        linear = self.family == "normal"
+        radii = squared_radii(self) if linear else (default_squared_radius(self),)
+        moments = moments_query(self, as_stated, min(radii))
+        around = Range(least=_whole(min(radii)), most=_whole(max(radii)))
+        kinds = [round_terms(first_query(self)), _measured(moments, radius=around)]
+        if linear:
+            kinds.insert(1, _measured(norm_query(self, as_stated[:-1])))
+        else:
+            zero = (0.0,) * len(as_stated)
+            scores = score_query(self, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
+            kinds.append(_measured(scores, rounds=len(SCORES)))
+        return tuple(kinds)
+
+    def _kinds_to_predict(self) -> tuple[RoundTerms, ...]:
+        columns = tuple(bounds.column() for bounds in self.columns)
+        lengths = length_query(self, columns)
+        least, *_, most = largest_norms(lengths).tolist()
+        around = Range(least=least, most=most)
+        return (
+            round_terms(centre_query(self)),
+            round_terms(lengths, recentred=True),
+            round_terms(spread_query(self, columns, most), recentred=True, radius=around),
+            _measured(moments_query(self, columns, squared_radius_of_predictions(self))),
+        )

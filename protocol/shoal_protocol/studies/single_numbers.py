@@ -6,16 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import (
-    LEVEL,
-    BasePosterior,
-    FloatMatrix,
-    FloatVector,
-    require_level,
-)
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import TabulatedPosterior, decoded_numbers, scored_quantiles
 from shoal_protocol.queries import Counts, FirstMoments, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import LONGEST_VECTOR
 from shoal_protocol.studies.study import (
     COUNT_BITS,
@@ -38,7 +33,7 @@ class BernoulliPosterior(TabulatedPosterior):
     name: Literal["bernoulli"] = "bernoulli"
     names: tuple[str, ...] = ("probability",)
 
-    def predict(self) -> tuple[FloatVector, FloatVector]:
+    def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of whether a new record succeeds, shapes (1,)."""
         return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
 
@@ -92,10 +87,24 @@ failure = 0
             records_per_client=self.records_per_client,
         )
 
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         probability = float(posterior.mean[0])
         logs = log_probabilities(np.array([1.0 - probability, probability]))
         return np.asarray(np.where(values[:, 0] == self.success, logs[1], logs[0]))
+
+
+class _SumStudy(DistributionStudy):
+    """A study of the sum of one column."""
+
+    def query(self) -> FirstMoments:
+        """Return the query of the only round."""
+        return FirstMoments(
+            columns=self._query_columns(),
+            intercept=0.0,
+            radius=None,
+            grid_bits=SUM_BITS,
+            records_per_client=self.records_per_client,
+        )
 
 
 class PoissonPosterior(TabulatedPosterior):
@@ -104,12 +113,12 @@ class PoissonPosterior(TabulatedPosterior):
     name: Literal["poisson"] = "poisson"
     names: tuple[str, ...] = ("rate",)
 
-    def predict(self) -> tuple[FloatVector, FloatVector]:
+    def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
         return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
 
 
-class PoissonTask(DistributionStudy):
+class PoissonTask(_SumStudy):
     """The rate of counts that are cut to `upper`, which the posterior knows.
 
     Prior: gamma with shape `prior_shape` and rate `prior_rate`, its mean their quotient; None
@@ -145,17 +154,7 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "count"),)
 
-    def query(self) -> FirstMoments:
-        """Return the query of the only round."""
-        return FirstMoments(
-            columns=self._query_columns(),
-            intercept=0.0,
-            radius=None,
-            grid_bits=SUM_BITS,
-            records_per_client=self.records_per_client,
-        )
-
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         counts, rate = values[:, 0], float(posterior.mean[0])
         factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
         return np.asarray(counts * math.log(rate) - rate - factorials)
@@ -168,12 +167,12 @@ class NormalMeanPosterior(TabulatedPosterior):
     names: tuple[str, ...] = ("mean",)
     known_sd: Positive
 
-    def predict(self) -> tuple[FloatVector, FloatVector]:
+    def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
         return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])
 
 
-class NormalMeanTask(DistributionStudy):
+class NormalMeanTask(_SumStudy):
     """The mean of normal records of known standard deviation `sd`, cut to the column's bounds.
 
     Prior: normal; None makes its mean the middle of the bounds, its standard deviation half their
@@ -206,17 +205,7 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def query(self) -> FirstMoments:
-        """Return the query of the only round."""
-        return FirstMoments(
-            columns=self._query_columns(),
-            intercept=0.0,
-            radius=None,
-            grid_bits=SUM_BITS,
-            records_per_client=self.records_per_client,
-        )
-
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         return normal_log_densities(values, posterior.mean, np.array([[self.sd**2]]))
 
 
@@ -252,26 +241,26 @@ class VectorSumPosterior(BasePosterior):
         return tuple(each.name for each in self.bounds)
 
     @property
-    def mean(self) -> FloatVector:
+    def mean(self) -> Floats:
         return self._middles + self._half_ranges * self._sums / self.record_count
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         share = self._sums / self.record_count * self.record_count_sd
         return np.asarray(self._half_ranges * np.hypot(self.noise_sd, share) / self.record_count)
 
     @property
-    def total(self) -> FloatVector:
+    def total(self) -> Floats:
         """The sums of the records' columns, shape (k,)."""
         return self.record_count * self._middles + self._half_ranges * self._sums
 
     @property
-    def total_sd(self) -> FloatVector:
+    def total_sd(self) -> Floats:
         """Posterior standard deviations of `total`, shape (k,)."""
         counted = self._middles * self.record_count_sd
         return np.asarray(np.hypot(self._half_ranges * self.noise_sd, counted))
 
-    def total_interval(self, level: float = LEVEL) -> FloatMatrix:
+    def total_interval(self, level: float = LEVEL) -> Floats:
         """Return central intervals that hold `level` of each of `total`, shape (k, 2).
 
         Raises:
@@ -280,13 +269,13 @@ class VectorSumPosterior(BasePosterior):
         require_level(level)
         return self.total[:, None] + self.total_sd[:, None] * self._reach(0.5 + level / 2.0)
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return self.mean[:, None] + self.sd[:, None] * self._reach(high)
 
-    def _reach(self, high: float) -> FloatVector:
+    def _reach(self, high: float) -> Floats:
         return scored_quantiles(self.quantiles, high)
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         levels = np.linspace(-5.0, 5.0, len(self.quantiles))
         scores = generator.standard_normal((count, len(self.names)))
         return self.mean + self.sd * np.interp(scores, levels, self.quantiles)
@@ -304,15 +293,15 @@ class VectorSumPosterior(BasePosterior):
         return None
 
     @property
-    def _sums(self) -> FloatVector:
+    def _sums(self) -> Floats:
         return decoded_numbers(self.sums)
 
     @property
-    def _middles(self) -> FloatVector:
+    def _middles(self) -> Floats:
         return np.resize([each.centre for each in self.bounds], len(self.names))
 
     @property
-    def _half_ranges(self) -> FloatVector:
+    def _half_ranges(self) -> Floats:
         return np.resize([each.half_range for each in self.bounds], len(self.names))
 
 

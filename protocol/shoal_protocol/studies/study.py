@@ -15,13 +15,14 @@ import numpy as np
 from pydantic import Field
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_protocol.wire.errors import RefusedJob
 
 
 class Study(Model, ABC):
@@ -84,12 +85,8 @@ class Study(Model, ABC):
         """Return how many rounds one client of so many may be asked in, at most."""
 
     @abstractmethod
-    def query_name(self, number: int) -> QueryName:
-        """Return the name of the query that round `number` asks."""
-
-    @abstractmethod
     def query_names(self) -> tuple[QueryName, ...]:
-        """Return the names of the queries that the rounds ask, in order."""
+        """Return the names of the queries that the rounds ask, each once, in order."""
 
     @abstractmethod
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
@@ -99,11 +96,10 @@ class Study(Model, ABC):
             ValueError: no query asks this.
         """
 
-    @abstractmethod
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        """Refuse a query of the name due that round `number` does not ask otherwise.
+    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
+        """Refuse a query within the terms that does not follow from the sums of `earlier` rounds.
+
+        The round asks `population` clients. Most studies allow all that their terms do.
 
         Raises:
             RefusedSpec: the detail says why.
@@ -119,28 +115,6 @@ class Study(Model, ABC):
         return Terms(
             bounds=self.columns, batch=self.batch, smallest_cell=self.fewest_shown, kinds=kinds
         )
-
-
-def check_round_rules(
-    query: Query,
-    task: Study,
-    *,
-    number: int,
-    population: int,
-    earlier: Sequence[ReleasedSum],
-) -> None:
-    """Refuse a query that the task's round `number`, over `population` clients, does not ask.
-
-    `earlier` are the sums of the rounds before it, in order.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    if number >= task.rounds or query.name != task.query_name(number):
-        raise RefusedSpec("the job's task does not ask this query in this round")
-    if query.records_per_client != task.records_per_client:
-        raise RefusedSpec("records_per_client is not the job's")
-    task.check_query(query, number=number, population=population, earlier=earlier)
 
 
 def check_terms_of_task(terms: Terms, task: Study, *, least: int, most: int) -> None:
@@ -168,6 +142,38 @@ def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> None:
+    """Check the names of a regression's columns.
+
+    Raises:
+        ValueError: two are the same, or one is the constant term's.
+    """
+    names = [feature.name for feature in features]
+    if len(set(names)) != len(names):
+        raise ValueError("two features have the same name")
+    if target.name in names:
+        raise ValueError("the target must not be one of the features")
+    if "intercept" in names:
+        raise ValueError("no feature may be called 'intercept': the constant term is")
+
+
+def round_terms(
+    query: Query,
+    *,
+    rounds: int = 1,
+    recentred: bool = False,
+    stretch: Range = AS_STATED,
+    radius: Range | None = None,
+) -> RoundTerms:
+    """Return the terms of rounds that ask `query` but for this; `radius` None is its own alone."""
+    own: float | None = getattr(query, "radius", None)
+    if radius is None and own is not None:
+        radius = Range(least=own, most=own)
+    return RoundTerms(
+        rounds=rounds, query=query, recentred=recentred, stretch=stretch, radius=radius
+    )
+
+
 COUNT_BITS: Final = 20
 """Of the grid of counts."""
 SUM_BITS: Final = 15
@@ -181,51 +187,36 @@ Labels = Annotated[
 """What levels are called, in their order; none where they are called by their numbers."""
 
 
-class OneRoundStudy(Study):
-    """A study of one round, which asks all clients that joined."""
+class WholeStudy(Study):
+    """A study of which every round asks all clients that joined."""
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks: None, for all that joined."""
+        return None
+
+    def participations(self, population: int) -> int:
+        return self.rounds
+
+
+class OneRoundStudy(WholeStudy):
+    """A study of one round."""
 
     @property
     def rounds(self) -> int:
         """How many rounds the job has: one."""
         return 1
 
-    @property
-    def batch(self) -> int | None:
-        """How many clients the round asks: None, for all that joined."""
-        return None
-
     @abstractmethod
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
-
-    def participations(self, population: int) -> int:
-        return 1
-
-    def query_name(self, number: int) -> QueryName:
-        return self.query().name
 
     def query_names(self) -> tuple[QueryName, ...]:
         return (self.query().name,)
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the only round: nothing is left open."""
-        query = self.query()
-        radius: float | None = getattr(query, "radius", None)
-        return (
-            RoundTerms(
-                rounds=1,
-                query=query,
-                recentred=False,
-                stretch=AS_STATED,
-                radius=None if radius is None else Range(least=radius, most=radius),
-            ),
-        )
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        if query != self.query():
-            raise RefusedSpec("the query is not the one that the job's task asks")
+        return (round_terms(self.query()),)
 
     def _query_columns(self) -> tuple[Column, ...]:
         return tuple(bounds.column() for bounds in self.columns)
@@ -235,7 +226,7 @@ class DistributionStudy(OneRoundStudy):
     """A study of one round that learns a distribution of records."""
 
     @abstractmethod
-    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
         """Return those of records, shape (n, columns), at the mean of a posterior of the study.
 
         Raises:
@@ -315,15 +306,13 @@ def require_near(
             raise ValueError("a standard deviation is not within a million times of half a range")
 
 
-def log_probabilities(probabilities: FloatVector) -> FloatVector:
+def log_probabilities(probabilities: Floats) -> Floats:
     """Return logarithms, of 0 minus infinity."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(probabilities))
 
 
-def normal_log_densities(
-    values: FloatMatrix, mean: FloatVector, covariance: FloatMatrix
-) -> FloatVector:
+def normal_log_densities(values: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return log densities of a normal distribution, shape (n,), at `values`, shape (n, d)."""
     root = np.linalg.cholesky(covariance)
     standard = np.linalg.solve(root, (values - mean).T)

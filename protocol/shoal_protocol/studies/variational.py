@@ -12,22 +12,22 @@ from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
-    FloatMatrix,
-    FloatVector,
     Prior,
     RegressionPosterior,
+    expected_probabilities,
     logistic_log_density,
     normal_intervals,
     normal_quantiles,
 )
 from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries import Column, GradientSum, Query, QueryName
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries import Column, GradientSum, QueryName
+from shoal_protocol.queries.columns import ColumnBounds, distinct
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import (
     GradientModel,
     InstalledModel,
@@ -35,12 +35,10 @@ from shoal_protocol.queries.models import (
     probability,
 )
 from shoal_protocol.queries.models.numpyro_models import Latent
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.study import Study
+from shoal_protocol.studies.study import Study, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import Digest
-from shoal_protocol.wire.errors import RefusedSpec
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Batch = Annotated[int, Field(ge=2, le=LARGEST_POPULATION, strict=True)]
@@ -96,9 +94,6 @@ class VariationalStudy(Study):
             records_per_client=self.records_per_client,
         )
 
-    def query_name(self, number: int) -> QueryName:
-        return "gradient_sum"
-
     def query_names(self) -> tuple[QueryName, ...]:
         """Return the name of the query that all rounds ask."""
         return ("gradient_sum",)
@@ -106,25 +101,7 @@ class VariationalStudy(Study):
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of all rounds, which differ in the point alone."""
         dimension = self.model.dimension(len(self.columns))
-        return (
-            RoundTerms(
-                rounds=self.rounds,
-                query=self.gradient_query([0.0] * dimension),
-                recentred=False,
-                stretch=AS_STATED,
-                radius=None,
-            ),
-        )
-
-    def check_query(
-        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
-    ) -> None:
-        if not isinstance(query, GradientSum) or query.model != self.model:
-            raise RefusedSpec("the query's model is not that of the job")
-        if query.columns != tuple(bounds.column() for bounds in self.columns):
-            raise RefusedSpec("the query's columns are not those of the job, with its bounds")
-        if (query.clip, query.grid_bits) != (self.clip, self.grid_bits):
-            raise RefusedSpec("the query's clip or grid is not the job's")
+        return (round_terms(self.gradient_query([0.0] * dimension), rounds=self.rounds),)
 
 
 class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
@@ -150,22 +127,20 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         return self
 
     @property
-    def mean(self) -> FloatVector:
-        mean: FloatVector = self._to_data_units @ np.array(self.location)
-        return mean
+    def mean(self) -> Floats:
+        return np.asarray(self._to_data_units @ np.array(self.location))
 
     @property
-    def covariance_matrix(self) -> FloatMatrix:
+    def covariance_matrix(self) -> Floats:
         """Posterior covariance of the coefficients, shape (k, k)."""
         root = self.root_of(self._to_data_units)
-        covariance: FloatMatrix = root @ root.T
-        return covariance
+        return np.asarray(root @ root.T)
 
     @property
-    def sd(self) -> FloatVector:
+    def sd(self) -> Floats:
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+    def _quantiles(self, low: float, high: float) -> Floats:
         return normal_quantiles(self.mean, self.sd, high)
 
     @property
@@ -175,30 +150,29 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         sd = np.linalg.norm(self._to_data_units * np.array(self.prior_sd), axis=1)
         return Prior(np.zeros(len(sd)), sd)
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        standard: FloatMatrix = generator.standard_normal((count, len(self.location)))
-        draws: FloatMatrix = self.unconstrained_from(standard) @ self._to_data_units.T
-        return draws
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
+        standard: Floats = generator.standard_normal((count, len(self.location)))
+        return np.asarray(self.unconstrained_from(standard) @ self._to_data_units.T)
 
     @property
-    def _to_data_units(self) -> FloatMatrix:
+    def _to_data_units(self) -> Floats:
         """The linear map, shape (k, d), from normalised coefficients to those of the data."""
         centres = np.array([column.centre for column in self.feature_columns])
         slopes = 1.0 / np.array([column.scale for column in self.feature_columns])
-        matrix: FloatMatrix = np.vstack([-centres * slopes, np.diag(slopes)])
+        matrix: Floats = np.vstack([-centres * slopes, np.diag(slopes)])
         if self.intercept == 0.0:
             return matrix
         first = np.zeros(len(matrix))
         first[0] = self.intercept
         return np.column_stack([first, matrix])
 
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
+    def _design(self, rows: Floats) -> Floats:
         """Values are cut to the features' bounds, as they were when it was learned."""
         centres = np.array([column.centre for column in self.feature_columns])
         scales = np.array([column.scale for column in self.feature_columns])
         return super()._design(np.clip(rows, centres - scales, centres + scales))
 
-    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the linear predictor, shapes (n,), for `rows`.
 
         Values are cut to the features' bounds, as they were when it was learned.
@@ -211,7 +185,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
             design = np.column_stack([np.full(len(design), self.intercept), design])
         return design @ np.array(self.location), np.linalg.norm(self.root_of(design), axis=1)
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return the probability that the target is at its upper bound, and its posterior sd.
 
         Shapes (n,), for `rows`, shape (n, m); means over the posterior by Gauss and Hermite's rule.
@@ -219,15 +193,9 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        mean, sd = self._predictor(rows)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-        values = probability(mean[:, None] + sd[:, None] * nodes)
-        weights = weights / weights.sum()
-        expected = values @ weights
-        spread = np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0)
-        return expected, np.sqrt(spread)
+        return expected_probabilities(*self._predictor(rows))
 
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return intervals that hold `level` of the posterior of that probability, shape (n, 2).
 
         Raises:
@@ -235,7 +203,7 @@ class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
         """
         return probability(normal_intervals(*self._predictor(rows), level))
 
-    def _log_densities(self, targets: FloatVector, predictors: FloatMatrix) -> FloatMatrix:
+    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
         return logistic_log_density(targets, predictors)
 
 
@@ -273,13 +241,7 @@ smoker = [0, 1]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LogisticRegressionTask":
-        names = [feature.name for feature in self.features]
-        if len(set(names)) != len(names):
-            raise ValueError("two features have the same name")
-        if self.target.name in names:
-            raise ValueError("the target must not be one of the features")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
+        require_features(self.features, self.target)
         if 0.0 < self.intercept < 0.01:
             raise ValueError("the intercept must be 0.01 or more, or 0 for no constant term")
         return self
@@ -338,23 +300,21 @@ class NumpyroPosterior(VariationalPosterior):
         return f"{super().caution}; {_MEASURED}"
 
     @property
-    def mean(self) -> FloatVector:
-        mean: FloatVector = self._points.mean(axis=0)
-        return mean
+    def mean(self) -> Floats:
+        return np.asarray(self._points.mean(axis=0))
 
     @property
-    def sd(self) -> FloatVector:
-        sd: FloatVector = self._points.std(axis=0)
-        return sd
+    def sd(self) -> Floats:
+        return np.asarray(self._points.std(axis=0))
 
-    def _quantiles(self, low: float, high: float) -> FloatMatrix:
-        ends: FloatMatrix = np.quantile(self._points, [low, high], axis=0)
+    def _quantiles(self, low: float, high: float) -> Floats:
+        ends: Floats = np.quantile(self._points, [low, high], axis=0)
         return ends.T
 
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         return self._constrained(generator.standard_normal((count, len(self.location))))
 
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Refuse: what a record would look like only the model says, which is not in here.
 
         Raises:
@@ -365,7 +325,7 @@ class NumpyroPosterior(VariationalPosterior):
         )
 
     @cached_property
-    def _points(self) -> FloatMatrix:
+    def _points(self) -> Floats:
         """Latents at points of a lattice that fills the unit cube, taken to the normal."""
         size = len(self.location)
         root = 2.0
@@ -377,7 +337,7 @@ class NumpyroPosterior(VariationalPosterior):
         quantiles = [NormalDist().inv_cdf((rank + 0.5) / _POINTS) for rank in range(_POINTS)]
         return self._constrained(np.array(quantiles)[ranks])
 
-    def _constrained(self, standard: FloatMatrix) -> FloatMatrix:
+    def _constrained(self, standard: Floats) -> Floats:
         values = self.unconstrained_from(standard)
         parts, start = [], 0
         for latent in self.latents:
@@ -415,15 +375,11 @@ systolic_pressure = [60, 220]
     entry_point: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     digest: Digest
     unconstrained: Annotated[int, Field(ge=1, le=10_000, strict=True)]
-    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=511)]
+    columns: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=1, max_length=511), AfterValidator(distinct)
+    ]
     normalised: bool = False
     clip: Positive = 1.0
-
-    @model_validator(mode="after")
-    def _distinct(self) -> "NumpyroTask":
-        if len({bounds.name for bounds in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
-        return self
 
     @property
     def model(self) -> InstalledModel:

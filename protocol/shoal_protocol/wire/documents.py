@@ -21,6 +21,8 @@ from pydantic_core import CoreSchema
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
     Digest,
+    HolderIndex,
+    Name,
     canonical_json,
     domain,
     parse_canonical_json,
@@ -169,6 +171,32 @@ class BoundDocument(Document):
     """A document bound to one version of the consortium's manifest."""
 
     manifest: Digest
+
+
+class AnalystDocument(BoundDocument):
+    """A document that an analyst signs."""
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    analyst: Name
+
+
+class NodeDocument(BoundDocument):
+    """A document that a Compute node signs."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    node: Name
+
+
+class HolderDocument(BoundDocument):
+    """A document that a data holder signs."""
+
+    signed_by: ClassVar[Role] = Role.HOLDER
+
+    holder: HolderIndex
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)

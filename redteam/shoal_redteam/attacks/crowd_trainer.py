@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shoal_holder.crowds.closings import Kept, faults
+from shoal_holder.crowds.closings import faults
 from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
+from shoal_holder.crowds.memory import Evidence
+from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.peer import CREATED
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -83,7 +85,7 @@ class Told:
     crowd: Crowd
     closing: CrowdClosing
     logs: tuple[tuple[LogEntry, ...], ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[Evidence, ...]
 
     def verdict(self) -> str:
         """Return what is wrong with it, "" if nothing is: by the checks of a data holder."""
@@ -100,7 +102,7 @@ class Told:
             while True:
                 wanted = judgement.send(self.logs[wanted.instance][wanted.after :])
         except StopIteration as end:
-            found = end.value
+            found, _ = end.value
         return "; ".join(
             sorted({each.partition(": ")[2] or each for said in found.values() for each in said})
         )
@@ -262,7 +264,7 @@ async def _honest(crowd: Crowd) -> Told:
         answer = await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
         if answer.status != CREATED:
             raise CannotAttack(f"{target.trainer} does not take honest steps: {answer.code}")
-        kept.append(Kept(str(number), draw, crowd.receipts[-1]))
+        kept.append(Evidence(str(number), ACKNOWLEDGED, draw, crowd.receipts[-1]))
     closing = await crowd.closing()
     logs = []
     for instance in range(len(closing.heads)):

@@ -11,8 +11,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Connection, Unavailable
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
 from shoal_hosting.tls_certificates import TlsIdentity, self_signed
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
@@ -143,7 +142,7 @@ class KeySubstitution(Attack):
         )
 
 
-async def offer(target: Target, signed: Signed[Manifest]) -> dict[str, Answer]:
+async def offer(target: Target, signed: Signed[Manifest]) -> dict[str, Reply]:
     """Hand a manifest with the roster in force to every service."""
     content = bundle(Consortium(signed, target.consortium.roster))
     return await target.tell(target.services, "/v1/manifest", content, method="PUT")

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_hosting.peers.exchange import Connection, Unavailable
-from shoal_hosting.peers.peer import Answer
+from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
@@ -193,18 +192,17 @@ class Unauthenticated(Attack):
 
     async def _agents(self, target: Target) -> Finding | None:
         """Ask each site's agent that is up for its ledger, without its owner's token."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, Reply] = {}
         for home in sorted((target.directory / "clients").iterdir()):
             certificate, url = (home / "tls.crt").read_text(), (home / "url").read_text().strip()
             async with Connection(url, certificate, transport=target.transport) as connection:
                 for how, token in {"no token": "", "a wrong token": "Bearer 00"}.items():
                     try:
-                        reply = await connection.ask(
+                        answers[f"{home.name} with {how}"] = await connection.ask(
                             "GET", "/v1/ledger", headers={"Authorization": token}
                         )
                     except Unavailable:
                         break  # it is not up
-                    answers[f"{home.name} with {how}"] = Answer(reply.status, reply.body)
         if not answers:
             return None
         return refused(

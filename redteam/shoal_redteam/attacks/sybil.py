@@ -8,7 +8,8 @@ from typing import Final
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_hosting.peers.peer import CREATED, OK, Answer
+from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.peer import CREATED, OK
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
@@ -243,7 +244,7 @@ def job_request(
     return target.sign(body, target.analyst)
 
 
-async def hand_over(target: Target, manifest: Signed[Manifest], roster: bytes) -> dict[str, Answer]:
+async def hand_over(target: Target, manifest: Signed[Manifest], roster: bytes) -> dict[str, Reply]:
     """Hand a manifest and a roster to every service, whether they belong together or not."""
     body = framed(manifest.encode(), roster)
     return await target.tell(target.services, "/v1/manifest", body, method="PUT")

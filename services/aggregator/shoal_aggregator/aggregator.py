@@ -80,28 +80,12 @@ class Outcome(StrEnum):
 
     STORED = "stored"
     ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
-    COMPLETE = "complete"  # stored, and no further partial sum over its cohort can come
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
     CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
     OTHER_COHORT = "other_cohort"  # than the round's; the first such is evidence
     LATE = "late"  # not stored: the round is published; to be compared with its sums first
     ABANDONED = "abandoned"
-
-
-def refuse(outcome: Outcome) -> None:
-    """Raise the refusal of a document that was not taken.
-
-    Raises:
-        ConflictingDocument, WrongCohort, RoundAbandoned
-    """
-    match outcome:
-        case Outcome.CONFLICTING:
-            raise ConflictingDocument
-        case Outcome.OTHER_COHORT:
-            raise WrongCohort("another node's partial sum on file is over another cohort")
-        case Outcome.ABANDONED:
-            raise RoundAbandoned
 
 
 def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
@@ -133,9 +117,8 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
     insert_partial_sum(db, signed, Standing.OPEN, needed=needed)
-    if here + 1 >= (nodes if body.nodes is None else len(body.nodes)):
-        return Outcome.COMPLETE
-    return Outcome.ENOUGH if body.nodes is None and here + 1 >= needed else Outcome.STORED
+    enough = needed if body.nodes is None else len(body.nodes)
+    return Outcome.ENOUGH if here + 1 >= enough else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
@@ -315,38 +298,6 @@ def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
     return summation.combine(spec.sharing, by_index, nodes=len(nodes))
 
 
-class AwaitedOutcomes:
-    """Asks the trainers, once this aggregator was retired, whether they have what they need of it.
-
-    Nobody tells it that they do, and a round that was decided has no outcome anywhere else.
-    """
-
-    def __init__(
-        self, resources: Resources, spec_of: Callable[[str], Awaitable[RoundSpec]]
-    ) -> None:
-        """Ask as the aggregator whose `resources` they are; `spec_of` returns a round's spec."""
-        self._own, self._spec_of = resources, spec_of
-        self._fetched: set[str] = set()  # rounds, by their trainer's word
-
-    async def any_left(self) -> bool:
-        """Tell whether a trainer waits, or may wait, for what became of a round.
-
-        A trainer that does not answer is waited for as long as it would wait for an aggregator.
-        """
-        own = self._own
-        since = own.clock() - own.patience
-        for round_id in await own.storage.run(_decided, since=since):
-            if round_id not in self._fetched:
-                if not await self._has(await self._spec_of(round_id)):
-                    return True
-                self._fetched.add(round_id)
-        return False
-
-    async def _has(self, spec: RoundSpec) -> bool:
-        standing = await ask_standing(self._own, spec.job, manifest=spec.manifest)
-        return standing is not None and standing.is_past(spec.number)
-
-
 def _decided(db: Connection, *, since: datetime) -> Sequence[str]:
     """Return the newest rounds of jobs that have ended, and whose time was up after `since`."""
     columns = rounds.c
@@ -376,7 +327,7 @@ class Aggregator:
         """Go on from what the storage holds; what is decided is told to `log_entry`."""
         self._own = resources
         self._log_entry = log_entry
-        self._awaited = AwaitedOutcomes(resources, self._spec)
+        self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
         self._ends = Counter(
@@ -390,9 +341,7 @@ class Aggregator:
         )
         self.changes = resources.changes
         self._specs: dict[str, RoundSpec] = {}  # by round, the last that were read
-        self._complete: set[str] = set()  # rounds that have all their partial sums
-        self._idle = False  # a step found nothing that is due before `_next_at`
-        self._next_at: datetime | None = None
+        self._unusable: dict[str, int] = {}  # rounds without a total, by so many sums
         resources.wake.set()
 
     async def announce(self, encoded: bytes) -> tuple[str, bool]:
@@ -415,17 +364,13 @@ class Aggregator:
             job, number = signed.body.job, signed.body.number
             self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
         self._keep(signed.body)
-        self._wake()
+        self._own.wake.set()
         return signed.digest, is_new
 
     def _check(self, signed: Signed[RoundSpec]) -> None:
         consortium = self._own.beginning_under(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._own.clock())
-
-    def _wake(self) -> None:
-        self._idle = False
-        self._own.wake.set()
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed partial sum; return whether it is new.
@@ -441,8 +386,8 @@ class Aggregator:
         outcome = await self._own.storage.run(offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
-        self._validate(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENOUGH, Outcome.COMPLETE}
+        self._settle(outcome, signed)
+        return outcome in {Outcome.STORED, Outcome.ENOUGH}
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Store a partial sum that came after the result, and compare it with the result."""
@@ -480,7 +425,7 @@ class Aggregator:
         outcome = await self._own.storage.run(offer_abandonment, signed, decision)
         if outcome is Outcome.ENDED:
             self._log_abandonment(decision)
-        self._validate(outcome, signed)
+        self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def find(self, round_id: str) -> RoundRecord:
@@ -533,38 +478,36 @@ class Aggregator:
         Raises:
             UnknownRound
         """
-        return await self._own.storage.run(store.find_decision, round_id, self._own.name)
+        _, abandonment, _ = await self._own.storage.run(store.find_end, round_id, self._own.name)
+        return abandonment
 
     async def is_busy(self) -> bool:
-        """Tell whether a round is open, or a trainer may not have fetched what became of one."""
-        due = await self._own.storage.run(store.due, self._own.clock())
-        is_open = due.next_at is not None or bool(due.complete or due.overdue)
-        return is_open or await self._awaited.any_left()
+        """Tell whether a round is open, or a trainer may not have fetched what became of one.
+
+        Nobody tells a retired aggregator that the trainer has what it needs, so it asks. A trainer
+        that does not answer is waited for as long as it would wait for an aggregator.
+        """
+        own = self._own
+        if await self.oldest_open() is not None:
+            return True
+        decided = await own.storage.run(_decided, since=own.clock() - own.patience)
+        for round_id in [each for each in decided if each not in self._fetched]:
+            spec = await self._spec(round_id)
+            standing = await ask_standing(own, spec.job, manifest=spec.manifest)
+            if standing is None or not standing.is_past(spec.number):
+                return True
+            self._fetched.add(round_id)
+        return False
 
     async def step(self) -> None:
-        """Decide on every round that is due: add up what is complete, then abandon the rest.
-
-        The store is asked once something has come, or a round's time.
-        """
-        now = self._own.clock()
-        complete, self._complete = self._complete, set()
+        """Decide on every round that is due: add up what is complete, then abandon the rest."""
+        now, run = self._own.clock(), self._own.storage.run
         try:
-            for round_id in complete:
+            for round_id in await run(store.complete_rounds, now):
                 await self._apart(self._add_up, round_id)
-        except StorageUnavailable:
-            self._idle = False  # they are found in the store, too
-        if self._idle and (self._next_at is None or now < self._next_at):
-            return
-        self._idle = True
-        try:
-            due = await self._own.storage.run(store.due, now)
-            self._next_at = due.next_at
-            for round_id in due.complete:
-                await self._apart(self._add_up, round_id)
-            for round_id in due.overdue:
+            for round_id in await run(store.overdue_rounds, now):
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
-            self._idle = False
             log.warning("storage unavailable: rounds are decided once it answers again")
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
@@ -574,17 +517,22 @@ class Aggregator:
         except StorageUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 -- logged; tried again at the next step
-            self._idle = False
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _add_up(self, round_id: str) -> None:
-        spec = await self._spec(round_id)
+        spec, sums = await self._spec(round_id), schema.partial_sums
+        is_over = self._own.clock() >= spec.give_up_at
+        if round_id in self._unusable and not is_over:
+            if await self._own.storage.run(store.count, sums, round_id) == self._unusable[round_id]:
+                return
+        self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
         size = sum(len(each.document) for each in stored)
         summed = await self._reading.run_sized(size, self._summed, spec, stored)
         if isinstance(summed, Unusable):
-            if len(stored) < len(spec.compute_nodes) and self._own.clock() < spec.give_up_at:
-                return  # a further sum may tell which one is wrong
+            if len(stored) < len(spec.compute_nodes) and not is_over:
+                self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
+                return
             return await self._abandon(spec, "sum_failed", summed.reason, stored=len(stored))
         result = self._own.sign(summed.result)
         based_on, wrong = len(stored), summed.wrong
@@ -598,7 +546,7 @@ class Aggregator:
             log.info("round published", round=round_id, partial_sums=used)
             self._tell_wrong(spec, wrong)
         else:
-            self._wake()  # unless it has ended, more sums have come and count too
+            self._own.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
     def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
@@ -666,7 +614,12 @@ class Aggregator:
         """Return what only the aggregator's console shows, the log apart."""
         return View((await self._own.storage.run(by_phase, "Rounds", rounds),))
 
-    def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
+    def _settle(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
+        """Do what follows from the outcome of a document.
+
+        Raises:
+            ConflictingDocument, WrongCohort, RoundAbandoned: it was not taken.
+        """
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
             log.warning(
                 "contradicts what is on file",
@@ -675,13 +628,16 @@ class Aggregator:
                 kind=signed.body.kind,
                 outcome=outcome.value,
             )
-        refuse(outcome)
-        if outcome is Outcome.ENOUGH:
-            self._wake()
-        elif outcome is Outcome.COMPLETE:
-            self._complete.add(signed.body.round)
-            self._own.wake.set()
-        elif outcome is Outcome.ENDED:
-            self._ends.labels("abandoned").inc()
-            log.info("round abandoned", round=signed.body.round, party=signed.signer)
-            self.changes.tell(signed.body.round)
+        match outcome:
+            case Outcome.CONFLICTING:
+                raise ConflictingDocument
+            case Outcome.OTHER_COHORT:
+                raise WrongCohort("another node's partial sum on file is over another cohort")
+            case Outcome.ABANDONED:
+                raise RoundAbandoned
+            case Outcome.ENOUGH:
+                self._own.wake.set()
+            case Outcome.ENDED:
+                self._ends.labels("abandoned").inc()
+                log.info("round abandoned", round=signed.body.round, party=signed.signer)
+                self.changes.tell(signed.body.round)

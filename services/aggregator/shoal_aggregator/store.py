@@ -208,20 +208,6 @@ def find_round(db: Connection, round_id: str) -> RoundRecord:
     )
 
 
-@dataclass(frozen=True)
-class Due:
-    """What a step is to decide, and when the next one is due though nothing comes."""
-
-    complete: Sequence[str]
-    overdue: Sequence[str]
-    next_at: datetime | None
-
-
-def due(db: Connection, now: datetime) -> Due:
-    """Return what is due."""
-    return Due(complete_rounds(db, now), overdue_rounds(db, now), next_time(db, now))
-
-
 def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """Return the open rounds with enough partial sums over one cohort for a result.
 
@@ -239,17 +225,6 @@ def overdue_rounds(db: Connection, now: datetime) -> Sequence[str]:
     columns = schema.rounds.c
     is_over = columns.give_up_at <= milliseconds(now)
     return _open_rounds(db, is_over & (_lacking() > 0))
-
-
-def next_time(db: Connection, now: datetime) -> datetime | None:
-    """Return when an open round is due next though nothing comes; None if none is open."""
-    columns, late = schema.rounds.c, milliseconds(now)
-    is_open = columns.phase.in_([phase.value for phase in OPEN])
-    times = [
-        db.execute(select(func.min(each)).where(is_open, each > late)).scalar()
-        for each in (columns.proceed_at, columns.give_up_at)
-    ]
-    return min((datetime.fromtimestamp(each / 1000, UTC) for each in times if each), default=None)
 
 
 def oldest_open_round(db: Connection) -> bytes | None:
@@ -345,22 +320,13 @@ def find_end(
     Raises:
         UnknownRound
     """
-    result = find_result(db, round_id)
-    if result is None:
-        return None, find_decision(db, round_id, aggregator), ()
-    sums = () if standing is None else find_partial_sums(db, round_id, standing)
-    return result, None, sums
-
-
-def find_decision(db: Connection, round_id: str, aggregator: str) -> Stored | None:
-    """Return the aggregator's own abandonment of the round, if that is how it ended.
-
-    Raises:
-        UnknownRound
-    """
     if not knows_round(db, round_id):
         raise UnknownRound
-    return find_abandonment(db, round_id, aggregator)
+    result = find_result(db, round_id)
+    if result is None:
+        return None, find_abandonment(db, round_id, aggregator), ()
+    sums = () if standing is None else find_partial_sums(db, round_id, standing)
+    return result, None, sums
 
 
 def _most_sums() -> ColumnElement[int]:

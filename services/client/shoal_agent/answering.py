@@ -9,12 +9,12 @@ as long as the round takes shares, they are sent again.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from shoal_agent.directory import Directory
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.directory import JSON, OCTETS, Directory, Part
 from shoal_holder.messages import (
     Acknowledged,
     Agenda,
@@ -31,19 +31,14 @@ from shoal_holder.messages import (
     Prepare,
     Prepared,
     Receipt,
-    RoundDocuments,
 )
-from shoal_holder.status import Report
-from shoal_hosting.clock import Clock
 from shoal_hosting.outcome import LOST
-from shoal_hosting.peers.exchange import ANSWER_SECONDS, Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, NotThere, Peer
+from shoal_hosting.peers.exchange import ANSWER_SECONDS, Reply, Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
-    BadSignature,
     MalformedDocument,
     ProtocolError,
     UnknownJob,
@@ -52,28 +47,24 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.receipt_query import decode_answer
 from shoal_protocol.wire.service_errors import MissingRequest
 
-SETTLED: Final = "envelope settled"
+WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
+SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 
 
-class Delivery:
-    """Sends one envelope to each node, to all nodes at once, and records each one's outcome."""
+@dataclass(eq=False)
+class Delivery(Part):
+    """Sends each node its envelope, and again where the node lost it.
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        report: Report,
-        *,
-        behind: Callable[[str, int], None],
-        other_key: Callable[[Peer], None],
-    ) -> None:
-        """`behind` is told of each round and node where the node does not know the round.
+    For a lost one it looks twice in a round, and whenever a node was out of reach.
+    """
 
-        `other_key` is told of each node that knows another key of this holder.
-        """
-        self._vault = vault
-        self._report = report
-        self._behind = behind
-        self._other_key = other_key
+    _asked: dict[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
+    """By round and node: when, and after how many interruptions, it was last asked."""
+    _behind: set[tuple[str, int]] = field(default_factory=set)
+    """Rounds that nodes do not know any more, though they once accepted them."""
+
+    def __post_init__(self) -> None:
+        self._later = SPREAD * int.from_bytes(self._random_bytes(4), "little") / 2.0**32
 
     async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
         """Send what the outbox still holds for a round, to each node that may be asked now."""
@@ -83,43 +74,10 @@ class Delivery:
                     group.create_task(self._send(round_id, node, peer))
 
     async def _send(self, round_id: str, node: int, peer: Peer) -> None:
-        pending = await self._vault.ask(Pending(what="envelope", about=round_id, node=node), Bytes)
-        if not pending.parts:
-            return
+        envelope = Pending(what="envelope", about=round_id, node=node)
         path = f"/v1/rounds/{round_id}/shares"
-        try:
-            answer = await peer.post(path, pending.parts[0], _OCTETS)
-        except Unavailable as error:
-            if isinstance(error, NotThere):
-                self._behind(round_id, node)
-            self._report("envelope not sent", round=round_id, node=node, reason=str(error))
-            return
-        if answer.code == BadSignature.code:
-            self._other_key(peer)
-            self._report("envelope not sent", round=round_id, node=node, reason=answer.code)
-            return
-        receipt = Receipt(what="envelope", about=round_id, node=node, outcome=answer.outcome)
-        await self._vault.ask(receipt, Done)
-        self._report(SETTLED, round=round_id, node=node, outcome=answer.outcome)
-
-
-WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
-SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
-_OCTETS: Final = "application/octet-stream"
-_JSON: Final = "application/json"
-
-
-class Reupload:
-    """Looks for a lost envelope twice in a round, and whenever a node was out of reach."""
-
-    def __init__(self, vault: VaultLink, report: Report, random_bytes: RandomBytes) -> None:
-        self._vault = vault
-        self._report = report
-        self._later = SPREAD * int.from_bytes(random_bytes(4), "little") / 2.0**32
-        self._asked: dict[tuple[str, int], tuple[datetime, int]] = {}
-        """By round and node: when, and after how many interruptions, it was last asked."""
-        self._behind: set[tuple[str, int]] = set()
-        """Rounds that nodes do not know any more."""
+        if not await self._directory.deliver(envelope, peer, path, round=round_id, node=node):
+            self._behind.add((round_id, node))
 
     async def look(self, known: OpenRound, nodes: Sequence[Peer], now: datetime) -> None:
         """Ask each node that is due, and queue what it lacks."""
@@ -127,10 +85,6 @@ class Reupload:
             for node, peer in enumerate(nodes):
                 if peer.is_due and self._is_due(known, node, peer, now):
                     group.create_task(self._look(known.round_id, node, peer, now))
-
-    def note_behind(self, round_id: str, node: int) -> None:
-        """Note that a node does not know a round that it once accepted."""
-        self._behind.add((round_id, node))
 
     def _is_due(self, known: OpenRound, node: int, peer: Peer, now: datetime) -> bool:
         if (known.round_id, node) in self._behind:
@@ -147,7 +101,7 @@ class Reupload:
                 await self._announce(round_id, node, peer)
             await self._ask(round_id, node, peer)
         except NotThere:
-            self.note_behind(round_id, node)
+            self._behind.add((round_id, node))
         except (Unavailable, MalformedDocument) as error:
             self._report("held not known", round=round_id, node=node, reason=str(error))
         else:
@@ -158,12 +112,12 @@ class Reupload:
 
         A node that lost the job's signed request too is handed that before.
         """
-        spec, request = (await self._vault.ask(AskSpec(round_id=round_id), RoundDocuments)).parts
-        answer = await peer.post("/v1/rounds", spec, _JSON)
+        spec, request = (await self._vault.ask(AskSpec(round_id=round_id), Bytes)).parts
+        answer = await peer.post("/v1/rounds", spec, JSON)
         if answer.code == MissingRequest.code:
-            answer = await peer.post("/v1/jobs", request, _JSON)
+            answer = await peer.post("/v1/jobs", request, JSON)
             if not answer.is_refusal:
-                answer = await peer.post("/v1/rounds", spec, _JSON)
+                answer = await peer.post("/v1/rounds", spec, JSON)
         reason = answer.code if answer.is_refusal else None
         self._report("round handed on", round=round_id, node=node, reason=reason)
         self._behind.discard((round_id, node))
@@ -173,7 +127,7 @@ class Reupload:
         if not query.parts:
             return
         path = f"/v1/rounds/{round_id}/shares/stored"
-        answer = await peer.post(path, query.parts[0], _OCTETS)
+        answer = await peer.post(path, query.parts[0], OCTETS)
         if answer.status != OK:
             raise Unavailable(f"{peer.name} answered {answer.code}")
         body = answer.json()
@@ -200,9 +154,9 @@ class NextRounds:
         """Set `wake` whenever a long poll is answered; None is without long polls."""
         self._directory = directory
         self._wake = wake
-        self._polls: dict[OpenJob, asyncio.Task[Answer]] = {}
+        self._polls: dict[OpenJob, asyncio.Task[Reply]] = {}
 
-    async def answer(self, job: OpenJob) -> Answer | None:
+    async def answer(self, job: OpenJob) -> Reply | None:
         """Return the trainer's answer about a job's next round; None while it is waited for.
 
         Raises:
@@ -226,7 +180,7 @@ class NextRounds:
             for job in set(jobs) - self._polls.keys():
                 self._polls[job] = asyncio.create_task(self._ask(_path(job), self._wake))
 
-    async def _ask(self, path: str, wake: asyncio.Event) -> Answer:
+    async def _ask(self, path: str, wake: asyncio.Event) -> Reply:
         """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.
 
         Raises:
@@ -247,27 +201,22 @@ def _path(job: OpenJob) -> str:
     return f"/v1/jobs/{job.job}/rounds/{job.next_number}"
 
 
-class Answering:
+@dataclass(eq=False)
+class Answering(Part):
     """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        directory: Directory,
-        delivery: Delivery,
-        reupload: Reupload,
-        next_rounds: NextRounds,
-        clock: Clock,
-        report: Report,
-    ) -> None:
-        self._vault = vault
-        self._directory = directory
-        self._delivery = delivery
-        self._reupload = reupload
-        self._next_rounds = next_rounds
-        self._clock = clock
-        self._report = report
-        self._unanswered: set[str] = set()  # new rounds, of which there is nothing to send yet
+    _wake: asyncio.Event | None
+    _unanswered: set[str] = field(default_factory=set)
+    """New rounds, of which there is nothing to send yet."""
+
+    def __post_init__(self) -> None:
+        own = (self._vault, self._directory, self._clock, self._random_bytes, self._report)
+        self._delivery = Delivery(*own)
+        self._next_rounds = NextRounds(self._directory, self._wake)
+
+    async def end(self) -> None:
+        """Give up waiting for rounds."""
+        await self._next_rounds.follow(())
 
     async def fetch_rounds(self) -> Sequence[OpenRound]:
         """Ask the trainer for each job's next round; offer the round, or end a job that is over.
@@ -291,7 +240,7 @@ class Answering:
         await self._next_rounds.follow(agenda.jobs)
         return agenda.rounds
 
-    async def _take(self, job: OpenJob, answer: Answer) -> None:
+    async def _take(self, job: OpenJob, answer: Reply) -> None:
         if answer.status == OK:
             spec = decode(answer.body, RoundSpec)
             await self._directory.follow_to(spec.body.manifest)
@@ -320,7 +269,7 @@ class Answering:
         """Have answers made and send what is due in each open round."""
         open_rounds = {each.round_id for each in rounds}
         self._unanswered &= open_rounds
-        self._reupload.forget_others(open_rounds)
+        self._delivery.forget_others(open_rounds)
         for each in rounds:
             await self._go_on(each)
 
@@ -332,7 +281,7 @@ class Answering:
             self._report("round not in the manifest", round=round_id)
             return
         if (now := self._clock()) < known.deadline:
-            await self._reupload.look(known, nodes, now)
+            await self._delivery.look(known, nodes, now)
         if not (known.unprepared and round_id in self._unanswered):
             await self._delivery.send_pending(round_id, nodes)
         if not known.unprepared:

@@ -35,11 +35,11 @@ from shoal_hosting.server.openapi import (
     refusals,
     signed,
 )
-from shoal_hosting.server.problems import show_protocol_error
+from shoal_hosting.server.problems import refusal
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.jobs.membership import Approval
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
-from shoal_protocol.privacy.job_costs import epsilon_left, epsilon_of
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.privacy.job_costs import epsilon_at, epsilon_left
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
 
@@ -71,7 +71,7 @@ def create_agent_application(
         return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
 
     async def refusing() -> float:
-        return float(await holder.refusal() is not None)
+        return float((await holder.opened()).refusal is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
         policy = await holder.policy()
@@ -82,7 +82,7 @@ def create_agent_application(
 
     async def ready() -> None:
         await holder.ledger(count=1)
-        if await holder.refusal() is not None:
+        if (await holder.opened()).refusal is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     app = create_application(
@@ -94,8 +94,9 @@ def create_agent_application(
     )
 
     @app.exception_handler(VaultGone)
-    async def show_that_the_vault_has_ended(request: Request, _: Exception) -> Response:
-        return await show_protocol_error(request, NotReady("the vault and its agent are ending"))
+    async def show_that_the_vault_has_ended(_: Request, error: Exception) -> Response:
+        del error
+        return refusal(NotReady("the vault and its agent are ending"))
 
     if vitals is not None:
         vitals.watch("shoal_agent_backup_due", "1 where a backup is due", backup_due)
@@ -140,19 +141,7 @@ def create_agent_application(
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
             "reserved": [asdict(each) for each in await holder.reserved()],
-            "entries": [
-                {
-                    "entry": each.entry,
-                    "job": each.job,
-                    "number": each.number,
-                    "round": each.round_id,
-                    "client": each.client,
-                    "mu": each.mu,
-                    "epsilon": each.epsilon,
-                    "at": each.at,
-                }
-                for each in entries
-            ],
+            "entries": [asdict(each) for each in entries],
             "next": entries[-1].entry if len(entries) == count else None,
         }
         return Response(canonical_json(body), media_type=JSON)
@@ -263,7 +252,7 @@ def _spending(spent: Iterable[tuple[list[Cost], BitMap]], policy: Policy) -> dic
     histories = Counter[tuple[Cost, ...]]()
     for costs, clients in spent:
         histories[tuple(sorted(costs, key=repr))] += len(clients)
-    found = {each: epsilon_of(each, delta=policy.delta) for each in histories}
+    found = {each: epsilon_at(policy.delta, compose(each)) for each in histories}
     epsilons = sorted(found[each] for each in histories.elements()) or [0.0]
     points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
     return {

@@ -11,10 +11,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp
 
-from shoal_agent.answering import SETTLED
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
-from shoal_agent.directory import ShutOut
+from shoal_agent.directory import SETTLED, ShutOut
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
@@ -25,9 +24,8 @@ from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Repor
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
 from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.party import read_pin
 from shoal_hosting.private_files import token_of
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.wire.service_errors import StaleQuery
 
@@ -118,7 +116,7 @@ def assemble(
         vault = _vault(settings, report, inside)
     except (ValueError, OSError, ImportError) as error:
         raise StartupRefused(complaint(error)) from error
-    holder = DataHolder.with_vault(
+    holder = DataHolder(
         vault,
         book,
         clock=clock,
@@ -140,10 +138,10 @@ def assemble(
 
 def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultLink:
     if settings.vault_pipes is not None:
-        return VaultLink.over(VaultPipes.meet(settings.vault_pipes), report)
+        return VaultLink(VaultPipes.meet(settings.vault_pipes), report)
     if inside is None:
-        return VaultLink.over(VaultPipes.start(settings, None), report)
-    return VaultLink.inside(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
+        return VaultLink(VaultPipes.start(settings), report)
+    return VaultLink(from_files(settings, sources=inside, isolation=IN_THIS_PROCESS), report)
 
 
 def _log_opened(opened: Opened) -> None:

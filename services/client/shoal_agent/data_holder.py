@@ -8,23 +8,22 @@ charge_comparison  asks nodes what they charged     crowds.taking_part  all abou
 """
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering, Delivery, NextRounds, Reupload
-from shoal_agent.crowds.beside import Beside
-from shoal_agent.directory import Directory, ShutOut
+from shoal_agent.answering import Answering
+from shoal_agent.crowds.taking_part import TakingPart
+from shoal_agent.directory import Directory, Part, ShutOut
 from shoal_agent.joining import ChargesCheck, Joining
 from shoal_agent.status import (
     AskingView,
@@ -37,8 +36,7 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
-from shoal_holder.crowds.status import CrowdAccounts
-from shoal_holder.exits import Joined, ReservedBudget
+from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.ledger import ClientCharge
@@ -51,139 +49,36 @@ from shoal_holder.messages import (
     Done,
     Hello,
     Opened,
-    Told,
+    Question,
 )
-from shoal_holder.opening import Contents, open_vault
+from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.spending import JobCharges
+from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.party import read_pin
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import BadSignature, UnknownManifest
 
-
-class OwnerQuestions:
-    """What an owner may ask a vault, and tell it."""
-
-    _vault: VaultLink
-    _directory: Directory
-
-    async def opened(self) -> Opened:
-        """Return the vault's own report: how many slots it has, and how it is isolated."""
-        return await self._vault.ask(Hello(), Opened)
-
-    async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered and what to do; None if all is well."""
-        return (await self.opened()).refusal
-
-    async def policy(self) -> Policy:
-        """Return the owner's rules."""
-        rules: Policy = await self._told(Ask(question="policy"))
-        return rules
-
-    async def keeping(self) -> Keeping:
-        """Return what the state keeps, and until when."""
-        return keeping(await self._told(Ask(question="kept")))
-
-    async def backup(self) -> bytes:
-        """Return a backup of what a restore needs, sealed to the owner's recovery key.
-
-        Raises:
-            ProtocolError: there is no recovery key, or more than a backup can hold.
-        """
-        sealed = await self._vault.ask(AskBackup(), Bytes)
-        return sealed.parts[0]
-
-    async def leave(self, job: str) -> Joined:
-        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
-
-        Raises:
-            UnknownJob: it was not joined here.
-            WrongPhase: it has ended here otherwise.
-        """
-        left: Joined = await self._told(Ask(question="leave", job=job))
-        return left
-
-    async def approvals(
-        self, *, after: int = 0, count: int = 1000, job: str | None = None
-    ) -> list[AskingView]:
-        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
-        asked = Ask(question="approvals", after=after, count=count, job=job)
-        found: list[JobAsking] = await self._told(asked)
-        return [asking_view(each, self._directory.parties) for each in found]
-
-    async def decide(self, approval: bytes) -> None:
-        """Hand over an owner's decision about a job, as a listed key signed it.
-
-        Raises:
-            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
-                `Approvals.take`.
-        """
-        await self._vault.ask(Decide(parts=(approval,)), Done)
-
-    async def reserved(self) -> list[ReservedBudget]:
-        """Return what open jobs hold of their clients' budgets, and until when."""
-        found: list[ReservedBudget] = await self._told(Ask(question="reserved"))
-        return found
-
-    async def spent(self) -> dict[int, list[Cost]]:
-        """Return what each client that ever answered has spent, round by round."""
-        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
-
-    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
-        """Return what answers cost, one by one, and the clients whom they cost the same."""
-        return [
-            ([Cost.stated(*each) for each in costs], decode_clients(slots))
-            for slots, costs in await self._told(Ask(question="spent"))
-        ]
-
-    async def committed(self) -> Mapping[int, Cost]:
-        """Return what each client has spent, and what open jobs may still ask of it."""
-        found = await self._told(Ask(question="committed"))
-        return {client: Cost.stated(*cost) for client, cost in found.items()}
-
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        found: list[ClientCharge] = await self._told(
-            Ask(question="ledger", after=after, count=count)
-        )
-        return found
-
-    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
-        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
-        asked = Ask(question="charges", after=before, count=count)
-        found: list[JobCharges] = await self._told(asked)
-        return found
-
-    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
-        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        found: list[LedgerEntry] = await self._told(Ask(question="chain", after=after, count=count))
-        return found
-
-    async def _told(self, asked: Ask) -> Any:
-        told = await self._vault.ask(asked, Told)
-        return TOLD[asked.question].validate_json(told.parts[0])
+T = TypeVar("T")
 
 
-class Declaring:
+@dataclass(eq=False)
+class Declaring(Part):
     """Has the vault sign a declaration, if its owner makes one, until the trainer has judged it."""
 
-    def __init__(self, vault: VaultLink, directory: Directory, report: Report) -> None:
-        self._vault = vault
-        self._directory = directory
-        self._report = report
-        self._judged: tuple[str, int] | None = None  # under which manifest, of which records
+    _judged: tuple[str, int] | None = None  # under which manifest, of which records
 
     async def step(self) -> None:
         """Send what is to be declared, unless it was."""
@@ -206,38 +101,6 @@ class Declaring:
         self._judged = now
 
 
-def contents_of(
-    *,
-    keys: bytes,
-    records: Records,
-    policy: Policy,
-    book: ManifestBook,
-    data_directory: Path,
-    accept_loss: str | None,
-    without_nodes: Collection[str],
-) -> Contents:
-    """Return what `shoal_holder.opening.from_contents` takes; `keys` is the next one behind it."""
-    versions = book.versions
-    return Contents(
-        data_directory=str(data_directory),
-        pin=versions[0].digest,
-        accept_loss=accept_loss,
-        without_nodes=tuple(without_nodes),
-        parts=(
-            policy.model_dump_json().encode(),
-            keys,
-            json.dumps((records.columns, records.identity and astuple(records.identity))).encode(),
-            records.values.astype("<f8").tobytes(),
-            records.starts.astype("<i8").tobytes(),
-            *(
-                piece
-                for each in versions
-                for piece in (each.signed_manifest.encode(), each.roster.encode())
-            ),
-        ),
-    )
-
-
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 COURIER: Final = "courier"
@@ -245,77 +108,10 @@ COURIER: Final = "courier"
 IN_THIS_PROCESS: Final = "none: in the process that talks to others"
 
 
-class DataHolder(OwnerQuestions):
-    """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
-
-    The i-th client of `records` has the i-th of the slots that the roster gives the holder of
-    `key`. What must survive a crash is in `data_directory`, which one process uses at a time:
-    whatever moment it is stopped at, the next one goes on from there.
-    """
+class DataHolder:
+    """Takes part in jobs for one or more clients, as far as the owner's policy and ledger allow."""
 
     def __init__(
-        self,
-        *,
-        key: SigningKey,
-        next_key: SigningKey | None = None,
-        records: Records,
-        policy: Policy,
-        book: ManifestBook,
-        data_directory: Path,
-        clock: Clock = system_clock,
-        random_bytes: RandomBytes = nacl.utils.random,
-        inside: Sources | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        report: Report = silent,
-        wake: asyncio.Event | None = None,
-        accept_loss: str | None = None,
-        without_nodes: Collection[str] = (),
-    ) -> None:
-        """Hand key and records to a vault, which is another process without network.
-
-        It goes over to `next_key` with the manifest that has that one in the place of `key`.
-        With `inside` the vault is in this process, over the same messages, with these sources of
-        time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
-        With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
-        step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
-        refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
-        the others must answer before anything is joined or answered.
-
-        Raises:
-            ValueError: there are more clients than slots, or the state cannot be used.
-        """
-        if inside is not None:
-            site = Site(given_keys(key, next_key), records, policy, book, inside)
-            vault = open_vault(
-                site,
-                data_directory,
-                isolation=IN_THIS_PROCESS,
-                accept_loss=accept_loss,
-                without_nodes=without_nodes,
-            )
-            link = VaultLink.inside(vault, report)
-        else:
-            contents = contents_of(
-                keys=bytes(key) + (b"" if next_key is None else bytes(next_key)),
-                records=records,
-                policy=policy,
-                book=book,
-                data_directory=data_directory,
-                accept_loss=accept_loss,
-                without_nodes=without_nodes,
-            )
-            link = VaultLink.over(VaultPipes.start(None, contents), report)
-        self._begin(
-            link,
-            book,
-            clock=clock,
-            random_bytes=random_bytes,
-            transport=transport,
-            report=report,
-            wake=wake,
-        )
-
-    def _begin(
         self,
         vault: VaultLink,
         book: ManifestBook,
@@ -326,33 +122,28 @@ class DataHolder(OwnerQuestions):
         report: Report = silent,
         wake: asyncio.Event | None = None,
     ) -> None:
+        """Take part by a vault that is open; `clock` and `random_bytes` are the courier's.
+
+        With `wake`, rounds are asked for by long polls, and `wake` is set when there is a step to
+        take.
+        """
         self._vault = vault
         self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
-            book, vault, clock=clock, random_bytes=random_bytes, transport=transport
-        )
-        reupload = Reupload(vault, report, random_bytes)
-        delivery = Delivery(
+            book,
             vault,
-            report,
-            behind=reupload.note_behind,
-            other_key=self._directory.note_other_key,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+            report=report,
         )
-        self._charges = ChargesCheck(vault, self._directory, clock, report)
-        self._joining = Joining(vault, self._directory, self._charges, report)
-        self._declaring = Declaring(vault, self._directory, report)
-        self._next_rounds = NextRounds(self._directory, wake)
-        self._answering = Answering(
-            vault,
-            self._directory,
-            delivery,
-            reupload,
-            self._next_rounds,
-            clock,
-            report,
-        )
-        self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
+        own = (vault, self._directory, clock, random_bytes, report)
+        self._charges = ChargesCheck(*own)
+        self._joining = Joining(*own, self._charges)
+        self._declaring = Declaring(*own)
+        self._answering = Answering(*own, wake)
+        self._crowds = TakingPart(*own)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
 
     @classmethod
@@ -389,14 +180,58 @@ class DataHolder(OwnerQuestions):
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
-        return cls.with_vault(VaultLink.over(VaultPipes.start(settings, None), report), book)
+        return cls(VaultLink(VaultPipes.start(settings), report), book, report=report)
 
     @classmethod
-    def with_vault(cls, vault: VaultLink, book: ManifestBook, **arguments: Any) -> Self:
-        """Return the data holder of a vault that is open; `arguments` as of the class."""
-        made = cls.__new__(cls)
-        made._begin(vault, book, **arguments)
-        return made
+    def inside(
+        cls,
+        *,
+        key: SigningKey,
+        next_key: SigningKey | None = None,
+        records: Records,
+        policy: Policy,
+        book: ManifestBook,
+        data_directory: Path,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        sources: Sources,
+        transport: httpx.AsyncBaseTransport | None = None,
+        report: Report = silent,
+        wake: asyncio.Event | None = None,
+        accept_loss: str | None = None,
+        without_nodes: Collection[str] = (),
+    ) -> Self:
+        """Return a data holder with a vault in this process, for tests and simulations.
+
+        The i-th client of `records` has the i-th of the slots that the roster gives the holder of
+        `key`. The vault is asked over the same messages as another process, and has its own
+        `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
+        in the place of `key`. What must survive a crash is in `data_directory`, which one process
+        uses at a time: whatever moment it is stopped at, the next one goes on from there.
+        `accept_loss` is the token of a lost state that the owner accepts, as a refusal shows it.
+        Compute nodes in `without_nodes` are not asked what they charged; one of the others must
+        answer before anything is joined or answered.
+
+        Raises:
+            ValueError: there are more clients than slots, or the state cannot be used.
+        """
+        site = Site(given_keys(key, next_key), records, policy, book, sources)
+        vault = open_vault(
+            site,
+            data_directory,
+            isolation=IN_THIS_PROCESS,
+            accept_loss=accept_loss,
+            without_nodes=without_nodes,
+        )
+        return cls(
+            VaultLink(vault, report),
+            book,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+            report=report,
+            wake=wake,
+        )
 
     async def step(self) -> None:
         """Do all that is due now, once. A peer's failure is not raised, but retried later.
@@ -439,15 +274,97 @@ class DataHolder(OwnerQuestions):
         await self._declaring.step()
         await self._joining.step()
 
+    async def opened(self) -> Opened:
+        """Return the vault's own report: how many slots it has, and how it is isolated."""
+        return await self._vault.ask(Hello(), Opened)
+
+    async def policy(self) -> Policy:
+        """Return the owner's rules."""
+        return await self._told(Policy, "policy")
+
+    async def keeping(self) -> Keeping:
+        """Return what the state keeps, and until when."""
+        return keeping(await self._told(dict[str, int], "kept"))
+
+    async def backup(self) -> bytes:
+        """Return a backup of what a restore needs, sealed to the owner's recovery key.
+
+        Raises:
+            ProtocolError: there is no recovery key, or more than a backup can hold.
+        """
+        return (await self._vault.ask(AskBackup(), Bytes)).parts[0]
+
+    async def leave(self, job: str) -> Joined:
+        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+
+        Raises:
+            UnknownJob: it was not joined here.
+            WrongPhase: it has ended here otherwise.
+        """
+        return await self._told(Joined, "leave", job=job)
+
+    async def approvals(
+        self, *, after: int = 0, count: int = 1000, job: str | None = None
+    ) -> list[AskingView]:
+        """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
+        asking = await self._told(list[JobAsking], "approvals", after=after, count=count, job=job)
+        return [asking_view(each, self._directory.parties) for each in asking]
+
+    async def decide(self, approval: bytes) -> None:
+        """Hand over an owner's decision about a job, as a listed key signed it.
+
+        Raises:
+            UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
+                `Approvals.take`.
+        """
+        await self._vault.ask(Decide(parts=(approval,)), Done)
+
+    async def reserved(self) -> list[ReservedBudget]:
+        """Return what open jobs hold of their clients' budgets, and until when."""
+        return await self._told(list[ReservedBudget], "reserved")
+
+    async def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client that ever answered has spent, round by round."""
+        return {client: costs for costs, slots in await self.spent_alike() for client in slots}
+
+    async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
+        """Return what answers cost, one by one, and the clients whom they cost the same."""
+        return [
+            ([Cost.stated(*each) for each in costs], decode_clients(slots))
+            for slots, costs in await self._told(list[tuple[str, list[StatedCost]]], "spent")
+        ]
+
+    async def committed(self) -> Mapping[int, Cost]:
+        """Return what each client has spent, and what open jobs may still ask of it."""
+        found = await self._told(dict[int, StatedCost], "committed")
+        return {client: Cost.stated(*cost) for client, cost in found.items()}
+
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        return await self._told(list[ClientCharge], "ledger", after=after, count=count)
+
+    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
+        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
+        return await self._told(list[JobCharges], "charges", after=before, count=count)
+
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        return await self._told(list[LedgerEntry], "chain", after=after, count=count)
+
+    async def _told(self, kind: type[T], question: Question, **which: Any) -> T:
+        """Return the answer to a question of the owner, which is of a `kind`."""
+        told = await self._vault.ask(Ask(question=question, **which), Bytes)
+        answer: T = TOLD[question].validate_json(told.parts[0])
+        return answer
+
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
         opened = await self.opened()
-        jobs: tuple[JobStatus, ...] = await self._told(Ask(question="status"))
         return HolderStatus(
             key=opened.key,
             enrolled=opened.enrolled,
             isolation=opened.isolation,
-            jobs=jobs,
+            jobs=await self._told(tuple[JobStatus, ...], "status"),
             refusal=opened.refusal,
             adopted=opened.adopted,
             losses=opened.losses,
@@ -455,8 +372,8 @@ class DataHolder(OwnerQuestions):
             backup_due=opened.backup_due,
             records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
-            refused_crowds=self._crowds.refused,
-            crowds=await self._crowds.statuses(),
+            refused_crowds=dict(self._crowds.refused),
+            crowds=await self._told(tuple[CrowdStatus, ...], "crowds"),
             waiting=tuple(sorted(self._joining.waiting)),
             owners_missing=opened.owners_missing,
             unheard=dict(self._charges.unheard)
@@ -471,12 +388,12 @@ class DataHolder(OwnerQuestions):
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
         request = self._joining.requests.get(job)
         if request is None:
-            request = (await self._told(Ask(question="joined", job=job))).request
+            request = (await self._told(Joined, "joined", job=job)).request
         return job_view(job, request, self._directory.parties)
 
     async def spent_on_crowds(self) -> CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
-        return await self._crowds.spent()
+        return await self._told(CrowdAccounts, "spent on crowds")
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""
@@ -486,21 +403,15 @@ class DataHolder(OwnerQuestions):
     async def _stop_asking(self) -> None:
         await self._charges.end()
         await self._crowds.end()
-        await self._next_rounds.follow(())
+        await self._answering.end()
         await self._directory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._vault.close()
 
     def run(
         self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
     ) -> HolderStatus:
         """Step every `poll_seconds` until `until` is true of the status; None is for ever.
 
-        For programs without an event loop: `with DataHolder.open(...) as holder: holder.run()`.
+        For programs without an event loop.
         An interrupt (Ctrl-C) ends it too. Returns the status at the end.
         """
         with suppress(KeyboardInterrupt):

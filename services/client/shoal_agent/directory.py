@@ -2,17 +2,28 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import httpx
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import AskSigned, Bytes, Hello, NextManifest, Opened
+from shoal_holder.messages import (
+    AskSigned,
+    Bytes,
+    Done,
+    Hello,
+    NextManifest,
+    Opened,
+    Pending,
+    Receipt,
+)
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import Answer, Peer
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.peer import NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -30,8 +41,10 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
 
-QUERY_STANDS: Final = timedelta(minutes=4)
-"""How long one signed query is sent again: a trainer takes it for ten minutes by its own clock."""
+SETTLED: Final = "envelope settled"
+"""Reported of each envelope that a node answered."""
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 
 class ShutOut(Exception):
@@ -49,12 +62,14 @@ class Directory:
         clock: Clock,
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None,
+        report: Report,
     ) -> None:
         self._book = book
         self._vault = vault
         self._clock = clock
         self._random_bytes = random_bytes
         self._transport = transport
+        self._report = report
         self._peers: dict[ServiceParty, Peer] = {}
         self._apart: dict[str, dict[ServiceParty, Peer]] = {}  # by purpose
         self._handed = -1  # the newest version that the vault has from here
@@ -63,7 +78,6 @@ class Directory:
         self._looking: asyncio.Task[None] | None = None
         self.shut_out: str | None = None
         """Why no party takes this holder's messages again, and what to do: nobody is asked."""
-        self._query: tuple[str, datetime, bytes] | None = None  # under which manifest, when
 
     @property
     def manifest(self) -> str:
@@ -75,7 +89,7 @@ class Directory:
         """Return the trainer."""
         return self._peer(self._book.current.manifest.trainer)
 
-    async def ask_trainer(self, path: str, **parameters: int) -> Answer:
+    async def ask_trainer(self, path: str, **parameters: int) -> Reply:
         """Return the trainer's answer on a job; if it knows none such, a former trainer's.
 
         Raises:
@@ -112,7 +126,7 @@ class Directory:
         Raises:
             UnknownManifest: the version was never accepted here.
         """
-        return [self.node(node) for node in self.parties(manifest).compute_nodes]
+        return [self._peer(node) for node in self.parties(manifest).compute_nodes]
 
     def node_called(self, name: str) -> Peer:
         """Return the Compute node of this name in the manifest in force.
@@ -122,12 +136,8 @@ class Directory:
         """
         for node in self._book.current.manifest.compute_nodes:
             if node.name == name:
-                return self.node(node)
+                return self._peer(node)
         raise UnknownSigner
-
-    def node(self, node: ServiceParty) -> Peer:
-        """Return a Compute node."""
-        return self._peer(node)
 
     def _peer(self, party: ServiceParty, known: dict[ServiceParty, Peer] | None = None) -> Peer:
         peers = self._peers if known is None else known
@@ -152,6 +162,29 @@ class Directory:
                 _, peer = peers.popitem()
                 await peer.close()
 
+    async def deliver(self, pending: Pending, peer: Peer, path: str, **about: object) -> bool:
+        """Send a peer what the vault has for it, if anything, and tell the vault its outcome.
+
+        False if the peer does not know what it is `about`, which reports say.
+        """
+        parts = (await self._vault.ask(pending, Bytes)).parts
+        if not parts:
+            return True
+        what = pending.what
+        try:
+            answer = await peer.post(path, parts[0], OCTETS if what == "envelope" else JSON)
+        except Unavailable as error:
+            self._report(f"{what} not sent", reason=str(error), **about)
+            return not isinstance(error, NotThere)
+        if answer.code == BadSignature.code:
+            self.note_other_key(peer)
+            self._report(f"{what} not sent", reason=answer.code, **about)
+            return True
+        receipt = Receipt(what=what, about=pending.about, node=pending.node, outcome=answer.outcome)
+        await self._vault.ask(receipt, Done)
+        self._report(f"{what} settled", outcome=answer.outcome, **about)
+        return True
+
     async def follow_to(self, manifest: str) -> None:
         """Ask for a manifest version that is not known here.
 
@@ -173,21 +206,13 @@ class Directory:
 
     async def query(self) -> bytes | None:
         """Return the holder's signed query for lists of jobs, None if it is not enrolled yet."""
-        now = self._clock()
-        if self._query is not None:
-            manifest, signed_at, query = self._query
-            if manifest == self.manifest and timedelta(0) <= now - signed_at < QUERY_STANDS:
-                return query
         parts = (await self._vault.ask(AskSigned(what="query"), Bytes)).parts
         if not parts:
             self._may_be_behind = True  # no job will tell of the version that enrols it
-            return None
-        self._query = self.manifest, now, parts[0]
-        return parts[0]
+        return parts[0] if parts else None
 
     def note_refused_query(self, peer: Peer, code: str) -> None:
-        """Note that a peer refused the query: the next one is signed anew."""
-        self._query = None
+        """Note that a peer refused the query."""
         if code in (BadSignature.code, RevokedHolder.code):
             self.note_other_key(peer)
 
@@ -222,7 +247,7 @@ class Directory:
             return
         if self._looking is None or self._looking.done():
             nodes = self._book.current.manifest.compute_nodes
-            node = self.node(nodes[self._looks % len(nodes)])
+            node = self._peer(nodes[self._looks % len(nodes)])
             self._looking = asyncio.create_task(_ask_for_newer(node))
             self._looked_at, self._looks = now, self._looks + 1
 
@@ -234,11 +259,22 @@ class Directory:
             ProtocolError: what it sent is no manifest that follows ours.
             OSError: a manifest could not be stored.
         """
-        *others, last = map(self.node, self._book.current.manifest.compute_nodes)
+        *others, last = map(self._peer, self._book.current.manifest.compute_nodes)
         for peer in (self.trainer, *others):
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()
+
+
+@dataclass(eq=False)
+class Part:
+    """A part of the courier: it asks the vault and the peers, and reports what it did or met."""
+
+    _vault: VaultLink
+    _directory: Directory
+    _clock: Clock
+    _random_bytes: RandomBytes
+    _report: Report
 
 
 async def _ask_for_newer(node: Peer) -> None:

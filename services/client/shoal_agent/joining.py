@@ -4,38 +4,33 @@ It also asks Compute nodes what they charged the slots here; the vault compares 
 """
 
 import asyncio
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final
 
-from shoal_agent.directory import Directory
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.crowds.trainer import listed_jobs
+from shoal_agent.directory import Part
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.messages import (
     Agenda,
     AskAgenda,
     AskCharges,
-    Bytes,
     ChargesAsked,
     Decided,
-    Done,
     Heard,
     Hello,
     OfferJob,
     Opened,
     Pending,
-    Receipt,
     SettleCharges,
     ShowCharges,
+    What,
 )
-from shoal_holder.status import Report
-from shoal_hosting.clock import Clock
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.peer import OK, Answer, NotThere, Peer
+from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -51,28 +46,21 @@ AFTER_NONSENSE: Final = timedelta(seconds=30)  # until a node is asked again tha
 PATIENCE_SECONDS: Final = 3.0  # with the other nodes, once one has answered
 
 
-class ChargesCheck:
+@dataclass(eq=False)
+class ChargesCheck(Part):
     """Asks every Compute node after each start, and again before a job is joined.
 
     One node's answer is enough to go on; the others are heard as soon as they answer. How many are
     enough to spend anything is the vault's to say.
     """
 
-    def __init__(
-        self, vault: VaultLink, directory: Directory, clock: Clock, report: Report
-    ) -> None:
-        """Begin before any node is asked."""
-        self._vault = vault
-        self._directory = directory
-        self._clock = clock
-        self._report = report
-        self._compared_at: datetime | None = None
-        self._behind: dict[str, int] = {}  # by node: versions of the manifest
-        self._has_told = False  # that it waits for a node
-        self._not_before: dict[str, datetime] = {}  # by node
-        self._asking: dict[str, asyncio.Task[bool]] = {}  # by node
-        self.unheard: dict[str, str] = {}
-        """Why nodes did not say what they charged when they were asked last, by node."""
+    unheard: dict[str, str] = field(default_factory=dict)
+    """Why nodes did not say what they charged when they were asked last, by node."""
+    _compared_at: datetime | None = None
+    _behind: dict[str, int] = field(default_factory=dict)  # by node: versions of the manifest
+    _has_told: bool = False  # that it waits for a node
+    _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
+    _asking: dict[str, asyncio.Task[bool]] = field(default_factory=dict)  # by node
 
     async def begin(self) -> bool:
         """Tell whether to go on: the ledger was compared with a node's since the start.
@@ -200,32 +188,22 @@ class ChargesCheck:
 
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
-_JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
-class Joining:
+@dataclass(eq=False)
+class Joining(Part):
     """Offers each job that the trainer lists to the vault once, and delivers joins and leaves."""
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        directory: Directory,
-        charges: ChargesCheck,
-        report: Report,
-    ) -> None:
-        self._vault = vault
-        self._charges = charges
-        self._directory = directory
-        self._report = report
-        self._taken: set[str] = set()
-        self.unheard: str | None = None
-        """Why the trainer did not list jobs when it was asked last; None: it did."""
-        self.waiting: set[str] = set()
-        """Jobs that wait for the owners' approval, as the vault last said."""
-        self.refused: dict[str, str] = {}
-        """Why jobs are not joined: all that the trainer lists, the newest of others; in memory."""
-        self.requests: dict[str, bytes] = {}
-        """The requests of jobs that it lists, or that are among `refused`, as they were signed."""
+    _charges: ChargesCheck
+    unheard: str | None = None
+    """Why the trainer did not list jobs when it was asked last; None: it did."""
+    waiting: set[str] = field(default_factory=set)
+    """Jobs that wait for the owners' approval, as the vault last said."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why jobs are not joined: all that the trainer lists, the newest of others; in memory."""
+    requests: dict[str, bytes] = field(default_factory=dict)
+    """The requests of jobs that it lists, or that are among `refused`, as they were signed."""
+    _taken: set[str] = field(default_factory=set)
 
     async def step(self) -> None:
         """Look for jobs once; send all unanswered joins, leaves and notices."""
@@ -246,7 +224,7 @@ class Joining:
                 self._directory.note_refused_query(trainer, answer.code)
                 self._note_unheard(answer.reason)
                 return False
-            listed = _listed_jobs(answer)
+            listed = listed_jobs(answer.json(), "jobs")
             self.unheard = None
             ended = [job for job in self.refused if job not in listed]
             for job in ended[:-MOST_ENDED]:
@@ -295,38 +273,13 @@ class Joining:
     async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
         self.waiting = set(agenda.waiting)
-        for job, state in agenda.notices.items():
-            await self._send(state, job, "approvals")
-        for job in agenda.leaves:
-            await self._send("leave", job, "leaves")
-        for job in agenda.joins:
-            await self._send("join", job, "joins")
-
-    async def _send(self, what: Literal["join", "leave"] | State, job: str, path: str) -> None:
-        pending = await self._vault.ask(Pending(what=what, about=job), Bytes)
-        if not pending.parts:
-            return
-        try:
-            answer = await self._directory.trainer.post(
-                f"/v1/jobs/{job}/{path}", pending.parts[0], "application/json"
+        letters: list[tuple[What, str, str]] = [
+            *((state, job, "approvals") for job, state in agenda.notices.items()),
+            *(("leave", job, "leaves") for job in agenda.leaves),
+            *(("join", job, "joins") for job in agenda.joins),
+        ]
+        for what, job, path in letters:
+            pending = Pending(what=what, about=job)
+            await self._directory.deliver(
+                pending, self._directory.trainer, f"/v1/jobs/{job}/{path}", job=job
             )
-        except Unavailable as error:
-            self._report(f"{what} not sent", job=job, reason=str(error))
-            return
-        if answer.code == BadSignature.code:
-            self._directory.note_other_key(self._directory.trainer)
-            self._report(f"{what} not sent", job=job, reason=answer.code)
-            return
-        await self._vault.ask(Receipt(what=what, about=job, outcome=answer.outcome), Done)
-        self._report(f"{what} settled", job=job, outcome=answer.outcome)
-
-
-def _listed_jobs(answer: Answer) -> list[str]:
-    body: Any = answer.json()
-    try:
-        jobs = [each["job"] for each in body["jobs"]]
-    except (KeyError, TypeError):
-        raise MalformedDocument("the list of jobs is not one") from None
-    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
-        raise MalformedDocument("a job is named by a digest")
-    return jobs

@@ -1,5 +1,6 @@
-"""Backs up and restores the state of a data holder by its files, where no agent is running."""
+"""Restores the state of a data holder by its files, where no agent is running."""
 
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import hex_line
 from shoal_holder import frames, machine, messages, restoring
-from shoal_holder.backup import MAGIC, Backup, sealed_backup
+from shoal_holder.backup import MAGIC, Backup
 from shoal_holder.keys import KeyFile, read_holder_key
-from shoal_holder.opening import read_pin
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECOVERY_KEY, STATE_FILE, owner_files_of
+from shoal_holder.site_files import HOLDER_KEY, RECOVERY_KEY, STATE_FILE
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -35,28 +36,6 @@ def write_recovery_key(site: Path, private: Path, key: PrivateKey) -> None:
         raise FileExistsError(f"{site / RECOVERY_KEY} exists already; nothing was written")
     write_new(private, hex_line(bytes(key)), private=True)
     write_new(site / RECOVERY_KEY, hex_line(bytes(key.public_key)), private=False)
-
-
-def back_up_alone(site: Path, consortium: Path, data: Path, *, now: datetime) -> bytes:
-    """Return a sealed backup, as `DataHolder.backup`, where no agent is running.
-
-    Raises:
-        ValueError: the agent is running, a file is broken, or there is no recovery key.
-        StartupRefused: no manifest is pinned, or the consortium has none with that digest.
-        OSError: a file cannot be read.
-    """
-    path = data / STATE_FILE
-    if not path.exists():
-        raise ValueError(f"{path} is not there: no agent has run with this data directory")
-    with KeyFile(site / HOLDER_KEY) as key_file:
-        book = ManifestBook.open(consortium, read_pin(site), data)
-        authority, key = book.current.manifest.identity, key_file.in_force(book.current.roster)
-        state = State(path, authority=authority)
-        try:
-            files = owner_files_of(site, site / POLICY)
-            return sealed_backup(state.file, files, authority=authority, key=key, now=now)
-        finally:
-            state.close()
 
 
 def opened_backup(
@@ -127,7 +106,7 @@ def restore_state(
         OSError: a file cannot be read or written.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with KeyFile(site / HOLDER_KEY) as key_file:
+    with closing(KeyFile(site / HOLDER_KEY)) as key_file:
         book = ManifestBook.open(consortium, read_pin(site), data)
         if backup is not None:
             key = key_file.in_force(book.current.roster)

@@ -11,7 +11,6 @@ class Settings(VaultSettings):
     """The agent's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEY` and so on."""
 
     party: Path = Field(description="the directory with tls.crt, tls.key and pin")
-    data: Path = Field(description="a directory on durable storage, for this agent alone")
     host: str = Field(default="127.0.0.1", description="the address to listen on")
     port: int = Field(ge=0, le=65_535, description="the port to listen on")
     vault_pipes: Path | None = Field(

@@ -4,18 +4,20 @@ Also the ledger pages that other services serve, and exported ledger files.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pydantic
 from pydantic import ConfigDict, Field
 
-from shoal_holder.approvals import JobAsking, OwnerDecision, Stage
+from shoal_holder.approvals import JobAsking, Stage
 from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
-from shoal_holder.exits import ReservedBudget
-from shoal_holder.status import ENVELOPES, JobStatus
+from shoal_holder.ledger import ClientCharge
+from shoal_holder.state import ReservedBudget
+from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
+from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
@@ -43,44 +45,39 @@ class Keeping(pydantic.BaseModel):
     kinds: list[Kept]
 
 
-class _Kind(NamedTuple):
-    kind: str
-    why: str
-    stays: str = _EVER
-
-
-_KINDS: Final[Mapping[str, _Kind]] = {
-    ENVELOPES: _Kind("sealed answers", "the same bytes are sent again", "until their round ends"),
-    "crowd_outbox": _Kind("contributions unanswered", "they are sent again", "until answered"),
-    "crowd_evidence": _Kind(
+_KINDS: Final[Mapping[str, tuple[str, str, str]]] = {  # what they are, why and how long they stay
+    ENVELOPES: ("sealed answers", "the same bytes are sent again", "until their round ends"),
+    "crowd_outbox": ("contributions unanswered", "they are sent again", "until answered"),
+    "crowd_evidence": (
         "draws and receipts of crowds",
         "they show whether the trainer cheated",
         "until the crowd's closing bears them out",
     ),
-    "jobs": _Kind("jobs, with their joins", "each is joined once"),
-    "asked": _Kind("jobs that asked the owners", "each asks once"),
-    "approvals": _Kind("owners' decisions", "a refusal is for good"),
-    "leaves": _Kind("leaves", "what was left is not answered"),
-    "withdrawals": _Kind("withdrawals", "why a job ended"),
-    "rounds": _Kind("rounds", "each is answered once"),
-    "crowds": _Kind("crowd jobs", "contributions are checked by them"),
-    "contributions": _Kind("contributions", "each is made and charged once"),
-    "adopted": _Kind("rounds that a lost state forgot", "nodes charged them"),
-    "ledger": _Kind("ledger entries", "caps rest on them"),
-    "node_heads": _Kind(
-        "Compute nodes' ledger heads", "a node that was set back is found", "until a later one"
+    "jobs": ("jobs, with their joins", "each is joined once", _EVER),
+    "asked": ("jobs that asked the owners", "each asks once", _EVER),
+    "approvals": ("owners' decisions", "a refusal is for good", _EVER),
+    LEAVES: ("leaves", "what was left is not answered", _EVER),
+    "rounds": ("rounds", "each is answered once", _EVER),
+    "crowds": ("crowd jobs", "contributions are checked by them", _EVER),
+    "contributions": ("contributions", "each is made and charged once", _EVER),
+    "adopted": ("rounds that a lost state forgot", "nodes charged them", _EVER),
+    "ledger": ("ledger entries", "caps rest on them", _EVER),
+    "node_heads": (
+        "Compute nodes' ledger heads",
+        "a node that was set back is found",
+        "until a later one",
     ),
 }
 
 
 def keeping(counts: Mapping[str, int]) -> Keeping:
     """Return how much there is of each kind, from the numbers of rows by the table's name."""
-    return Keeping(kinds=list(_kept(counts)))
-
-
-def _kept(counts: Mapping[str, int]) -> Iterator[Kept]:
-    for table, each in _KINDS.items():
-        yield Kept(kind=each.kind, documents=counts[table], stays=each.stays, why=each.why)
+    return Keeping(
+        kinds=[
+            Kept(kind=kind, documents=counts[table], stays=stays, why=why)
+            for table, (kind, why, stays) in _KINDS.items()
+        ]
+    )
 
 
 class Line(LedgerEntry):
@@ -156,19 +153,6 @@ class Exported(pydantic.BaseModel):
         return chain
 
 
-class ClientLine(pydantic.BaseModel):
-    """One client's charge for one round."""
-
-    entry: Count
-    job: str
-    number: Count
-    round: str
-    client: Count
-    mu: Loss
-    epsilon: Loss | None  # None is infinite
-    at: str
-
-
 class Spread(pydantic.BaseModel):
     """The distribution of an amount over clients."""
 
@@ -201,7 +185,7 @@ class AgentPage(pydantic.BaseModel):
     spent: Spent
     crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
-    entries: list[ClientLine]
+    entries: list[ClientCharge]
     next: Count | None
 
 
@@ -264,7 +248,7 @@ class AskingView(JobView):
     until: str
     needed: Count
     stage: Stage
-    decisions: tuple[OwnerDecision, ...]
+    decisions: tuple[Approval, ...]
 
 
 def _parties_of(analyst_name: str, manifest: Manifest) -> Parties:

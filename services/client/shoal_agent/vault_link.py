@@ -6,18 +6,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self, TypeVar
-
-from pydantic import BaseModel
+from typing import BinaryIO, Final, Self, TypeVar
 
 from shoal_holder import frames, messages
 from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
-from shoal_holder.opening import Contents
-from shoal_holder.serving import FROM_PROGRAM, FROM_VAULT, TO_VAULT
+from shoal_holder.serving import FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
@@ -41,40 +37,24 @@ class VaultRefused(ValueError):
 class VaultLink:
     """Exchanges messages with a vault, in a thread: an answer may take seconds."""
 
-    def __init__(
-        self,
-        exchange: Callable[[bytes], bytes],
-        close: Callable[[], None],
-        report: Report,
-        opened: Opened,
-    ) -> None:
-        """Ask by `exchange`; the vault's events go to `report`. `close` ends the vault."""
-        self.opened = opened
-        self.told = Counter[str]()
-        """How often the vault reported each event."""
-        self._exchange = exchange
-        self._close = close
-        self._report = report
-        self._thread = ThreadPoolExecutor(1, "shoal-vault")
-
-    @classmethod
-    def inside(cls, vault: Vault, report: Report) -> Self:
-        """Return a link to a vault in this process, over the same messages."""
-        hello = frames.encode(messages.Hello())
-        opened = frames.decode(vault.answer(hello), messages.kinds_of(Opened))
-        _tell(opened, report)
-        return cls(vault.answer, vault.close, report, opened)
-
-    @classmethod
-    def over(cls, pipes: "VaultPipes", report: Report) -> Self:
-        """Return a link to a vault in another process, once it is open.
+    def __init__(self, vault: "VaultPipes | Vault", report: Report) -> None:
+        """Ask a vault at the end of pipes, or one in this process; its events go to `report`.
 
         Raises:
             VaultRefused: it does not start.
         """
-        opened = pipes.opened()
-        _tell(opened, report)
-        return cls(pipes.exchange, pipes.close, report, opened)
+        self._vault = vault
+        self._report = report
+        self._exchange = vault.exchange if isinstance(vault, VaultPipes) else vault.answer
+        if isinstance(vault, VaultPipes):
+            self.opened = vault.opened()
+        else:
+            hello = vault.answer(frames.encode(messages.Hello()))
+            self.opened = frames.decode(hello, messages.kinds_of(Opened))
+        self.told = Counter[str]()
+        """How often the vault reported each event since it opened."""
+        _tell(self.opened, report)
+        self._thread = ThreadPoolExecutor(1, "shoal-vault")
 
     async def ask(self, request: Message, kind: type[AnswerT]) -> AnswerT:
         """Return the answer to a message, which is one of `kind`.
@@ -107,7 +87,7 @@ class VaultLink:
     def close(self) -> None:
         """Wait for the answer that is under way, and end the vault."""
         self._thread.shutdown()
-        self._close()
+        self._vault.close()
 
 
 class VaultPipes:
@@ -122,17 +102,13 @@ class VaultPipes:
         self._process = process
 
     @classmethod
-    def start(cls, settings: BaseModel | None, contents: Contents | None) -> Self:
-        """Start a vault by settings, or by what a program hands over."""
+    def start(cls, settings: Settings) -> Self:
+        """Start a vault over the files that the settings name."""
         to_vault, asks = os.pipe()
         answers, from_vault = os.pipe()
-        arguments = [str(to_vault), str(from_vault)]
         process = subprocess.Popen(
-            [
-                # nothing is imported from the working directory
-                *(sys.executable, "-P", "-m", "shoal_holder", *arguments),
-                *([] if contents is None else [FROM_PROGRAM]),
-            ],
+            # -P: nothing is imported from the working directory
+            [sys.executable, "-P", "-m", "shoal_holder", str(to_vault), str(from_vault)],
             env=_environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -140,10 +116,7 @@ class VaultPipes:
         )
         os.close(to_vault)
         os.close(from_vault)
-        pipes = cls(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), process)
-        if contents is not None:
-            frames.write(pipes._asks, frames.encode(contents))
-        return pipes
+        return cls(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), process)
 
     @classmethod
     def meet(cls, directory: Path) -> Self:
@@ -208,13 +181,12 @@ class VaultPipes:
                 self._process.wait()
 
 
-def _environment(settings: BaseModel | None) -> dict[str, str]:
+def _environment(settings: Settings) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-    if settings is not None:
-        for name in Settings.model_fields:
-            value: Any = getattr(settings, name)
-            ours |= {} if value is None else {f"SHOAL_{name.upper()}": str(value)}
-    return ours
+    told = {name: getattr(settings, name) for name in Settings.model_fields}
+    return ours | {
+        f"SHOAL_{name.upper()}": str(value) for name, value in told.items() if value is not None
+    }
 
 
 def _tell(answer: Answer, report: Report) -> None:
@@ -224,10 +196,9 @@ def _tell(answer: Answer, report: Report) -> None:
 
 def _error(refusal: Refusal) -> ProtocolError:
     """Return the protocol's error of this code."""
-    kinds: Sequence[type[ProtocolError]] = (ProtocolError,)
-    while kinds:
-        for kind in kinds:
-            if kind.code == refusal.code:
-                return kind(refusal.detail)
-        kinds = [below for kind in kinds for below in kind.__subclasses__()]
+    kinds = [ProtocolError]
+    for kind in kinds:
+        if kind.code == refusal.code:
+            return kind(refusal.detail)
+        kinds += kind.__subclasses__()
     return ProtocolError(refusal.detail)

@@ -4,22 +4,45 @@ A data holder trusts the manifest, its owner's policy and its own ledger. It acc
 documents of trainer and analyst only as far as these three allow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import MOST_SECONDS, sampling_seconds
 from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.policy import passed_message
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.policy import Limits, passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
 
+class JobKind(NamedTuple):
+    """How jobs of one kind are judged, each by a function of its request."""
+
+    check: Callable[[Any, Manifest], None]  # raises `RefusedJob` if the consortium forbids it
+    too_far: Callable[[Any, Limits, datetime], str | None]
+    refusal: Callable[[Policy, Any], str | None]
+    columns: Callable[[Any], Iterable[str]]
+    until: Callable[[Any], datetime]
+    time: str  # what ends then
+
+
+IN_ROUNDS: Final = JobKind(
+    check=check_job,
+    too_far=lambda request, limits, now: job_refusal(request, limits, now=now),
+    refusal=lambda policy, request: policy.refusal(request) or model_refusal(request),
+    columns=lambda request: request.terms.column_names,
+    until=lambda request: request.join_deadline,
+    time="the time to join",
+)
+
+
 def check_request(
-    signed: Signed[JobRequest],
+    signed: Signed[Any],
+    kind: JobKind,
     *,
     job: str,
     bound_to: Consortium,
@@ -41,18 +64,37 @@ def check_request(
     if signed.digest != job or signed.signer != request.analyst:
         raise RefusedJob("the request is not the job's, or not by the analyst that it names")
     bound_to.verify(signed)
-    if current.party(request.analyst) != bound_to.party(request.analyst):
-        raise RefusedJob("the analyst has another key now: the job is to be submitted anew")
+    check_same_key(request.analyst, bound_to, current)
     for version in (bound_to, current):
-        check_job(request, version.manifest)
-    if reason := policy.refusal(request):
+        kind.check(request, version.manifest)
+    if reason := kind.refusal(policy, request):
         raise RefusedJob(reason)
-    check_columns(request.terms.column_names, columns)
-    if request.join_deadline <= now:
-        raise RefusedJob(passed_message("the time to join", request.join_deadline, now))
+    check_columns(kind.columns(request), columns)
+    if kind.until(request) <= now:
+        raise RefusedJob(passed_message(kind.time, kind.until(request), now))
     for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
-        if reason := job_refusal(request, limits, now=now):
+        if reason := kind.too_far(request, limits, now):
             raise RefusedJob(reason)
+
+
+def check_same_key(name: str, bound_to: Consortium, current: Consortium) -> None:
+    """Refuse a job that a party signed with a key which the manifest in force no longer has.
+
+    Raises:
+        RefusedJob
+    """
+    if current.party(name).verify_key != bound_to.party(name).verify_key:
+        raise RefusedJob(f"{name} has another key now: the job is to be submitted anew")
+
+
+def model_refusal(request: JobRequest) -> str | None:
+    """Return why an installed model of a job is not used here, or None if all are."""
+    for _, query in request.terms.installed_models():  # the owner's policy names them
+        from shoal_hosting.installed_models import refusal
+
+        if reason := refusal(query):
+            return reason
+    return None
 
 
 def check_columns(needed: Iterable[str], columns: Iterable[str]) -> None:

@@ -18,7 +18,6 @@ from shoal_protocol.jobs.membership import (
     WAITS,
     Approval,
     ApprovalNotice,
-    Decision,
     State,
     check_approval,
 )
@@ -37,21 +36,7 @@ MOST_WAITING: Final = 100
 """Of one analyst's jobs: more would bury the others', and keep the vault from its rounds."""
 _NOTHING: Final = "nothing"
 """What the trainer was told of a job at first."""
-_TAKEN: Final = (
-    "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
-    " UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
-)
-
 Stage = Literal["waits", "approved", "refused", "expired"]
-
-
-@dataclass(frozen=True)
-class OwnerDecision:
-    """What an owner decided about a job, and when."""
-
-    owner: str
-    decision: Decision
-    decided_at: datetime
 
 
 @dataclass(frozen=True)
@@ -69,7 +54,7 @@ class JobAsking:
     holder: int | None
     needed: int
     stage: Stage
-    decisions: tuple[OwnerDecision, ...]
+    decisions: tuple[Approval, ...]
 
 
 class Approvals:
@@ -146,14 +131,13 @@ class Approvals:
             return body.job
         if kept is not None and decode(kept[0], Approval).body.decision == "refuse":
             raise WrongPhase("this owner refused the job, which is for good")
-        if self._is_taken(body.job):
+        if self._file.takes_part(body.job):
             raise WrongPhase("the data holder takes part already: `shoal agent leave` ends that")
         if asked[1] <= format_time(self._site.clock()):
             raise WrongPhase("the time to decide about the job is over")
-        with self._file.transaction():
-            self._file.database.execute(
-                "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", (body.job, body.owner, encoded)
-            )
+        self._file.write(
+            "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", body.job, body.owner, encoded
+        )
         return body.job
 
     def waiting(self, analyst: str | None = None) -> tuple[str, ...]:
@@ -184,10 +168,7 @@ class Approvals:
                 holder=self._site.holder,
                 needed=owners_needed(self._site.policy),
                 stage=self._stage(job, until),
-                decisions=tuple(
-                    OwnerDecision(each.owner, each.decision, each.decided_at)
-                    for each in self._decisions(job)
-                ),
+                decisions=tuple(self._decisions(job)),
             )
             for job, request, asked_at, until in rows
         ]
@@ -223,12 +204,11 @@ class Approvals:
 
     def settle_notice(self, job: str, state: State) -> None:
         """Record that the trainer answered a notice."""
-        with self._file.transaction():
-            self._file.database.execute("UPDATE asked SET told = ? WHERE job = ?", (state, job))
+        self._file.write("UPDATE asked SET told = ? WHERE job = ?", state, job)
 
     def _stage(self, job: str, until: datetime | str) -> Stage:
         decisions = self._decisions(job)
-        if self._is_taken(job):
+        if self._file.takes_part(job):
             return APPROVED
         if any(each.decision == "refuse" for each in decisions):
             return REFUSED
@@ -236,9 +216,6 @@ class Approvals:
             return APPROVED
         end = until if isinstance(until, str) else format_time(until)
         return "expired" if end <= format_time(self._site.clock()) else WAITS
-
-    def _is_taken(self, job: str) -> bool:
-        return self._file.one(_TAKEN, job) is not None
 
     def _decisions(self, job: str) -> list[Approval]:
         """Return the decisions about a job of owners whose keys are listed now."""

@@ -79,10 +79,7 @@ def sealed_backup(
         sealed = MAGIC + SealedBox(recovery_key).encrypt(fresh) + SecretBox(fresh).encrypt(signed)
     except CryptoError:
         raise ValueError(f"{owner_files[RECOVERY_KEY]} is no usable key") from None
-    with file.transaction():
-        file.database.execute(
-            "UPDATE backup SET made_at = ?, has_records = records", (format_time(now),)
-        )
+    file.write("UPDATE backup SET made_at = ?, has_records = records", format_time(now))
     return sealed
 
 
@@ -92,8 +89,10 @@ def note_records(file: StateFile, changed_at: int | None) -> None:
     Whether a backup is due follows from that, for it may not tell whether anybody is new.
     """
     if file.one("SELECT records FROM backup") != (changed_at,):
-        with file.transaction():
-            file.database.execute("UPDATE backup SET records = ?", (changed_at,))
+        file.write(
+            "UPDATE backup SET records = ?",
+            changed_at,
+        )
 
 
 def last_backup(file: StateFile) -> tuple[datetime | None, bool]:

@@ -6,7 +6,7 @@ A node that answers with its charges has no other machine with this key on file.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,11 +14,9 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.site import Site
+from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
-from shoal_holder.state import State
 from shoal_holder.state_file import StateFile
-from shoal_holder.status import Report
 from shoal_hosting.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
@@ -49,29 +47,22 @@ class _Asking:
     nonce: str = ""
 
 
-class ChargeComparison:
+@dataclass(eq=False)
+class ChargeComparison(Part):
     """Collects the nodes' charges, and those that this ledger lacks."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        report: Report,
-        *,
-        without: Collection[str],
-    ) -> None:
-        """Begin before any node is asked; those in `without` never are."""
-        self._site = site
-        self._state = state
-        self._report = report
-        self._without = frozenset(without)
-        self._compared_at: datetime | None = None
-        self._asking: dict[str, _Asking] = {}  # by node
-        self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of what, up to which entry
-        self._machine = machine.read(state.file)
-        self._heard = False  # whether a node said all since it was last judged
-        self._forgotten: dict[tuple[str, int], ChargedElsewhere] = {}  # by job and number
-        self._is_news = False  # whether more is forgotten than when it was last judged
+    _without: Collection[str]  # nodes that are never asked
+    _compared_at: datetime | None = None
+    _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
+    _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
+    """By node: of which slots it said what it charged, up to which entry."""
+    _heard: bool = False  # whether a node said all since it was last judged
+    _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
+    """By job and number: what nodes charged and this ledger lacks."""
+    _is_news: bool = False  # whether more is forgotten than when it was last judged
+
+    def __post_init__(self) -> None:
+        self._machine = machine.read(self._state.file)
         self.refusal = machine.SUPERSEDED if self._machine.is_superseded else None
         """What to do about another machine, or a ledger that lacks charges; None if all is well."""
 
@@ -152,10 +143,9 @@ class ChargeComparison:
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
             return True
-        told: Signed[Charges | ChargesQuery] = decode(document, Charges, ChargesQuery)
-        if isinstance(told.body, ChargesQuery):
-            return self._hear_of_other(told.body, told, asking.holder)
-        signed = decode(document, Charges)
+        signed: Signed[Any] = decode(document, Charges, ChargesQuery)
+        if isinstance(signed.body, ChargesQuery):
+            return self._hear_of_other(signed.body, signed, asking.holder)
         charged = check_charges(
             signed,
             asking.version,
@@ -170,7 +160,11 @@ class ChargeComparison:
             head = Head(signed.body.head, signed.body.head_digest)
             _note_head(self._state.file, node, head)
         except LedgerBroken as error:
-            self.refusal = _set_back(node, error)
+            self.refusal = (
+                f"{node} was set back, or lies: {error}. Ask its operator; if it does not come "
+                "back with its whole ledger, or under another name with another one, name it in "
+                "SHOAL_WITHOUT_NODES"
+            )
             return False
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
@@ -190,7 +184,7 @@ class ChargeComparison:
             self._take_over()
         elif self.refusal is None and self._is_news:
             self.refusal = (
-                f"Compute nodes charged slots here for {_rounds(len(self._forgotten))} that the "
+                f"Compute nodes charged slots here for rounds ({len(self._forgotten):,}) that the "
                 "ledger here does not hold: the state was lost or set back. Stop, and "
                 f"{RESTORE}. If it is lost for good, run `shoal agent restore`, which takes what "
                 "was forgotten for spent"
@@ -301,20 +295,10 @@ def _note_head(file: StateFile, node: str, head: Head) -> None:
     if head.number == kept.number and head != kept:
         raise LedgerBroken(f"its ledger's entry {head.number:,} is another one than it was")
     if head != kept:
-        with file.transaction():
-            file.database.execute(
-                "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
-                " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
-                (node, head.number, head.digest),
-            )
-
-
-def _set_back(node: str, error: LedgerBroken) -> str:
-    return (
-        f"{node} was set back, or lies: {error}. Ask its operator; if it does not come back with "
-        "its whole ledger, or under another name with another one, name it in SHOAL_WITHOUT_NODES"
-    )
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count:,} rounds"
+        file.write(
+            "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
+            " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
+            node,
+            head.number,
+            head.digest,
+        )

@@ -6,6 +6,7 @@ leave a data holder.
 
 import hashlib
 import hmac
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_holder.noise import NoiseSampler
+from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import GradientSum, Moments, Query, Tables
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.models import InstalledModel
@@ -43,14 +45,24 @@ def draw_noise(spec: RoundSpec, slots: int, noise: NoiseSampler, *, draws: int =
         ValueError: the sampler did not return as many 64-bit integers as asked for, or so much
             noise is too large to draw.
     """
-    blocks = []
-    for coordinates, part in spec.noise_blocks():
-        block = noise(part.of(slots), draws * coordinates)
-        # a float here would silently become an exact-looking integer further on
-        if block.dtype != np.int64 or block.shape != (draws * coordinates,):
-            raise ValueError("a noise sampler must return a vector of 64-bit integers")
-        blocks.append(block.reshape(draws, coordinates))
+    blocks = [
+        drawn(noise, part.of(slots), (draws, coordinates))
+        for coordinates, part in spec.noise_blocks()
+    ]
     return np.concatenate(blocks, axis=1)
+
+
+def drawn(noise: NoiseSampler, part: NoisePart, shape: tuple[int, int]) -> Int64Vector:
+    """Return noise of this shape.
+
+    Raises:
+        ValueError: the sampler did not return as many 64-bit integers as asked for.
+    """
+    block = noise(part, math.prod(shape))
+    # a float here would silently become an exact-looking integer further on
+    if block.dtype != np.int64 or block.shape != (math.prod(shape),):
+        raise ValueError("a noise sampler must return a vector of 64-bit integers")
+    return block.reshape(shape)
 
 
 def encoded_together(

@@ -35,19 +35,18 @@ def decode(frame: bytes, kinds: Mapping[str, type[MessageT]]) -> MessageT:
         MalformedDocument: it is none of them, or not as it should be.
     """
     pieces, start = [], _LENGTH.size
-    while start < len(frame):
-        size = _length(frame[start : start + _LENGTH.size])
-        start += _LENGTH.size
-        pieces.append(frame[start : start + size])
-        start += size
-    if start != len(frame):
-        raise MalformedDocument("the frame is cut short")
     try:
+        while start < len(frame):
+            (size,) = _LENGTH.unpack_from(frame, start)
+            pieces.append(frame[start + _LENGTH.size : start + _LENGTH.size + size])
+            start += _LENGTH.size + size
+        if start != len(frame):
+            raise MalformedDocument("the frame is cut short")
         name, fields, *parts = pieces
         return kinds[name.decode()].model_validate(json.loads(fields) | {"parts": tuple(parts)})
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, Message)) from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error):
         raise MalformedDocument("the frame holds no message that is known here") from None
 
 
@@ -76,10 +75,3 @@ def write(pipe: BinaryIO, frame: bytes) -> None:
     """
     pipe.write(frame)
     pipe.flush()
-
-
-def _length(encoded: bytes) -> int:
-    if len(encoded) < _LENGTH.size:
-        raise MalformedDocument("the frame is cut short")
-    size: int = _LENGTH.unpack(encoded)[0]
-    return size

@@ -4,19 +4,16 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_holder import exits
-from shoal_holder.admission import check_request
+from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.exits import LEFT, Joined
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
+from shoal_holder.state import LEFT, Joined
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -27,23 +24,12 @@ UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
-class Jobs:
+@dataclass(eq=False)
+class Jobs(Part):
     """The jobs that this data holder takes part in, from the offer to the end."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-    ) -> None:
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
-        self._ends_by: dict[str, datetime] = {}  # of jobs, decoded once
+    _charges: ChargeComparison
+    _approvals: Approvals
 
     def offer(self, job: str, request: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left; a known job is left.
@@ -55,12 +41,13 @@ class Jobs:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        return self._state.job_is_known(job) or self._join(decode(request, JobRequest), job)
+        return self._state.file.takes_part(job) or self._join(decode(request, JobRequest), job)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         site, request = self._site, signed.body
         check_request(
             signed,
+            IN_ROUNDS,
             job=job,
             bound_to=site.book.get(request.manifest),
             current=site.book.current,
@@ -68,11 +55,6 @@ class Jobs:
             columns=site.records.columns,
             now=site.clock(),
         )
-        for _, query in request.terms.installed_models():  # the owner's policy names them
-            from shoal_hosting.installed_models import refusal
-
-            if reason := refusal(query):
-                raise RefusedJob(reason)
         listed = site.book.current.manifest.compute_nodes
         self._charges.check(joining=True, nodes=request.sharing.needed(len(listed)))
         committed, holder = self._state.committed(), site.holder
@@ -97,9 +79,7 @@ class Jobs:
         """End the jobs whose time is over."""
         now = self._site.clock()
         for each in self._state.open_jobs():
-            if each.job not in self._ends_by:
-                self._ends_by[each.job] = decode(each.request, JobRequest).body.ends_by
-            if self._ends_by[each.job] <= now:
+            if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:
@@ -108,7 +88,7 @@ class Jobs:
         Raises:
             UnknownJob: there is no such job here.
         """
-        found = exits.joined(self._state.file, job)
+        found = self._state.joined(job)
         if code != JobWithdrawn.code:
             self._end(job, code)
             return
@@ -122,7 +102,7 @@ class Jobs:
             self._report("withdrawal not believed", job=job, reason=str(error))
             self._end(job, UNPROVEN)  # it could as well have no rounds
         else:
-            self._end(job, WITHDRAWN, withdrawal)
+            self._end(job, WITHDRAWN)
 
     def leave(self, job: str) -> Joined:
         """Leave a job for good; return it as it was.
@@ -133,12 +113,10 @@ class Jobs:
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        found = exits.joined(self._state.file, job)
-        leave = exits.sign_leave(found, self._site.holder, self._site.key)
-        self._state.end_job(job, LEFT, leave=leave)
+        found = self._state.leave(job, self._site.holder, self._site.key)
         self._report("job ended", job=job, reason=LEFT)
         return found
 
-    def _end(self, job: str, reason: str, withdrawal: bytes | None = None) -> None:
-        self._state.end_job(job, reason, withdrawal=withdrawal)
+    def _end(self, job: str, reason: str) -> None:
+        self._state.end_job(job, reason)
         self._report("job ended", job=job, reason=reason)

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from nacl.signing import SigningKey
 
@@ -57,27 +55,13 @@ class KeyFile:
         for lock in self._locks:
             lock.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:
     """Return what gives `key`, or the one that follows it once a roster has that."""
 
-    def in_force(roster: Roster) -> SigningKey:
-        if following is None or roster.holder_with(following.verify_key) is None:
-            return key
-        return following
-
-    return in_force
+    if following is None:
+        return lambda roster: key
+    return lambda roster: key if roster.holder_with(following.verify_key) is None else following
 
 
 def next_key_of(path: Path) -> Path:

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.ledger import HOLDER, Chain, Head, LedgerEntry, population_digest
+from shoal_protocol.privacy.ledger import HOLDER, Chain, LedgerEntry, population_digest
 from shoal_protocol.wire.encoding import (
     canonical_json,
     decode_clients,
@@ -30,7 +30,7 @@ class ClientCharge:
     entry: int
     job: str
     number: int
-    round_id: str
+    round: str  # or contribution
     client: int
     mu: float
     epsilon: float | None  # None is infinite
@@ -109,7 +109,7 @@ def append(
     )
     if any(decode_clients(population) & clients for (population,) in again):
         raise ValueError("a client cannot be charged twice for the same")
-    head, population = _head(file), encode_clients(clients)
+    head, population = file.head(), encode_clients(clients)
     entry = LedgerEntry(
         ledger=HOLDER,
         number=head.number + 1,
@@ -181,7 +181,7 @@ def verify(file: StateFile) -> None:
             raise LedgerBroken(str(error)) from error
         if place != _place(file, entry):
             raise LedgerBroken(f"the round of ledger entry {entry.number} was changed")
-    if chain.head != _head(file):
+    if chain.head != file.head():
         raise LedgerBroken("the ledger does not end where it did: entries were removed")
     # rows of the outbox stay when their envelopes are erased
     unpaid = file.one(
@@ -221,13 +221,6 @@ def _place(file: StateFile, entry: LedgerEntry) -> int | None:
     ):
         raise LedgerBroken(f"the contribution of ledger entry {entry.number} was changed")
     return None
-
-
-def _head(file: StateFile) -> Head:
-    row = file.one("SELECT number, digest FROM ledger_head")
-    if row is None:
-        raise LedgerBroken("the ledger's head is gone")
-    return Head(*row)
 
 
 def _read(file: StateFile, after: int, count: int) -> Iterator[tuple[LedgerEntry, int | None]]:

@@ -47,10 +47,10 @@ def begin(file: StateFile, random_bytes: RandomBytes) -> None:
     """Draw an instance for a state that has none."""
     if file.one("SELECT 1 FROM machine") is None:
         instance = random_bytes(_INSTANCE_BYTES).hex()
-        with file.transaction():
-            file.database.execute(
-                "INSERT INTO machine (one, epoch, instance) VALUES (1, 0, ?)", (instance,)
-            )
+        file.write(
+            "INSERT INTO machine (one, epoch, instance) VALUES (1, 0, ?)",
+            instance,
+        )
 
 
 def read(file: StateFile) -> Machine:
@@ -69,8 +69,7 @@ def read(file: StateFile) -> Machine:
 
 def supersede(file: StateFile) -> None:
     """Note for good that another machine has superseded this one."""
-    with file.transaction():
-        file.database.execute("UPDATE machine SET is_superseded = 1")
+    file.write("UPDATE machine SET is_superseded = 1")
 
 
 def begin_anew(file: StateFile, random_bytes: RandomBytes, *, known: str, now: datetime) -> None:
@@ -87,18 +86,20 @@ def begin_anew(file: StateFile, random_bytes: RandomBytes, *, known: str, now: d
 
 def set_least(file: StateFile, mu: float, epsilon: float | None) -> None:
     """Store what slots start at whose individuals the restored state did not know."""
-    with file.transaction():
-        file.database.execute(
-            "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
-            (mu, epsilon),
-        )
+    file.write(
+        "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
+        mu,
+        epsilon,
+    )
 
 
 def note_crowds(file: StateFile, epsilon: float) -> None:
     """Note that crowd jobs may cost a slot so much; the highest ever stays, in backups too."""
     if epsilon > crowds_epsilon(file):
-        with file.transaction():
-            file.database.execute("UPDATE machine SET crowds_epsilon = ?", (epsilon,))
+        file.write(
+            "UPDATE machine SET crowds_epsilon = ?",
+            epsilon,
+        )
 
 
 def crowds_epsilon(file: StateFile) -> float:
@@ -108,13 +109,9 @@ def crowds_epsilon(file: StateFile) -> float:
 
 def end_restoring(file: StateFile) -> None:
     """Note that all charges were taken over."""
-    with file.transaction():
-        file.database.execute("UPDATE machine SET is_restoring = 0")
+    file.write("UPDATE machine SET is_restoring = 0")
 
 
 def raise_epoch(file: StateFile, *, above: int, now: datetime) -> None:
     """Supersede all machines up to an epoch; no round announced before is answered."""
-    with file.transaction():
-        file.database.execute(
-            "UPDATE machine SET epoch = ?, restored_at = ?", (above + 1, format_time(now))
-        )
+    file.write("UPDATE machine SET epoch = ?, restored_at = ?", above + 1, format_time(now))

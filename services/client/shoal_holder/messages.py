@@ -222,9 +222,7 @@ Node = Annotated[int, Field(ge=0, le=255)]
 
 
 class Bytes(Answer):
-    """The bytes that were asked for; no part if there are none."""
-
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
+    """The documents that were asked for, or what the owner asked for in JSON."""
 
 
 class Pending(Message):
@@ -242,14 +240,8 @@ class Acknowledged(Message):
     node: Node
 
 
-class RoundDocuments(Answer):
-    """A round's spec as the trainer signed it, and its job's request as the analyst did."""
-
-    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
-
-
 class AskSpec(Message):
-    """Which documents does a node need that lost a round?"""
+    """Which documents does a node need that lost a round? Its spec, and its job's request."""
 
     round_id: Digest
 
@@ -275,12 +267,6 @@ class AskSigned(Message):
 # Its owner
 
 
-class Told(Answer):
-    """The answer to the owner's question, as JSON."""
-
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
 class Decide(Message):
     """An owner's decision about a job, as it was signed by a key that the policy lists."""
 
@@ -291,13 +277,29 @@ class AskBackup(Message):
     """A backup for the owner, sealed to a key that is in neither process."""
 
 
-Kept = Literal["kept", "spent", "committed", "reserved", "charges", "ledger", "chain"]
+Question = Literal[
+    "status",
+    "policy",
+    "approvals",
+    "joined",
+    "leave",
+    "crowds",
+    "spent on crowds",
+    "kept",
+    "spent",
+    "committed",
+    "reserved",
+    "charges",
+    "ledger",
+    "chain",
+]
+"""What an owner may ask. All but "leave" change nothing."""
 
 
 class Ask(Message):
-    """The owner's question. All but "leave" change nothing."""
+    """The owner's question, answered in JSON."""
 
-    question: Kept | Literal["status", "policy", "approvals", "joined", "leave"]
+    question: Question
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)

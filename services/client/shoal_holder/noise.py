@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from nacl.utils import random as system_random
@@ -86,16 +86,14 @@ _STREAM_NAME: Final = b"shoal noise "
 _CHUNK: Final = 1 << 13  # trials at once: their arrays stay in a core's own memory
 
 
-class Weights(Protocol):
+@dataclass(frozen=True)
+class Weights:
     """w(x) > 0 for every x that an envelope covers."""
 
-    def approximate(self, values: Int64Vector) -> NDArray[np.float64]:
-        """Return w of each, within 2^-38 of it relatively, or within 2^-100 of it."""
-        ...
-
-    def exact(self, value: int) -> tuple[Fraction, Fraction]:
-        """Return (a, b) with w(value) = a exp(-b)."""
-        ...
+    approximate: Callable[[Int64Vector], NDArray[np.float64]]
+    """Returns w of each, within 2^-38 of it relatively, or within 2^-100 of it."""
+    exact: Callable[[int], tuple[Fraction, Fraction]]
+    """Returns (a, b) with w(value) = a exp(-b)."""
 
 
 class Randomness:
@@ -298,74 +296,60 @@ def discrete_gaussian(
     Raises:
         ValueError: `scale` is not within (0, 2^56], or `count` is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_SCALE):
-        raise ValueError("a noise scale must be positive, finite and at most 2^56")
-    if count < 1:
-        raise ValueError("a count of noise draws must be positive")
+    _check(scale, LARGEST_SCALE, count)
     return draw(count, gaussian_envelope(scale), Randomness(random_bytes), signed=True)
 
 
-def discrete_laplace(
-    scale: float, count: int, *, random_bytes: RandomBytes = system_random
-) -> Int64Vector:
+def discrete_laplace(scale: float, count: int) -> Int64Vector:
     """Draw `count` integers, each x with probability proportional to exp(-|x| / scale).
 
     Raises:
         ValueError: `scale` is not within (0, 2^54], or `count` is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
-        raise ValueError("a scale of Laplace noise must be positive, finite and at most 2^54")
-    if count < 1:
-        raise ValueError("a count of noise draws must be positive")
-    return draw(count, laplace_envelope(scale), Randomness(random_bytes), signed=True)
+    _check(scale, LARGEST_LAPLACE_SCALE, count)
+    return draw(count, laplace_envelope(scale), Randomness(system_random), signed=True)
 
 
-@dataclass(frozen=True)
-class GaussianWeights:
-    """exp(-x^2 / (2 scale^2))."""
-
-    scale: float
-
-    def approximate(self, values: Int64Vector) -> NDArray[np.float64]:
-        """Return the weight of each."""
-        with np.errstate(over="ignore"):  # far away in the smallest scales: the weight is 0
-            standard = values / self.scale
-            return np.exp(-0.5 * standard * standard)
-
-    def exact(self, value: int) -> tuple[Fraction, Fraction]:
-        """Return (a, b) with weight a exp(-b)."""
-        return Fraction(1), (value / Fraction(self.scale)) ** 2 / 2
+def _check(scale: float, largest: float, *counts: int) -> None:
+    if not (math.isfinite(scale) and 0.0 < scale <= largest):
+        raise ValueError(f"a noise scale must be positive, finite and at most {largest:.0f}")
+    if min(counts) < 1:
+        raise ValueError("counts of parties, slots and noise draws must be positive")
 
 
-@dataclass(frozen=True)
-class LaplaceWeights:
-    """exp(-x / scale)."""
+# far away in the smallest scales powers overflow, where the weight is 0
+_overflowing_to_zero = np.errstate(over="ignore")
 
-    scale: float
 
-    def approximate(self, values: Int64Vector) -> NDArray[np.float64]:
-        """Return the weight of each."""
-        with np.errstate(over="ignore"):
-            return np.exp(-(values / self.scale))
+def gaussian_weights(scale: float) -> Weights:
+    """Return exp(-x^2 / (2 scale^2))."""
+    return Weights(
+        approximate=_overflowing_to_zero(lambda values: np.exp(-0.5 * (values / scale) ** 2)),
+        exact=lambda value: (Fraction(1), (value / Fraction(scale)) ** 2 / 2),
+    )
 
-    def exact(self, value: int) -> tuple[Fraction, Fraction]:
-        """Return (a, b) with weight a exp(-b)."""
-        return Fraction(1), value / Fraction(self.scale)
+
+def laplace_weights(scale: float) -> Weights:
+    """Return exp(-x / scale)."""
+    return Weights(
+        approximate=_overflowing_to_zero(lambda values: np.exp(-(values / scale))),
+        exact=lambda value: (Fraction(1), value / Fraction(scale)),
+    )
 
 
 @lru_cache(maxsize=64)
 def gaussian_envelope(scale: float) -> Envelope:
     """Return cells of an eighth to a quarter of the scale."""
-    return _even_cells(GaussianWeights(scale), scale, far=_FAR_GAUSSIAN)
+    return _even_cells(gaussian_weights(scale), scale, far=_FAR_GAUSSIAN)
 
 
 @lru_cache(maxsize=64)
 def laplace_envelope(scale: float) -> Envelope:
     """Return cells of an eighth to a quarter of the scale."""
-    return _even_cells(LaplaceWeights(scale), scale, far=_FAR_LAPLACE)
+    return _even_cells(laplace_weights(scale), scale, far=_FAR_LAPLACE)
 
 
-def _even_cells(weights: GaussianWeights | LaplaceWeights, scale: float, *, far: int) -> Envelope:
+def _even_cells(weights: Weights, scale: float, *, far: int) -> Envelope:
     width = power_of_two(scale / 4.0)
     cells = math.ceil(far * scale / width)
     starts = [width * j for j in range(cells + 1)]
@@ -399,10 +383,7 @@ def laplace_shares(
     Raises:
         ValueError: `scale` is not within (0, 2^54], or a count is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
-        raise ValueError("a Laplace scale must be positive, finite and at most 2^54")
-    if min(parties, slots, count) < 1:
-        raise ValueError("counts of parties, slots and noise draws must be positive")
+    _check(scale, LARGEST_LAPLACE_SCALE, parties, slots, count)
     randomness = Randomness(random_bytes)
     # One process for all shares and both signs; each of its points falls to one of them by lot.
     cells = 2 * count
@@ -414,33 +395,21 @@ def laplace_shares(
     return totals[:count] - totals[count:]
 
 
-@dataclass(frozen=True)
-class PointWeights:
-    """exp(-k / scale) / k for k >= 1."""
-
-    scale: float
-
-    def approximate(self, values: Int64Vector) -> NDArray[np.float64]:
-        """Return the weight of each."""
-        with np.errstate(over="ignore"):
-            return np.exp(-(values / self.scale)) / values
-
-    def exact(self, value: int) -> tuple[Fraction, Fraction]:
-        """Return (a, b) with weight a exp(-b)."""
-        return Fraction(1, value), value / Fraction(self.scale)
+def point_weights(scale: float) -> Weights:
+    """Return exp(-k / scale) / k for k >= 1."""
+    return Weights(
+        approximate=_overflowing_to_zero(lambda values: np.exp(-(values / scale)) / values),
+        exact=lambda value: (Fraction(1, value), value / Fraction(scale)),
+    )
 
 
-@dataclass(frozen=True)
-class PoissonWeights:
-    """16^k / k!, in units of the largest."""
-
-    def approximate(self, values: Int64Vector) -> NDArray[np.float64]:
-        """Return the weight of each."""
-        return _poisson_table()[values]
-
-    def exact(self, value: int) -> tuple[Fraction, Fraction]:
-        """Return (a, b) with weight a exp(-b)."""
-        return _poisson_weight(value), Fraction(0)
+def poisson_weights() -> Weights:
+    """Return 16^k / k!, in units of the largest."""
+    table = np.array([float(_poisson_weight(k)) for k in range(_LARGEST_NUMBER + 1)])
+    return Weights(
+        approximate=lambda values: table[values],
+        exact=lambda value: (_poisson_weight(value), Fraction(0)),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -450,7 +419,7 @@ def points_envelope(scale: float) -> Envelope:
     widths = [1 << level for level in range(levels)]
     blocks = math.ceil(_FAR * scale / 2**levels) + 1
     return Envelope(
-        PointWeights(scale),
+        point_weights(scale),
         [*widths, *(2**levels * (1 + block) for block in range(blocks))],
         [*widths, *(2**levels for _ in range(blocks))],
     )
@@ -481,12 +450,7 @@ def uniform_below(bound: int, count: int, randomness: Randomness) -> Int64Vector
 @cache
 def _poisson_envelope() -> Envelope:
     numbers = range(_LARGEST_NUMBER + 1)
-    return Envelope(PoissonWeights(), list(numbers), [1] * len(numbers))
-
-
-@cache
-def _poisson_table() -> NDArray[np.float64]:
-    return np.array([float(_poisson_weight(k)) for k in range(_LARGEST_NUMBER + 1)])
+    return Envelope(poisson_weights(), list(numbers), [1] * len(numbers))
 
 
 def _poisson_weight(number: int) -> Fraction:

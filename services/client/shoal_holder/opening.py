@@ -1,50 +1,27 @@
-"""Assembles a vault from its owner's files, or from a program's message."""
+"""Assembles a vault from its owner's files."""
 
-import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from nacl.signing import SigningKey
-from pydantic import Field
-
 from shoal_holder import machine
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
-from shoal_holder.keys import KeyFile, check_not_writable, given_keys
-from shoal_holder.messages import Message
+from shoal_holder.keys import KeyFile, check_not_writable
 from shoal_holder.policy import Policy
 from shoal_holder.record_files import read_records
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.site_files import MAPPING, POLICY, STATE_FILE, owner_files_of
-from shoal_holder.slots import check_by_position, choice_seed, slots_by_id
+from shoal_holder.slots import choice_seed, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.tables import NoColumn
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import StartupRefused
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.roster import KEY_BYTES
-from shoal_protocol.wire.encoding import Digest
+from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_protocol.wire.errors import ProtocolError
-
-
-class Contents(Message):
-    """What a program hands to the vault that it starts, in place of files.
-
-    The parts are the policy as JSON, the key, the columns' names as JSON, the records' numbers,
-    where each client's begin, then each accepted manifest and its roster, the pinned one first.
-    """
-
-    data_directory: str
-    pin: Digest
-    accept_loss: str | None
-    without_nodes: tuple[str, ...]
-    parts: tuple[bytes, ...] = Field(min_length=7, exclude=True, repr=False)
 
 
 @dataclass
@@ -126,10 +103,9 @@ def _place(site: Site, state: State) -> None:
     """Give each record its slot, and each client's rows their order.
 
     Raises:
-        ValueError: as `slots_by_id` and `check_by_position`.
+        ValueError: as `slots_by_id` and `choice_seed`.
     """
     if site.records.identity is None:
-        check_by_position(state.file)
         # the seed is made even if nobody has several rows, which would show otherwise
         site.choose_rows(choice_seed(state.file, site.random_bytes))
     else:
@@ -194,56 +170,6 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     except BaseException:
         key_file.close()
         raise
-
-
-def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Vault:
-    """Return the vault of what a program handed over.
-
-    Raises:
-        ValueError, OSError: something in it does not fit the rest, or the state cannot be used.
-        ProtocolError: a manifest is not one that follows.
-    """
-    policy, keys, columns, values, starts, first, roster, *followers = contents.parts
-    data = Path(contents.data_directory)
-    book = ManifestBook(Consortium.pinned(first, roster, digest=contents.pin), data)
-    for manifest, its_roster in zip(followers[::2], followers[1::2], strict=True):
-        book.accept(manifest, its_roster)
-    names, identity = json.loads(columns)
-    records = Records(
-        tuple(names),
-        np.frombuffer(values, "<f8").reshape(-1, len(names)),
-        np.frombuffer(starts, "<i8"),
-        None if identity is None else Identity(identity[0], tuple(identity[1]), identity[2]),
-    )
-    rules = Policy.model_validate_json(policy)
-    key, *following = (
-        SigningKey(keys[at : at + KEY_BYTES]) for at in range(0, len(keys), KEY_BYTES)
-    )
-    in_force = given_keys(key, following[0] if following else None)
-    site = Site(in_force, records, rules, book, sources)
-    return open_vault(
-        site,
-        data,
-        isolation=isolation,
-        accept_loss=contents.accept_loss,
-        without_nodes=contents.without_nodes,
-    )
-
-
-def read_pin(party: Path) -> str:
-    """Return the digest of the manifest that a data holder pinned, in a file of its directory.
-
-    Raises:
-        StartupRefused: there is none.
-    """
-    path = party / "pin"
-    try:
-        return path.read_text().strip()
-    except OSError:
-        raise StartupRefused(
-            f"{path} is missing: compare the manifest's digest with the other parties, "
-            "then write it with `shoal party pin`"
-        ) from None
 
 
 def complaint(error: Exception) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.keys import read_private
-from shoal_holder.records import FloatMatrix, Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, grouped
 from shoal_holder.tables import CsvTable, Table, id_column_of, id_fault, number_of, positions
 from shoal_protocol.wire.encoding import canonical_text
 
@@ -82,22 +81,11 @@ def read_records(
     if by is None and rows > 1:
         raise ValueError(f"{file}: several rows without ids: add a column 'id', or name another")
     values = np.array(numbers).reshape(rows, len(names))
-    return _grouped(tuple(map(canonical_text, names)), values, by, ids)
-
-
-def _grouped(
-    columns: tuple[str, ...], values: FloatMatrix, id_column: str | None, ids: list[str]
-) -> Records:
-    """Return records by id, each individual's rows ordered by their values: order means nothing."""
-    if id_column is None:
+    columns = tuple(map(canonical_text, names))
+    if by is None:
         return Records(columns, values, np.arange(len(values) + 1))
-    order: dict[str, int] = {}
-    groups = np.array([order.setdefault(text, len(order)) for text in ids])
-    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
-    values = values + 0.0  # −0.0 becomes 0.0: which of the two came first must not show
-    sorted_rows = np.lexsort((*values.T[::-1], groups))
-    identity = Identity(id_column, tuple(order), MOST_ROWS)
-    return Records(columns, values[sorted_rows], starts, identity)
+    individuals, starts, values = grouped(ids, values)
+    return Records(columns, values, starts, Identity(by, individuals, MOST_ROWS))
 
 
 def _records_by_id(file: Path, columns: Sequence[str] | None) -> Records:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from shoal_holder.choice import MOST_ROWS
+from shoal_holder.records import MOST_ROWS
 from shoal_protocol.privacy.mechanisms import GaussianPart, NoisePart
 
 GRID_SECONDS: Final = 0.05

@@ -6,7 +6,7 @@ disk, and charged, before its first byte is handed over.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,9 +14,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_holder import machine, release_timing, spending
-from shoal_holder.admission import check_round
+from shoal_holder.admission import check_round, model_refusal
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.choice import MOST_ROWS
 from shoal_holder.contribution import (
     MOST_ENTRIES,
     box_keys,
@@ -25,11 +24,11 @@ from shoal_holder.contribution import (
     records_at_once,
     seal_contribution,
 )
-from shoal_holder.faults import Faults, without_failing
+from shoal_holder.faults import without_failing
 from shoal_holder.messages import OpenRound, Prepared
-from shoal_holder.site import Site
-from shoal_holder.state import DELIVERED, State, StoredJob
-from shoal_holder.status import Report
+from shoal_holder.records import MOST_ROWS
+from shoal_holder.site import Part
+from shoal_holder.state import DELIVERED, StoredJob
 from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
@@ -47,13 +46,8 @@ from shoal_protocol.wire.errors import (
 )
 
 
-class Answers:
+class Answers(Part):
     """Makes the answers of one data holder."""
-
-    def __init__(self, site: Site, state: State, faults: Faults) -> None:
-        self._site = site
-        self._state = state
-        self._faults = faults
 
     def make(
         self, round_id: str, spec: RoundSpec, *, holder: int, asked: BitMap, used: BitMap
@@ -68,13 +62,10 @@ class Answers:
         work after that moment is the same for all answers. A slot whose records cannot be worked
         out contributes zeros, too, is charged, and stands in the owner's list of faults.
         """
-        site, began = self._site, self._site.timer.now()
-        values = self.encoded(round_id, spec.query, list(asked), used)
-        [noise] = draw_noise(spec, len(asked), site.noise)
-        leaves = release_timing.release_time(
-            began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(asked))
-        )
-        site.timer.sleep(leaves - site.timer.now())
+        site = self._site
+        with site.released_after(allowed_seconds(spec, len(asked))):
+            values = self.encoded(round_id, spec.query, list(asked), used)
+            [noise] = draw_noise(spec, len(asked), site.noise)
         if site.clock() >= spec.deadline:
             return False
         envelopes = seal_contribution(
@@ -179,25 +170,18 @@ class _Open:
     outcome: str = DELIVERED
 
 
-class Rounds:
+@dataclass(eq=False)
+class Rounds(Part):
     """Takes the rounds of the jobs that were joined from their specs to the outbox."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        report: Report,
-        faults: Faults,
-    ) -> None:
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._report = report
-        self._answers = Answers(site, state, faults)
-        self._open: dict[str, _Open] = {}
-        self._sequence = site.book.current.manifest.sequence
-        self._left: dict[int, datetime] = {}  # by sequence: when that version was in force no more
+    _charges: ChargeComparison
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _left: dict[int, datetime] = field(default_factory=dict)
+    """By sequence: when that version of the manifest was in force no more."""
+
+    def __post_init__(self) -> None:
+        self._answers = Answers(self._site, self._state, self._report, self._faults)
+        self._sequence = self._site.book.current.manifest.sequence
 
     def _beginning_under(self, digest: str) -> Consortium:
         """Return the version in force, or an earlier one if it was until just now, as at nodes."""
@@ -354,14 +338,7 @@ class Rounds:
             return "a column of the round is missing"
         stored = next(each for each in self._state.open_jobs() if each.job == spec.job)
         request, policy = decode(stored.request, JobRequest).body, self._site.policy
-        if reason := policy.refusal(request) or policy.query_refusal(spec.query):
-            return reason
-        for _, query in request.terms.installed_models():  # the owner's policy names them
-            from shoal_hosting.installed_models import refusal
-
-            if reason := refusal(query):
-                return reason
-        return None
+        return policy.refusal(request) or policy.query_refusal(spec.query) or model_refusal(request)
 
     def _of_ours(self, spec: RoundSpec) -> BitMap:
         """Return the slots here that a round asks."""

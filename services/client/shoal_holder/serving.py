@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from shoal_holder import frames, messages
 from shoal_holder.messages import Refused
 from shoal_holder.noise import exact_noise
-from shoal_holder.opening import Contents, complaint, from_contents, from_files
+from shoal_holder.opening import complaint, from_files
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.vault import Vault
@@ -23,28 +23,19 @@ from shoal_hosting.startup import CONFIGURATION_ERROR
 from shoal_protocol.wire.errors import MalformedDocument
 
 TO_VAULT, FROM_VAULT = "to-vault", "from-vault"
-FROM_PROGRAM: Final = "contents"
 
 
 def serve(arguments: Sequence[str], *, isolation: str) -> None:
-    """Open the vault that files or a program describe, and answer on two pipes."""
+    """Open the vault that the owner's files describe, and answer on two pipes."""
     os.umask(0o077)  # files are for the owner alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too: the courier ends it
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a container's first process has to
     warnings.simplefilter("ignore")  # they are of numbers, and would show on standard error
-    sources = Sources(exact_noise)
     asks, answers = _pipes(arguments)
     threading.Thread(target=_watch, args=(asks,), daemon=True).start()
     try:
-        if FROM_PROGRAM in arguments:
-            frame = frames.read(asks)
-            if frame is None:
-                return
-            contents = frames.decode(frame, messages.kinds_of(Contents))
-            vault = from_contents(contents, sources=sources, isolation=isolation)
-        else:
-            settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
-            vault = from_files(settings, sources=sources, isolation=isolation)
+        settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
+        vault = from_files(settings, sources=Sources(exact_noise), isolation=isolation)
     except Exception as error:  # noqa: BLE001 -- without frames, which may show values
         reason = " ".join(complaint(error).split())
         print(f"shoal-vault: will not start: {reason}", file=sys.stderr)

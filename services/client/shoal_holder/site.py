@@ -1,10 +1,11 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import nacl.utils
 import numpy as np
@@ -12,11 +13,14 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_holder.choice import MOST_ROWS, chosen_together, in_chosen_order
+from shoal_holder import release_timing
+from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
+from shoal_holder.state import State
+from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
@@ -24,18 +28,8 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
 
 
-class Timer(Protocol):
-    """Measures time that has passed, and waits."""
-
-    def now(self) -> float:
-        """Return seconds since some moment."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; not at all if it is no time."""
-
-
-class SystemTimer:
-    """The timer of this machine, which no correction of its clock moves."""
+class Timer:
+    """Measures time that has passed, and waits: as this machine does, whatever moves its clock."""
 
     def now(self) -> float:
         """Return seconds since some moment."""
@@ -70,7 +64,7 @@ class Sources:
     noise: NoiseSampler
     clock: Clock = system_clock
     random_bytes: RandomBytes = nacl.utils.random
-    timer: Timer = field(default_factory=SystemTimer)
+    timer: Timer = field(default_factory=Timer)
 
 
 @dataclass
@@ -118,10 +112,18 @@ class Site:
             self._key = (consortium.digest, self.key_in_force(consortium.roster))
         return self._key[1]
 
-    @property
-    def timer(self) -> Timer:
-        """Return the timer."""
-        return self.sources.timer
+    @contextmanager
+    def released_after(self, seconds: float) -> Iterator[None]:
+        """End work that depends on records or noise at a moment that follows from `seconds` alone.
+
+        See `release_timing.release_time`: `seconds` are what the work may take.
+        """
+        timer, began = self.sources.timer, self.sources.timer.now()
+        yield
+        leaves = release_timing.release_time(
+            began=began, ready=timer.now(), allowed_seconds=seconds
+        )
+        timer.sleep(leaves - timer.now())
 
     def clock(self) -> datetime:
         """Return the current time."""
@@ -210,3 +212,13 @@ class Site:
                 self._is_ordered = True
             placed |= {slot: here for here, (slot, _) in enumerate(given) if slot in placed}
         return placed
+
+
+@dataclass(eq=False)
+class Part:
+    """A part of the vault: it works for a site, over its state, and reports what it did."""
+
+    _site: Site
+    _state: State
+    _report: Report
+    _faults: Faults

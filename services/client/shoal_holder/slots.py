@@ -78,35 +78,24 @@ def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
     one would have other rows of a client count.
 
     Raises:
-        ValueError: as `check_by_position`.
-    """
-    check_by_position(file)
-    found = file.one("SELECT seed FROM choice")
-    if found is None:
-        found = (random_bytes(_KEY_BYTES),)
-        with file.transaction():
-            file.database.execute("INSERT INTO choice VALUES (1, ?)", found)
-    return bytes(found[0])
-
-
-def make_sure(file: StateFile) -> None:
-    """Note that all slots were given by a state that lacks nothing."""
-    if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
-        with file.transaction():
-            file.database.execute("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
-
-
-def check_by_position(file: StateFile) -> None:
-    """Refuse a record without an id where slots were given by id.
-
-    Raises:
-        ValueError: they were: it would get another individual's slot.
+        ValueError: slots were given by id: it would get another individual's.
     """
     if file.one("SELECT 1 FROM identity") is not None:
         raise ValueError(
             "slots were given by id, and these records have none: name their column of ids, or "
             "give the agent the records.npz that `shoal records load` writes"
         )
+    found = file.one("SELECT seed FROM choice")
+    if found is None:
+        found = (random_bytes(_KEY_BYTES),)
+        file.write("INSERT INTO choice VALUES (1, ?)", *found)
+    return bytes(found[0])
+
+
+def make_sure(file: StateFile) -> None:
+    """Note that all slots were given by a state that lacks nothing."""
+    if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
+        file.write("UPDATE slots SET is_sure = 1 WHERE NOT is_sure")
 
 
 def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
@@ -119,8 +108,7 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
                 "file as it was, or have a new key enrolled"
             )
         found = (random_bytes(_KEY_BYTES), column)
-        with file.transaction():
-            file.database.execute("INSERT INTO identity VALUES (1, ?, ?)", found)
+        file.write("INSERT INTO identity VALUES (1, ?, ?)", *found)
     key, before = found
     if before != column:
         raise ValueError(

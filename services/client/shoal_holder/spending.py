@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pyroaring import BitMap
 
@@ -58,6 +59,11 @@ def stated(cost: Cost) -> StatedCost:
     return cost.mu, cost.stated_epsilon
 
 
+def stated_balances(balances: Balances) -> dict[int, StatedCost]:
+    """Return what was charged to each client, as documents have it."""
+    return {client: stated(cost) for client, cost in balances.of(balances.charged).items()}
+
+
 def spent(file: StateFile) -> dict[int, list[Cost]]:
     """Return what each client's answers cost it, one by one."""
     found = defaultdict[int, list[Cost]](list)
@@ -102,14 +108,18 @@ def committed(file: StateFile) -> Balances:
         each = Cost.stated(mu, epsilon)
         cost = Cost(mu=math.sqrt(times) * each.mu, epsilon=times * each.epsilon)
         found.add(BitMap(map(int, clients.split(","))), cost)
-    for job, mu, epsilon, slots in file.rows(
-        "SELECT job, mu, epsilon, slots FROM jobs JOIN joins USING (job)"
-        " WHERE ended IS NULL AND outcome IN (?, ?)",
-        PENDING,
-        ACKNOWLEDGED,
-    ):
+    for job, _, mu, epsilon, slots in reserving(file):
         found.reserve(decode_clients(slots), Cost.stated(mu, epsilon), spent=in_jobs[job])
     return found
+
+
+def reserving(file: StateFile) -> list[Any]:
+    """Return (job, request, mu, epsilon, slots) of open jobs, which hold budget, as joined."""
+    return file.rows(
+        "SELECT job, request, mu, epsilon, slots FROM jobs JOIN letters USING (job)"
+        " WHERE ended IS NULL AND what = 'join' AND outcome IN (?, ?) ORDER BY jobs.rowid",
+        *(PENDING, ACKNOWLEDGED),
+    )
 
 
 def _charges(file: StateFile, job: str | None = None) -> Iterator[tuple[str, BitMap, Cost]]:

@@ -8,21 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_holder import exits, ledger, spending
+from shoal_holder import ledger, spending
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import Leave
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
-from shoal_protocol.wire.encoding import decode_clients, encode_clients
-from shoal_protocol.wire.errors import LedgerBroken
+from shoal_protocol.wire.documents import Role, decode, sign
+from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
+from shoal_protocol.wire.errors import LedgerBroken, UnknownJob, WrongPhase
 
 DELIVERED: Final = "delivered"
 FORGOTTEN: Final = "forgotten"
 """Why a job has ended here of which rounds were forgotten, and charged anew."""
+LEFT: Final = "left"
+"""Why a job has ended here that its owner left."""
+
+Letter = Literal["join", "leave"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,31 @@ class StoredJob:
     job: str
     request: bytes
     next_number: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A job that was joined, whose records it may use, and how many of its rounds were answered."""
+
+    job: str
+    request: bytes
+    ended: str | None
+    slots: int
+    answered: int
+
+
+@dataclass(frozen=True)
+class ReservedBudget:
+    """The budget, in mu or pure epsilon, that an open job reserves of each slot, and until when.
+
+    It is all of a job's price, its rounds' costs so far included; `epsilon` None is infinite.
+    """
+
+    job: str
+    slots: int
+    mu: float
+    epsilon: float | None
+    until: str
 
 
 @dataclass(frozen=True)
@@ -81,21 +114,16 @@ class State:
 
     # Jobs and joins
 
-    def job_is_known(self, job: str) -> bool:
-        """Tell whether a job was ever joined, as recorded here or adopted from nodes' charges."""
-        known = "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
-        return self.file.one(known, job) is not None
-
     def add_job(self, job: str, request: bytes, *, cost: Cost, slots: BitMap, join: bytes) -> None:
         """Store a job, which may cost each of `slots` `cost`, with the signed join to be sent."""
         self._committed = None
         with self.file.transaction():
             self.file.database.execute(
-                "INSERT INTO jobs (job, request, mu, epsilon) VALUES (?, ?, ?, ?)",
-                (job, request, cost.mu, cost.stated_epsilon),
+                "INSERT INTO jobs (job, request, mu, epsilon, slots) VALUES (?, ?, ?, ?, ?)",
+                (job, request, cost.mu, cost.stated_epsilon, encode_clients(slots)),
             )
             self.file.database.execute(
-                "INSERT INTO joins VALUES (?, ?, ?, ?)", (job, encode_clients(slots), join, PENDING)
+                "INSERT INTO letters VALUES (?, 'join', ?, ?)", (job, join, PENDING)
             )
 
     def open_jobs(self) -> list[StoredJob]:
@@ -106,39 +134,81 @@ class State:
         )
         return [StoredJob(*row) for row in rows]
 
-    def pending_joins(self) -> dict[str, bytes]:
-        """Return the signed joins of open jobs that nobody has answered, by job."""
+    def joined(self, job: str) -> Joined:
+        """Return a job that was joined.
+
+        Raises:
+            UnknownJob
+        """
+        found = self.file.one("SELECT request, ended, slots FROM jobs WHERE job = ?", job)
+        if found is None:
+            raise UnknownJob("this data holder has not joined such a job")
+        request, ended, slots = found
+        (answered,) = self.file.one("SELECT COUNT(DISTINCT place) FROM ledger WHERE job = ?", job)
+        return Joined(job, request, ended, len(decode_clients(slots)), answered)
+
+    def pending_letters(self, what: Letter) -> dict[str, bytes]:
+        """Return the signed joins of open jobs, or leaves, that nobody has answered, by job."""
         return dict(
             self.file.rows(
-                "SELECT job, document FROM joins JOIN jobs USING (job)"
-                " WHERE outcome = ? AND ended IS NULL ORDER BY jobs.rowid",
-                PENDING,
+                "SELECT job, document FROM letters JOIN jobs USING (job) WHERE what = ?"
+                " AND outcome = ? AND (what = 'leave' OR ended IS NULL) ORDER BY jobs.rowid",
+                *(what, PENDING),
             )
         )
 
-    def settle_join(self, job: str, outcome: str) -> None:
-        """Record the outcome of a join."""
+    def settle_letter(self, what: Letter, job: str, outcome: str) -> None:
+        """Record the outcome of a join or leave."""
         self._committed = None
-        with self.file.transaction():
-            self.file.database.execute(
-                "UPDATE joins SET outcome = ? WHERE job = ? AND outcome = ?",
-                (outcome, job, PENDING),
-            )
+        self.file.write(
+            "UPDATE letters SET outcome = ? WHERE job = ? AND what = ? AND outcome = ?",
+            *(outcome, job, what, PENDING),
+        )
 
     def slots_of_job(self, job: str) -> BitMap:
         """Return the slots whose records a job may use; none if the join was refused."""
         found = self.file.one(
-            "SELECT slots FROM joins WHERE job = ? AND outcome IN (?, ?)",
+            "SELECT slots FROM jobs JOIN letters USING (job)"
+            " WHERE job = ? AND what = 'join' AND outcome IN (?, ?)",
             *(job, PENDING, ACKNOWLEDGED),
         )
         return BitMap() if found is None else decode_clients(found[0])
 
-    def end_job(
-        self, job: str, reason: str, *, leave: bytes | None = None, withdrawal: bytes | None = None
-    ) -> None:
+    def reserved(self) -> list[ReservedBudget]:
+        """Return what open jobs hold of their slots' budgets, in the order of joining."""
+        return [
+            ReservedBudget(
+                job,
+                len(decode_clients(slots)),
+                mu,
+                epsilon,
+                format_time(decode(request, JobRequest).body.ends_by),
+            )
+            for job, request, mu, epsilon, slots in spending.reserving(self.file)
+        ]
+
+    def leave(self, job: str, holder: int | None, key: SigningKey) -> Joined:
+        """Leave a job for good, and return it as it was; the leave is signed if a roster names us.
+
+        Raises:
+            UnknownJob: it was not joined here.
+            WrongPhase: it has ended here otherwise.
+        """
+        found = self.joined(job)
+        if found.ended not in (None, LEFT):
+            raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
+        leave = None
+        if holder is not None:
+            manifest = decode(found.request, JobRequest).body.manifest
+            body = Leave(manifest=manifest, job=job, holder=holder)
+            leave = sign(body, Role.HOLDER, key).encode()
+        self.end_job(job, LEFT, leave=leave)
+        return found
+
+    def end_job(self, job: str, reason: str, *, leave: bytes | None = None) -> None:
         """Never answer a round of this job again, and erase its unsent envelopes.
 
-        The same transaction stores the signed leave to send, or the withdrawal.
+        The same transaction stores the signed leave to send.
         """
         self._committed = None
         with self.file.transaction():
@@ -146,8 +216,15 @@ class State:
                 "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
             )
             self._end_rounds(job, reason)
-            exits.store(self.file, job, leave, withdrawal)
+            if leave is not None:
+                self.file.database.execute(
+                    "INSERT OR IGNORE INTO letters VALUES (?, 'leave', ?, ?)", (job, leave, PENDING)
+                )
         self.file.truncate_log()
+
+    def _has_ended(self, job: str) -> bool:
+        query = "SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL"
+        return self.file.one(query, job) is not None
 
     # Rounds, the ledger and the outbox
 
@@ -163,7 +240,7 @@ class State:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
         with self.file.transaction():
-            if exits.has_ended(self.file, job):
+            if self._has_ended(job):
                 return
             self._end_rounds(job, "over")
             self.file.database.execute(
@@ -213,7 +290,7 @@ class State:
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-            if exits.has_ended(self.file, job):
+            if self._has_ended(job):
                 return False
             for slots, price in ((used, cost), (unused, NOTHING)):
                 if slots:
@@ -275,23 +352,19 @@ class State:
 
     def has_pending(self, round_id: str) -> bool:
         """Tell whether an envelope of a round is not settled."""
-        return bool(
-            self.file.rows(
-                "SELECT 1 FROM outbox WHERE round = ? AND outcome = ? LIMIT 1", round_id, PENDING
-            )
-        )
+        query = "SELECT 1 FROM outbox WHERE round = ? AND outcome = ?"
+        return self.file.one(query, round_id, PENDING) is not None
 
     def settle_envelope(self, round_id: str, node: int, outcome: str) -> None:
         """Record a node's answer to an envelope, and erase the envelope if it was refused.
 
         An acknowledged one stays until the round ends here: the node may lose it.
         """
-        with self.file.transaction():
-            self.file.database.execute(
-                "UPDATE outbox SET outcome = ?, envelope = CASE ? WHEN ? THEN envelope END"
-                " WHERE round = ? AND node = ? AND outcome = ?",
-                (outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
-            )
+        self.file.write(
+            "UPDATE outbox SET outcome = ?, envelope = CASE ? WHEN ? THEN envelope END"
+            " WHERE round = ? AND node = ? AND outcome = ?",
+            *(outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
+        )
 
     def acknowledged_envelope(self, round_id: str, node: int) -> bytes | None:
         """Return the digest of the envelope that a node acknowledged, if it could be sent again."""
@@ -344,5 +417,4 @@ class State:
 
     def commit_more(self, committed: Balances) -> None:
         """Take new sums, after charges for contributions to a crowd."""
-        if self._committed is not None:
-            self._committed = committed
+        self._committed = committed

@@ -9,13 +9,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal_hosting.manifests.manifest_book import foreign
 from shoal_hosting.marks import (
     DAMAGED,
     RESTORE,
     Mark,
+    Marking,
     MemoryLost,
     Stored,
     check_file,
@@ -24,16 +25,15 @@ from shoal_hosting.marks import (
     schema_refusal,
 )
 from shoal_protocol.privacy.ledger import EMPTY, Head
+from shoal_protocol.wire.errors import LedgerBroken
 
-SCHEMA_VERSION: Final = 17
+SCHEMA_VERSION: Final = 18
 
-_VERSIONS: Final = """
+SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
     version INTEGER PRIMARY KEY
 );
-"""
 
-_MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
     one INTEGER PRIMARY KEY CHECK (one = 1),
     database TEXT NOT NULL,          -- as the mark names it
@@ -41,9 +41,7 @@ CREATE TABLE memory (                -- what is marked beside the file
 );
 CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_MACHINE: Final = """
 CREATE TABLE machine (               -- of those that ever held this key
     one INTEGER PRIMARY KEY CHECK (one = 1),
     epoch INTEGER NOT NULL,          -- raised whenever a state is restored
@@ -62,9 +60,7 @@ CREATE TRIGGER machine_grows BEFORE UPDATE ON machine
 WHEN NEW.epoch < OLD.epoch OR NEW.crowds_epsilon < OLD.crowds_epsilon
 OR (NEW.epoch = OLD.epoch AND NEW.is_superseded < OLD.is_superseded)
 BEGIN SELECT RAISE(ABORT, 'epoch and allowance only grow'); END;
-"""
 
-_BACKUP: Final = """
 CREATE TABLE backup (                -- the last one
     one INTEGER PRIMARY KEY CHECK (one = 1),
     made_at TEXT,                    -- NULL before the first
@@ -72,22 +68,22 @@ CREATE TABLE backup (                -- the last one
     has_records INTEGER              -- the same as the last backup has it
 );
 INSERT INTO backup (one) VALUES (1);
-"""
 
-_JOBS: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
 CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
     mu REAL NOT NULL,                -- what it may cost each client
     epsilon REAL,                    -- NULL is infinite
+    slots TEXT NOT NULL,             -- whose records it may use: a bitmap in base64
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
-CREATE TABLE joins (
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    slots TEXT NOT NULL,             -- whose records the job may use: a bitmap in base64
+CREATE TABLE letters (               -- the data holder's signed word on jobs, for the trainer
+    job TEXT NOT NULL REFERENCES jobs,
+    what TEXT NOT NULL,              -- join, leave
     document BLOB NOT NULL,
-    outcome TEXT NOT NULL            -- pending, acknowledged, or the code of a refusal
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (job, what)
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     round TEXT PRIMARY KEY,
@@ -98,21 +94,7 @@ CREATE TABLE rounds (
     reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
-"""
 
-_LEAVING: Final = """
-CREATE TABLE leaves (                -- of jobs that were left
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    document BLOB NOT NULL,
-    outcome TEXT NOT NULL            -- as of a join
-) WITHOUT ROWID;
-CREATE TABLE withdrawals (           -- as analysts signed them
-    job TEXT PRIMARY KEY REFERENCES jobs,
-    document BLOB NOT NULL
-) WITHOUT ROWID;
-"""
-
-_APPROVALS: Final = """
 CREATE TABLE asked (                 -- jobs of either kind that owners decide about
     job TEXT PRIMARY KEY,
     analyst TEXT NOT NULL,
@@ -130,9 +112,7 @@ CREATE TABLE approvals (             -- the last decision of each owner, as it w
 ) WITHOUT ROWID;
 CREATE TRIGGER approvals_keep BEFORE DELETE ON approvals
 BEGIN SELECT RAISE(ABORT, 'a decision stays'); END;
-"""
 
-_CROWD_JOBS: Final = """
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
@@ -141,9 +121,7 @@ CREATE TABLE crowds (                -- crowd jobs that are contributed to
     closing BLOB,
     verdict TEXT                     -- what the closing says of our draws and receipts
 );
-"""
 
-_CONTRIBUTIONS: Final = """
 CREATE TABLE contributions (
     contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
     job TEXT NOT NULL REFERENCES crowds,
@@ -176,18 +154,14 @@ WHEN EXISTS (
     OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
 )
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_CROWD_NONCES: Final = """
 CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
     job TEXT NOT NULL REFERENCES crowds,
     client INTEGER NOT NULL,
     nonce TEXT NOT NULL,
     PRIMARY KEY (job, client)
 ) WITHOUT ROWID;
-"""
 
-_ADOPTED: Final = """
 CREATE TABLE adopted (               -- rounds of a ledger that was lost, as Compute nodes have them
     round TEXT PRIMARY KEY,
     job TEXT NOT NULL,
@@ -197,9 +171,7 @@ CREATE TRIGGER adopted_keep BEFORE DELETE ON adopted
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER adopted_stay BEFORE UPDATE ON adopted
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-_LEDGER: Final = """
 CREATE TABLE ledger (                -- hash-chained
     number INTEGER PRIMARY KEY,      -- without gaps
     previous TEXT NOT NULL,
@@ -216,9 +188,7 @@ CREATE TABLE ledger (                -- hash-chained
 );
 CREATE INDEX ledger_rounds ON ledger (round);
 CREATE INDEX ledger_places ON ledger (job, place);
-"""
 
-_LEDGER_HEAD: Final = """
 CREATE TABLE ledger_head (           -- the ledger's last entry
     one INTEGER PRIMARY KEY CHECK (one = 1),
     number INTEGER NOT NULL,
@@ -227,10 +197,8 @@ CREATE TABLE ledger_head (           -- the ledger's last entry
 INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
 CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
 
-# REPLACE removes the rows that are in its way without asking the triggers on DELETE
-_LEDGER_RULES: Final = """
+-- REPLACE removes the rows that are in its way without asking the triggers on DELETE
 CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
@@ -243,9 +211,7 @@ WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
 AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
 BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
-"""
 
-_NODE_HEADS: Final = """
 CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
     node TEXT PRIMARY KEY,           -- its name
     number INTEGER NOT NULL,
@@ -256,9 +222,7 @@ BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
 CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
 WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
 BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
-"""
 
-_OUTBOX: Final = """
 CREATE TABLE outbox (                -- of each round's one answer
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
@@ -267,9 +231,7 @@ CREATE TABLE outbox (                -- of each round's one answer
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     PRIMARY KEY (round, node)
 ) WITHOUT ROWID;
-"""
 
-_SLOTS: Final = """
 CREATE TABLE identity (              -- where records have ids
     one INTEGER PRIMARY KEY CHECK (one = 1),
     key BLOB NOT NULL,               -- of the digests of ids; it never changes
@@ -297,148 +259,10 @@ WHEN EXISTS (SELECT 1 FROM slots WHERE individual = NEW.individual OR slot = NEW
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 """
 
-SCHEMA: Final = (
-    _VERSIONS
-    + _MEMORY
-    + _MACHINE
-    + _BACKUP
-    + _JOBS
-    + _LEAVING
-    + _APPROVALS
-    + _CROWD_JOBS
-    + _CONTRIBUTIONS
-    + _CROWD_NONCES
-    + _ADOPTED
-    + _LEDGER
-    + _LEDGER_HEAD
-    + _LEDGER_RULES
-    + _NODE_HEADS
-    + _OUTBOX
-    + _SLOTS
-)
-
-
-class Counted(NamedTuple):
-    """A commit: how many there are with it, and the ledger's last entry."""
-
-    commits: int
-    ledger: Head
-
-
-def check_log(path: Path) -> None:
-    """Do what `check_file` says of a state file that is about to be opened.
-
-    Raises:
-        ValueError: it is older than its log.
-        OSError: it or its mark cannot be read.
-    """
-    try:
-        check_file(path, mark_of(path))
-    except MemoryLost as error:
-        raise ValueError(str(error)) from None
-
-
-class StateMemory:
-    """Counts commits and marks them before anybody hears of them; a read is not counted."""
-
-    def __init__(
-        self,
-        database: sqlite3.Connection,
-        path: Path,
-        *,
-        accept: str | None,
-        is_restored: bool = False,
-    ) -> None:
-        """Hold the state file at `path`, which is open and locked, against its mark.
-
-        One that `is_restored` begins with a new mark.
-
-        Raises:
-            ValueError: it lacks charges that were made with it, or is damaged.
-            OSError: the mark cannot be read or written.
-        """
-        if not pages_are_whole(database, path):
-            raise ValueError(f"{path}: {DAMAGED}")
-        self._unsure = False  # whether a commit that failed reached the disk
-
-        def stored(mark: Mark | None) -> Stored:
-            return _stored(database, mark)
-
-        def begin(mark: Mark) -> None:
-            database.execute(
-                "INSERT OR REPLACE INTO memory VALUES (1, ?, ?)", (mark.database, mark.commits)
-            )
-
-        try:
-            self._marking = open_marking(
-                mark_of(path),
-                stored,
-                begin,
-                accept=accept,
-                vouched=lambda: is_restored,
-                database=path,
-            )
-        except MemoryLost as error:
-            raise ValueError(str(error)) from None
-
-    @property
-    def losses(self) -> int:
-        """Return how many losses of the state file were accepted so far."""
-        return self._marking.losses
-
-    def ending(self, database: sqlite3.Connection, changes_before: int) -> Counted | None:
-        """Count a transaction that is about to commit, if it wrote something."""
-        if database.total_changes == changes_before and not self._unsure:
-            return None
-        [(commits,)] = database.execute(
-            "UPDATE memory SET commits = commits + 1 RETURNING commits"
-        ).fetchall()
-        self._unsure = True
-        return Counted(commits, _head(database))
-
-    def ended(self, counted: Counted | None) -> None:
-        """Mark all commits, including those that an earlier call failed to mark.
-
-        Raises:
-            sqlite3.OperationalError: it is committed and not marked: nothing may leave yet.
-        """
-        if counted is not None:
-            self._unsure = False
-            self._marking.committed(*counted)
-        try:
-            self._marking.settle()
-        except OSError as error:
-            raise sqlite3.OperationalError("what was committed cannot be marked") from error
-
-    def close(self) -> None:
-        """Let go of the mark."""
-        self._marking.close()
-
 
 def mark_of(path: Path) -> Path:
+    """Return the file of the mark beside a state file."""
     return path.with_suffix(".mark")
-
-
-def _stored(database: sqlite3.Connection, mark: Mark | None) -> Stored:
-    commits, holds = None, True
-    found = database.execute("SELECT database, commits FROM memory").fetchone()
-    head = _head(database)
-    if mark is not None:
-        commits = found[1] if found is not None and found[0] == mark.database else None
-        entry = "SELECT 1 FROM ledger WHERE (number, digest) = (?, ?)"
-        holds = mark.ledger == EMPTY or bool(database.execute(entry, mark.ledger).fetchone())
-    is_new = found is None or found[1] == 0
-    marked = () if found is None else ((found[0], found[1]),)
-    return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
-
-
-def _head(database: sqlite3.Connection) -> Head:
-    row = database.execute("SELECT number, digest FROM ledger_head").fetchone()
-    if row is None:
-        raise ValueError(
-            "the ledger's head is gone; restore the file from where its ledger is whole"
-        )
-    return Head(*row)
 
 
 class StateFile:
@@ -461,9 +285,13 @@ class StateFile:
             ValueError: another process has it open, it is of another version or consortium, it is
                 not a state file or a damaged one, or what was charged is not in it.
         """
-        self._memory: StateMemory | None = None
+        self._marking: Marking | None = None
+        self._unsure = False  # whether a commit that failed reached the disk
         self._path = path
-        check_log(path)
+        try:
+            check_file(path, mark_of(path))
+        except MemoryLost as error:
+            raise ValueError(str(error)) from None
         self._beside = {each for each in self._files() if each.exists()}
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives its side files the same mode
@@ -472,12 +300,23 @@ class StateFile:
         )
         try:
             self._prepare(authority)
-            self._memory = StateMemory(
-                self.database, path, accept=accept_loss, is_restored=is_restored
+            if not pages_are_whole(self.database, path):
+                raise ValueError(f"{path}: {DAMAGED}")
+            self._marking = open_marking(
+                mark_of(path),
+                self._stored,
+                lambda mark: self.write(
+                    "INSERT OR REPLACE INTO memory VALUES (1, ?, ?)", mark.database, mark.commits
+                ),
+                accept=accept_loss,
+                vouched=lambda: is_restored,
+                database=path,
             )
         except BaseException as error:
             self.undo()  # or the file stays locked for as long as the error is looked at
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, MemoryLost | LedgerBroken):
+                raise ValueError(str(error)) from None
+            elif isinstance(error, sqlite3.OperationalError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise ValueError(f"{path} is in use by another process") from None
                 raise ValueError(f"{path} cannot be used: {error}") from None
@@ -510,7 +349,30 @@ class StateFile:
     @property
     def losses(self) -> int:
         """Return how many losses of this file its owner accepted so far."""
-        return 0 if self._memory is None else self._memory.losses
+        return 0 if self._marking is None else self._marking.losses
+
+    def _stored(self, mark: Mark | None) -> Stored:
+        """Return what the file knows of a mark."""
+        commits, holds, head = None, True, self.head()
+        found = self.one("SELECT database, commits FROM memory")
+        if mark is not None:
+            commits = found[1] if found is not None and found[0] == mark.database else None
+            entry = "SELECT 1 FROM ledger WHERE (number, digest) = (?, ?)"
+            holds = mark.ledger == EMPTY or self.one(entry, *mark.ledger) is not None
+        is_new = found is None or found[1] == 0
+        marked = () if found is None else ((found[0], found[1]),)
+        return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
+
+    def head(self) -> Head:
+        """Return the ledger's last entry.
+
+        Raises:
+            LedgerBroken: it is gone.
+        """
+        row = self.one("SELECT number, digest FROM ledger_head")
+        if row is None:
+            raise LedgerBroken("the ledger's head is gone: restore the file from where it is whole")
+        return Head(*row)
 
     def _prepare(self, authority: str) -> None:
         for pragma in (
@@ -553,8 +415,8 @@ class StateFile:
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
         self.database.close()
-        if self._memory is not None:
-            self._memory.close()
+        if self._marking is not None:
+            self._marking.close()
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Return all rows of a query."""
@@ -566,26 +428,57 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is done inside, durably, or undo all of it."""
+        """Commit what is done inside, durably, or undo all of it.
+
+        All commits are marked before anybody hears of them, those too that an earlier call failed
+        to mark; what only reads is not counted.
+
+        Raises:
+            sqlite3.OperationalError: it is committed and not marked: nothing may leave yet.
+        """
         self.database.execute("BEGIN IMMEDIATE")
-        counted: Counted | None = None
+        counted: tuple[int, Head] | None = None
         try:
             before = self.database.total_changes
             yield
-            if self._memory is not None:
-                counted = self._memory.ending(self.database, before)
+            has_written = self.database.total_changes != before or self._unsure
+            if self._marking is not None and has_written:
+                count = "UPDATE memory SET commits = commits + 1 RETURNING commits"
+                [(commits,)] = self.rows(count)
+                self._unsure, counted = True, (commits, self.head())
             self.database.execute("COMMIT")
         except BaseException:
             if self.database.in_transaction:  # a full disk may have undone it already
                 self.database.execute("ROLLBACK")
             raise
-        if self._memory is not None:
-            self._memory.ended(counted)
+        if self._marking is None:
+            return
+        if counted is not None:
+            self._unsure = False
+            self._marking.committed(*counted)
+        try:
+            self._marking.settle()
+        except OSError as error:
+            raise sqlite3.OperationalError("what was committed cannot be marked") from error
 
     def give_back(self) -> None:
         """Return the space of erased rows to the system; overwrite them in the log, too."""
         self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
         self.truncate_log()
+
+    def takes_part(self, job: str) -> bool:
+        """Tell whether a job of either kind was ever joined, here or by nodes' charges."""
+        known = self.one(
+            "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
+            " UNION ALL SELECT 1 FROM crowds WHERE job = ?1",
+            job,
+        )
+        return known is not None
+
+    def write(self, query: str, *values: Any) -> None:
+        """Commit one statement, durably."""
+        with self.transaction():
+            self.database.execute(query, values)
 
     def truncate_log(self) -> None:
         """Overwrite rows that were erased in the file in the write-ahead log, too."""

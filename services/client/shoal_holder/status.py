@@ -22,6 +22,7 @@ def silent(event: str, /, **facts: object) -> None:
 RECORDS_TAKEN: Final = "new records were taken"
 RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
 ENVELOPES: Final = "outbox WHERE envelope IS NOT NULL"
+LEAVES: Final = "letters WHERE what = 'leave'"
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
 
@@ -61,7 +62,6 @@ class JobStatus:
 
 def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     """Count what the state file holds, job by job."""
-    leaves = dict(file.rows("SELECT job, outcome FROM leaves"))
     sent: dict[str, Counter[str]] = defaultdict(Counter)
     for round_id, outcome in file.rows("SELECT round, outcome FROM outbox"):
         sent[round_id][outcome] += 1
@@ -81,16 +81,12 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
         counts = answered, envelopes, complete, reuploaded, at
         rounds.setdefault(job, []).append(RoundStatus(round_id, number, ended, *counts))
     return tuple(
-        JobStatus(
-            job,
-            ended,
-            len(decode_clients(slots)),
-            join,
-            tuple(rounds.get(job, ())),
-            leaves.get(job),
-        )
-        for job, ended, slots, join in file.rows(
-            "SELECT job, ended, slots, outcome FROM jobs JOIN joins USING (job) ORDER BY jobs.rowid"
+        JobStatus(job, ended, len(decode_clients(slots)), join, tuple(rounds.get(job, ())), leave)
+        for job, ended, slots, join, leave in file.rows(
+            "SELECT job, ended, slots,"
+            " (SELECT outcome FROM letters WHERE letters.job = jobs.job AND what = 'join'),"
+            " (SELECT outcome FROM letters WHERE letters.job = jobs.job AND what = 'leave')"
+            " FROM jobs ORDER BY rowid"
         )
     )
 
@@ -98,7 +94,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
 def kept(file: StateFile) -> dict[str, int]:
     """Return how many rows the tables have, by their names, for the owner alone."""
     tables = [
-        *("jobs", "rounds", "ledger", "adopted", "leaves", "withdrawals", "asked", "approvals"),
+        *("jobs", "rounds", "ledger", "adopted", LEAVES, "asked", "approvals"),
         *("node_heads", "crowds", "contributions", "crowd_outbox", "crowd_evidence"),
         ENVELOPES,
     ]
@@ -108,5 +104,4 @@ def kept(file: StateFile) -> dict[str, int]:
 
 def count_adopted(file: StateFile) -> int:
     """Return how many rounds were adopted from the nodes' ledgers."""
-    [(count,)] = file.rows("SELECT COUNT(*) FROM adopted")
-    return int(count)
+    return int(file.one("SELECT COUNT(*) FROM adopted")[0])

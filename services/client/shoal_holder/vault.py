@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from shoal_holder import exits, frames, ledger, machine, messages, spending
+from shoal_holder import frames, ledger, machine, messages, spending
 from shoal_holder.approvals import Approvals, JobAsking, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.exits import Joined, ReservedBudget
+from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
@@ -48,19 +48,16 @@ from shoal_holder.messages import (
     OpenJob,
     Pending,
     Prepare,
-    Prepared,
     Receipt,
     Refusal,
-    RoundDocuments,
     SettleCharges,
     ShowCharges,
-    Told,
 )
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
-from shoal_holder.spending import JobCharges, StatedCost, stated
-from shoal_holder.state import State
+from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.state import Joined, ReservedBudget, State
 from shoal_holder.status import (
     ADOPTED,
     RECORDS_NOT_TAKEN,
@@ -93,6 +90,8 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "reserved": TypeAdapter(list[ReservedBudget]),
     "joined": TypeAdapter(Joined),
     "leave": TypeAdapter(Joined),
+    "crowds": TypeAdapter(tuple[CrowdStatus, ...]),
+    "spent on crowds": TypeAdapter(CrowdAccounts),
 }
 """What each of the owner's questions is answered with."""
 
@@ -125,22 +124,23 @@ class Vault:
         self._state = state
         self._isolation = isolation
         self._events: list[Event] = []
-        self._charges = ChargeComparison(site, state, self._report, without=without_nodes)
-        self._approvals = Approvals(site, state.file)
-        self._jobs = Jobs(site, state, self._charges, self._approvals, self._report)
         self._faults = Faults(state.file.directory, site.clock)
-        self._rounds = Rounds(site, state, self._charges, self._report, self._faults)
+        own = (site, state, self._report, self._faults)
+        self._charges = ChargeComparison(*own, frozenset(without_nodes))
+        self._approvals = Approvals(site, state.file)
+        self._jobs = Jobs(*own, self._charges, self._approvals)
+        self._rounds = Rounds(*own, self._charges)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
             AskCharges: self._ask_charges,
-            ShowCharges: self._show_charges,
+            ShowCharges: lambda asked: Heard(more=self._charges.hear(asked.node, asked.parts[0])),
             SettleCharges: self._settle_charges,
             AskAgenda: self._agenda,
             OfferJob: self._offer_job,
             EndJob: self._end_job,
             OfferRound: self._offer_round,
-            Prepare: self._prepare,
+            Prepare: lambda asked: self._rounds.prepare(asked.round_id),
             Pending: self._pending,
             Acknowledged: self._acknowledged,
             AskSpec: self._spec,
@@ -155,6 +155,10 @@ class Vault:
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
         self._requests: Mapping[str, type[Message]] = messages.REQUESTS
+        self._crowd_answers: dict[str, Callable[[], Any]] = {
+            "crowds": tuple,
+            "spent on crowds": lambda: CrowdAccounts((), None),
+        }
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
             state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
         )
@@ -168,13 +172,17 @@ class Vault:
         machine.note_crowds(self._state.file, allowed * self._site.most_records)
 
     def _load_crowds(self) -> None:
-        from shoal_holder.crowds.messages import REQUESTS  # only where the owner allows them
+        from shoal_holder.crowds import memory, records_used  # only where the owner allows them
+        from shoal_holder.crowds.messages import REQUESTS
         from shoal_holder.crowds.vault import CrowdVault
 
+        self._crowd_answers = {
+            "crowds": lambda: memory.statuses(self._state),
+            "spent on crowds": lambda: records_used.so_far(self._state, self._site),
+        }
         self._requests = {**self._requests, **REQUESTS}
-        self._handlers |= CrowdVault(
-            self._site, self._state, self._charges, self._approvals, self._report, self._faults
-        ).handlers()
+        own = (self._site, self._state, self._report, self._faults)
+        self._handlers |= CrowdVault(*own, self._charges, self._approvals).handlers()
 
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a message, both as frames, whatever happens.
@@ -246,9 +254,6 @@ class Vault:
         after, question = self._charges.query(asked.node, behind=asked.behind)
         return ChargesAsked(after=after, parts=(question,))
 
-    def _show_charges(self, asked: ShowCharges) -> Heard:
-        return Heard(more=self._charges.hear(asked.node, asked.parts[0]))
-
     def _settle_charges(self, _: SettleCharges) -> Opened:
         self._charges.settle()
         return self.opened()
@@ -261,8 +266,8 @@ class Vault:
         return Agenda(
             jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
             rounds=rounds,
-            joins=tuple(self._state.pending_joins()),
-            leaves=tuple(exits.pending(self._state.file)),
+            joins=tuple(self._state.pending_letters("join")),
+            leaves=tuple(self._state.pending_letters("leave")),
             notices=self._approvals.notices(),
             waiting=self._approvals.waiting(),
         )
@@ -292,21 +297,15 @@ class Vault:
         reason = self._rounds.offer(asked.parts[0])
         return Decided(taken=reason is None, reason=reason)
 
-    def _prepare(self, asked: Prepare) -> Prepared:
-        return self._rounds.prepare(asked.round_id)
-
     def _pending(self, asked: Pending) -> Bytes:
         """Return what is to be sent, signed by the key in force, which may be a newer one."""
         key, found = self._site.key, None
         match asked.what:
             case "envelope":
                 found = self._envelope(asked.about, asked.node)
-            case "join":
-                if found := self._state.pending_joins().get(asked.about):
-                    found = sign_again(found, Join, key)
-            case "leave":
-                if found := exits.pending(self._state.file).get(asked.about):
-                    found = sign_again(found, Leave, key)
+            case "join" | "leave":
+                if found := self._state.pending_letters(asked.what).get(asked.about):
+                    found = sign_again(found, Join if asked.what == "join" else Leave, key)
             case "waits" | "approved" | "refused":
                 found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
@@ -325,10 +324,10 @@ class Vault:
             return _bytes(None)
         return _bytes(holder.to_bytes(4, "little") + digest)
 
-    def _spec(self, asked: AskSpec) -> RoundDocuments:
+    def _spec(self, asked: AskSpec) -> Bytes:
         for each in self._state.open_rounds():
             if each.round_id == asked.round_id:
-                return RoundDocuments(parts=(each.spec, each.request))
+                return Bytes(parts=(each.spec, each.request))
         raise UnknownRound
 
     def _receipt(self, told: Receipt) -> Done:
@@ -339,10 +338,8 @@ class Vault:
                 else:
                     self._state.settle_envelope(told.about, told.node, told.outcome)
                 self._rounds.end_if_over(told.about)
-            case "join":
-                self._state.settle_join(told.about, told.outcome)
-            case "leave":
-                exits.settle(self._state.file, told.about, told.outcome)
+            case "join" | "leave":
+                self._state.settle_letter(told.what, told.about, told.outcome)
             case "waits" | "approved" | "refused":
                 self._approvals.settle_notice(told.about, told.what)
         return Done()
@@ -385,44 +382,29 @@ class Vault:
             return Bytes()
         return _bytes(sign(body, Role.HOLDER, site.key).encode())
 
-    def _told(self, asked: Ask) -> Told:
-        answer = TOLD[asked.question].dump_json(self._answer_of(asked))
-        return Told(parts=(answer,))
-
-    def _answer_of(self, asked: Ask) -> Any:
-        """Return the answer to a question of the owner; all but leaving a job change nothing.
+    def _told(self, asked: Ask) -> Bytes:
+        """Answer a question of the owner; all but leaving a job change nothing.
 
         Raises:
-            UnknownJob, WrongPhase: as `exits.joined` and `Jobs.leave`.
+            UnknownJob, WrongPhase: as `State.joined` and `Jobs.leave`.
         """
-        state = self._state
-        match asked.question:
-            case "status":
-                return read_jobs(state.file)
-            case "kept":
-                return kept(state.file)
-            case "policy":
-                return self._site.policy
-            case "approvals":
-                return self._approvals.page(after=asked.after, count=asked.count, job=asked.job)
-            case "spent":
-                return spending.spent_alike(state.file)
-            case "committed":
-                sums = state.committed()
-                return {client: stated(cost) for client, cost in sums.of(sums.charged).items()}
-            case "ledger":
-                return ledger.charges(state.file, after=asked.after, count=asked.count)
-            case "charges":
-                everything = state.committed()
-                return spending.by_job(state.file, everything, asked.after, asked.count)
-            case "chain":
-                return ledger.entries(state.file, after=asked.after, count=asked.count)
-            case "reserved":
-                return exits.reserved(state.file)
-            case "joined":
-                return exits.joined(state.file, asked.job or "")
-            case "leave":
-                return self._jobs.leave(asked.job or "")
+        state, file, job = self._state, self._state.file, asked.job or ""
+        after, count = asked.after, asked.count
+        answers: dict[str, Callable[[], Any]] = {
+            "status": lambda: read_jobs(file),
+            "kept": lambda: kept(file),
+            "policy": lambda: self._site.policy,
+            "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
+            "spent": lambda: spending.spent_alike(file),
+            "committed": lambda: spending.stated_balances(state.committed()),
+            "ledger": lambda: ledger.charges(file, after=after, count=count),
+            "charges": lambda: spending.by_job(file, state.committed(), after, count),
+            "chain": lambda: ledger.entries(file, after=after, count=count),
+            "reserved": state.reserved,
+            "joined": lambda: state.joined(job),
+            "leave": lambda: self._jobs.leave(job),
+        } | self._crowd_answers
+        return Bytes(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
 
 
 def _bytes(found: bytes | None) -> Bytes:

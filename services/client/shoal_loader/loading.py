@@ -14,9 +14,10 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_holder.records import grouped
 from shoal_holder.site_files import MAPPING, RECORDS_BY_ID
 from shoal_holder.tables import flag_of
-from shoal_hosting.private_files import replace
+from shoal_hosting.startup import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
@@ -44,7 +45,7 @@ class Evaluated:
     """
 
     mapping: Mapping
-    ids: list[str]
+    ids: tuple[str, ...]
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
     unknown: dict[str, int]
@@ -95,11 +96,8 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
             unknown[name] = len(strange)
             if len(strange) and not by_id:
                 first[name] = f", first in {source.place(int(strange[0]))}"
-    names, groups = np.unique(keys.astype(str), return_inverse=True)
-    values += 0.0  # −0.0 becomes 0.0: there is one zero: which of two came first must not show
-    kept = np.lexsort((*values.T[::-1], groups))
-    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
-    return Evaluated(mapping, names.tolist(), starts, values[kept], unknown, first, faults)
+    ids, starts, values = grouped([str(each) for each in keys], values)
+    return Evaluated(mapping, ids, starts, values, unknown, first, faults)
 
 
 def write_table(

@@ -30,10 +30,6 @@ _ZONE: Final = (
 )
 
 
-class RefusedSource(ValueError):
-    """The source cannot be used; the message names no value."""
-
-
 class Source:
     """The rows of the source in memory, under `SOURCE`, each with its individual's id in `KEY`.
 
@@ -62,16 +58,20 @@ class Source:
         if isinstance(self._named, Table) and self._named.extension:
             self.where = f"the {self._named.extension} database"
         elif not self._path.exists():
-            raise RefusedSource(f"{self._path}: there is no such file")
+            raise ValueError(f"{self._path}: there is no such file")
         elif not self._path.is_file():
-            raise RefusedSource(f"{self._path} is a directory, or no ordinary file")
+            raise ValueError(f"{self._path} is a directory, or no ordinary file")
         try:
             self._from = self._opened()
             self._shut()
             self._names, self.types = self._columns()
         except duckdb.Error as error:
-            raise RefusedSource(
-                f"{self.where} cannot be opened: {self._kind()} ({type(error).__name__})"
+            why = "it is not a Parquet file, or is damaged"
+            if isinstance(self._named, Table):
+                table = self._named.table
+                why = f"there is no such database, it is in use, or it has no table {table!r}"
+            raise ValueError(
+                f"{self.where} cannot be opened: {why} ({type(error).__name__})"
             ) from None
         self._check_id()
 
@@ -79,14 +79,6 @@ class Source:
         """Return the source, and where in it the row, from 0, stands."""
         number = f"row {row + 1}" if self._lines is None else f"line {self._lines[row]}"
         return f"{self.where}, {number}"
-
-    def _kind(self) -> str:
-        """Return what may be wrong with a source that DuckDB does not open."""
-        if isinstance(self._named, Table):
-            return (
-                f"there is no such database, it is in use, or it has no table {self._named.table!r}"
-            )
-        return "it is not a Parquet file, or is damaged"
 
     def _opened(self) -> str:
         """Return what to select from, once a database is attached; nothing for a CSV file."""
@@ -98,7 +90,7 @@ class Source:
                 try:
                     self.database.execute(f"LOAD {named.extension}")
                 except duckdb.Error:
-                    raise RefusedSource(
+                    raise ValueError(
                         f"DuckDB has no extension {named.extension}; none is fetched here: run "
                         f"INSTALL {named.extension} in DuckDB as this user"
                     ) from None
@@ -107,7 +99,7 @@ class Source:
         if self._path.suffix.lower() == ".parquet":
             return f"read_parquet({_text(_literally(self._path))})"
         if self._path.suffix.lower() != ".csv":
-            raise RefusedSource(f"{self._path}: a source ends in .csv or .parquet, or is a table")
+            raise ValueError(f"{self._path}: a source ends in .csv or .parquet, or is a table")
         self._csv = CsvTable(self._path)
         return ""
 
@@ -116,7 +108,7 @@ class Source:
         try:
             self.database.execute(f"SET TimeZone = {_text(zone or 'UTC')}")
         except duckdb.Error:
-            raise RefusedSource(
+            raise ValueError(
                 f"{MAPPING}: there is no time zone {zone!r}: write one as Europe/Helsinki or UTC"
             ) from None
         for setting in (
@@ -152,7 +144,7 @@ class Source:
         positions(tuple(self.types), (name,), self.where)
         kind = self.types[name]
         if kind.partition("(")[0] not in _ID_TYPES:
-            raise RefusedSource(
+            raise ValueError(
                 f"{self.where}, column {name!r}: an id is text or a whole number, not {kind}; one "
                 "number has many texts"
             )
@@ -171,11 +163,11 @@ class Source:
         """
         taken = next((each for each in columns if each.lower() in (KEY, "rowid")), None)
         if taken is not None:
-            raise RefusedSource(f"{self.where}: rename column {taken!r}: the loader has its own")
+            raise ValueError(f"{self.where}: rename column {taken!r}: the loader has its own")
         wanted = sorted(columns)
         for name in wanted:
             if self._mapping.time_zone is None and _has_zone(self.types[name]):
-                raise RefusedSource(self._without_zone(name))
+                raise ValueError(self._without_zone(name))
         try:
             if self._csv is None:
                 self._read_typed(wanted)
@@ -183,13 +175,13 @@ class Source:
                 self._read_texts(self._csv, wanted)
             self._check_rows(wanted)
         except duckdb.OutOfMemoryException:
-            raise RefusedSource(f"{self.where}: it needs more than memory_megabytes") from None
+            raise ValueError(f"{self.where}: it needs more than memory_megabytes") from None
         except duckdb.Error as error:
-            raise RefusedSource(
+            raise ValueError(
                 f"{self.where}: its rows cannot be read; is it damaged? ({type(error).__name__})"
             ) from None
         if _version(self._path) != self._version:
-            raise RefusedSource(f"{self.where} changed while it was read: load it again")
+            raise ValueError(f"{self.where} changed while it was read: load it again")
 
     def _read_typed(self, columns: Sequence[str]) -> None:
         key = quoted(self._names[canonical_text(self._mapping.id)])
@@ -247,7 +239,7 @@ class Source:
         self.rows = len(keys)
         for row, (key,) in enumerate(keys):
             if (fault := id_fault(key or "")) is not None:
-                raise RefusedSource(f"{self.place(row)}, column {self._mapping.id!r}: {fault}")
+                raise ValueError(f"{self.place(row)}, column {self._mapping.id!r}: {fault}")
         for name in columns:
             if self.types[name] != "VARCHAR":
                 continue
@@ -256,8 +248,8 @@ class Source:
             ).fetchone()
             if found and found[0] is not None:
                 if self._mapping.time_zone is None:
-                    raise RefusedSource(self._without_zone(name))
-                raise RefusedSource(
+                    raise ValueError(self._without_zone(name))
+                raise ValueError(
                     f"{self.place(found[0])}, column {name!r}: a time with an unknown zone: write "
                     "it as +02:00"
                 )

@@ -27,7 +27,6 @@ from shoal_hosting.server.openapi import (
     SIGNED,
     TEXT,
     After,
-    JobId,
     answers,
     having,
     listed_as,
@@ -73,7 +72,6 @@ from shoal_protocol.wire.errors import (
     RefusedSpec,
     RevokedHolder,
     UnknownHolder,
-    UnknownJob,
     UnknownRound,
     UnsupportedVersion,
     WrongManifest,
@@ -289,11 +287,6 @@ def create_app(
         """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
         job, new = await jobs.withdraw(await request.body())
         return taken({"job": job}, is_new=new)
-
-    @app.get("/v1/withdrawals/{job}", **answers(signed(JobWithdrawal), UnknownJob))
-    async def show_withdrawal(job: JobId) -> Response:
-        """Return the withdrawal of a job as its analyst signed it."""
-        return document(await jobs.show_withdrawal(job))
 
     @app.post(
         "/v1/charges",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Unpack
 
 from sqlalchemy import Connection, select
@@ -23,7 +24,6 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.manifests.manifest_book import newest_with
 from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
-from shoal_hosting.service import Resources
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Jobs as ChosenJobs
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
@@ -77,64 +77,53 @@ _GOSSIP: Final = {
 }
 
 
-class OperatorView:
-    """What a Compute node's console shows beside what every service shows."""
+async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -> View:
+    """Return what a Compute node's console shows beside what every service shows.
 
-    def __init__(
-        self, resources: Resources, rounds: RoundBook, metrics: Metrics, witness: LogWitness
-    ) -> None:
-        self._own, self._rounds, self._metrics = resources, rounds, metrics
-        self._witness = witness
-
-    async def look(self) -> View:
-        """Return how the node stands.
-
-        Raises:
-            StorageUnavailable, LedgerBroken
-        """
-        phases = labelled(self._own.registry, "shoal_compute_rounds", "phase")
-        gossip = labelled(self._own.registry, "shoal_compute_gossip_total", "outcome")
-        live = list(self._rounds.live.values())[-_MOST_ROUNDS:]
-        manifest = newest_with(self._own.book, self._own.name).manifest
-        return View(
-            facts=await self._own.storage.run(ledger_in_words, schema.ledger)
-            | await self._witness.facts(),
-            parties=(*manifest.compute_nodes, manifest.aggregator),
-            rates={"Shares stored": self._metrics.shares_a_second},
-            tables=(
-                Table(
-                    "Rounds by phase",
-                    ("Phase", "Rounds"),
-                    [(phase, int(count)) for phase, count in phases.items()],
-                    "No round was announced yet.",
-                ),
-                Table(
-                    "Rounds with work left",
-                    ("Round", "Phase", "Opened", "Asked here", "Held"),
-                    [
-                        (
-                            each.id[:_DIGITS],
-                            each.phase.value,
-                            in_words(each.spec.body.opened_at),
-                            len(each.intake.asked_here),
-                            self._rounds.held(each),
-                        )
-                        for each in reversed(live)
-                    ],
-                    "None.",
-                ),
-                Table(
-                    "Gossip with the other nodes",
-                    ("What", "Times"),
-                    [
-                        (what, int(gossip[outcome]))
-                        for outcome, what in _GOSSIP.items()
-                        if outcome in gossip
-                    ],
-                    "None since it started: nodes speak once a round is frozen.",
-                ),
+    Raises:
+        StorageUnavailable, LedgerBroken
+    """
+    phases = labelled(own.registry, "shoal_compute_rounds", "phase")
+    gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
+    live = list(rounds.live.values())[-_MOST_ROUNDS:]
+    manifest = newest_with(own.book, own.name).manifest
+    return View(
+        facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
+        parties=(*manifest.compute_nodes, manifest.aggregator),
+        tables=(
+            Table(
+                "Rounds by phase",
+                ("Phase", "Rounds"),
+                [(phase, int(count)) for phase, count in phases.items()],
+                "No round was announced yet.",
             ),
-        )
+            Table(
+                "Rounds with work left",
+                ("Round", "Phase", "Opened", "Asked here", "Held"),
+                [
+                    (
+                        each.id[:_DIGITS],
+                        each.phase.value,
+                        in_words(each.spec.body.opened_at),
+                        len(each.intake.asked_here),
+                        rounds.held(each),
+                    )
+                    for each in reversed(live)
+                ],
+                "None.",
+            ),
+            Table(
+                "Gossip with the other nodes",
+                ("What", "Times"),
+                [
+                    (what, int(gossip[outcome]))
+                    for outcome, what in _GOSSIP.items()
+                    if outcome in gossip
+                ],
+                "None since it started: nodes speak once a round is frozen.",
+            ),
+        ),
+    )
 
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
@@ -182,7 +171,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    metrics = Metrics(own.registry, own.clock)
+    metrics = Metrics(own.registry)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
@@ -215,7 +204,7 @@ def assemble(
         gossip=gossip,
         witnesses=witnesses,
         log_witness=witness,
-        look=OperatorView(own, rounds, metrics, witness).look,
+        look=partial(look, own, rounds, witness),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)

@@ -6,7 +6,7 @@ its machines only the one that counts is told.
 
 from collections import OrderedDict
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from nacl.signing import VerifyKey
 from pyroaring import BitMap
@@ -19,21 +19,12 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
-from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000
-
-
-class Stretch(NamedTuple):
-    """The charges of some slots in a stretch of the ledger, up to entry `through`."""
-
-    rounds: tuple[RoundCharged, ...]
-    through: int
-    head: Head
 
 
 class ChargesAnswers:
@@ -75,10 +66,7 @@ class ChargesAnswers:
             nonce=query.nonce,
             holder=query.holder,
             after=after,
-            through=found.through,
-            head=found.head.number,
-            head_digest=found.head.digest,
-            rounds=found.rounds,
+            **found,
         )
         return (await self._telling.run(self._own.sign, body)).encode()
 
@@ -127,8 +115,10 @@ class ChargesAnswers:
         self._answered[nonce, after] = now
 
 
-def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> Stretch:
+def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict[str, Any]:
     """Return in which rounds, charged by entries behind `after`, a holder's answer came.
+
+    These are fields of `Charges`.
 
     Each with those of the holder's `slots` that the round asks.
 
@@ -155,4 +145,9 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> Stre
                     clients=encode_clients(asked),
                 )
             )
-    return Stretch(tuple(found), through if seen else head.number, head)
+    return {
+        "through": through if seen else head.number,
+        "head": head.number,
+        "head_digest": head.digest,
+        "rounds": tuple(found),
+    }

@@ -430,7 +430,7 @@ class ClockWatch:
         """Note the time that `peer` showed, taken between the two moments here."""
         offset = shown - sent_at - (received_at - sent_at) / 2
         uncertainty = (received_at - sent_at) / 2
-        self._metrics.set_clock_offset(peer, offset.total_seconds())
+        self._metrics.clock_offset.labels(peer).set(offset.total_seconds())
         if abs(offset) > TOLERANCE + uncertainty:
             if peer not in self._off:
                 log.warning(

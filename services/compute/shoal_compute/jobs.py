@@ -25,7 +25,6 @@ from shoal_protocol.wire.errors import (
     MalformedDocument,
     RefusedJob,
     RefusedSpec,
-    UnknownJob,
     UnknownSigner,
     WrongSigner,
 )
@@ -91,17 +90,6 @@ class Jobs:
         consortium.verify(request)
         check_ending(signed, request.body, consortium)
 
-    async def show_withdrawal(self, job: str) -> bytes:
-        """Return the wire form of a job's withdrawal.
-
-        Raises:
-            UnknownJob: none is known here.
-        """
-        found = await self._own.storage.run(_find_withdrawal, job)
-        if found is None:
-            raise UnknownJob("no withdrawal of this job is known here")
-        return found
-
 
 def request_of(db: Connection, job: str) -> JobRequest:
     """Return the request whose terms a job's rounds are held to.
@@ -158,12 +146,6 @@ def _make_room(db: Connection, analyst: str, now: datetime) -> None:
     db.execute(delete(jobs).where(own, jobs.c.ends_by < now.timestamp()))
     if db.execute(count).scalar_one() >= MOST_JOBS:
         raise RefusedJob(f"of one analyst {MOST_JOBS:,} jobs are kept at a time, no more")
-
-
-def _find_withdrawal(db: Connection, job: str) -> bytes | None:
-    query = select(jobs.c.withdrawal).where(jobs.c.job == job)
-    found: bytes | None = db.execute(query).scalar_one_or_none()
-    return found
 
 
 class Totals:

@@ -5,7 +5,6 @@ Charges of a client are shown only for the client that is named: who took part i
 
 import argparse
 import json
-import math
 import os
 import sqlite3
 import sys
@@ -23,11 +22,8 @@ from shoal_hosting.party import load_party
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
-from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
-from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Head
-from shoal_protocol.privacy.ledger_checks import in_words
 from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -92,22 +88,21 @@ def _begin(connection: Connection) -> None:
 
 
 def show_ledger(arguments: Sequence[str]) -> int:
-    """Print the ledger of the node that the settings are of, and return the exit status."""
+    """Print the ledger of the node that the settings are of, in JSON; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m shoal_compute ledger",
         description=__doc__,
         epilog=(
-            "Run it with the node's environment: it needs SHOAL_PARTY, SHOAL_DATA and, if the node "
+            "It prints JSON, which `shoal ledger verify` reads. Run it with the node's "
+            "environment: it needs SHOAL_PARTY, SHOAL_DATA and, if the node "
             "has one, SHOAL_DATABASE_URL. Exit status: 0 done; 1 the ledger is broken; 2 wrong "
             "usage; 78 a setting or the database is wrong."
         ),
     )
     parser.add_argument("--client", type=int, help="show only what this client was charged")
-    parser.add_argument("--json", action="store_true", help="print JSON, for shoal ledger verify")
     asked = parser.parse_args(arguments)
     with startup_of("shoal-compute ledger"):
         read = read_settings(LedgerSettings, "SHOAL_", os.environ)
-        check_choice(read.data, "compute", read.database_url)
         name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)
         try:
@@ -120,7 +115,7 @@ def show_ledger(arguments: Sequence[str]) -> int:
             return _BROKEN
         finally:
             engine.dispose()
-    sys.stdout.write(as_json(view, asked.client) if asked.json else as_text(view, name))
+    sys.stdout.write(as_json(view, asked.client))
     return 0
 
 
@@ -132,32 +127,3 @@ def as_json(view: View, client: int | None) -> str:
     head = {"number": view.head.number, "digest": view.head.digest}
     whole = {"entries": lines, "head": head, "withdrawn": view.withdrawn}
     return json.dumps(whole, indent=2) + "\n"
-
-
-def as_text(view: View, name: str) -> str:
-    """Return a view as lines of text."""
-    delta = "" if view.delta is None else f" (delta {view.delta:g})"
-    withdrawn = [f"Withdrawn by its analyst: job {job}." for job in view.withdrawn]
-    if not view.head.number:
-        return "\n".join([f"The ledger of {name} is empty.", *withdrawn, ""])
-    headings = (f"epsilon{delta}", f"epsilon so far{delta}")
-    rows: list[tuple[str, ...]] = [("", "kind", "round", "clients", *headings, "digest")]
-    for line in view.lines:
-        entry, so_far = line.entry, line.shown(view.delta)["cumulative_epsilon"]
-        epsilons = (
-            epsilon_at(view.delta or 0.0, entry.cost),
-            math.inf if so_far is None else so_far,
-        )
-        rows.append(
-            (
-                *(str(entry.number), entry.kind, entry.round[:12], f"{entry.clients:,}"),
-                *(f"{each:.4g}" if math.isfinite(each) else "infinite" for each in epsilons),
-                entry.digest[:12],
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*table, in_words(name, view.head), *withdrawn, ""])

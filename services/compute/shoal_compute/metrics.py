@@ -5,8 +5,6 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shoal_hosting.clock import Clock
-from shoal_hosting.operators.view import Rate
 from shoal_protocol.wire.phases import Phase
 
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -18,8 +16,7 @@ GossipOutcome = Literal[
 class Metrics:
     """The metrics of one node."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
-        self.shares_a_second = Rate(clock)
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._shares_stored = Counter(
             "shoal_compute_shares_stored", "Shares stored durably", registry=registry
         )
@@ -32,7 +29,7 @@ class Metrics:
         self._rounds = Gauge(
             "shoal_compute_rounds", "Rounds by phase", ("phase",), registry=registry
         )
-        self._clock_offset = Gauge(
+        self.clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
             "How far a peer's clock is ahead of this node's, by its last answer",
             ("peer",),
@@ -45,11 +42,6 @@ class Metrics:
     def stored(self, shares: int) -> None:
         """Count shares that were stored durably."""
         self._shares_stored.inc(shares)
-        self.shares_a_second.count(shares)
-
-    def set_clock_offset(self, peer: str, seconds: float) -> None:
-        """Note by how much a peer's clock is ahead of this node's."""
-        self._clock_offset.labels(peer).set(seconds)
 
     def set_rounds(self, counts: Mapping[Phase, int]) -> None:
         """Begin with what is on file."""

@@ -28,7 +28,7 @@ from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing, Tallies
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.manifests.manifest_book import at_present
-from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import StorageThread, insert_ignoring
@@ -120,113 +120,6 @@ def _now(db: Connection) -> ColumnElement[Any]:
     return (func.julianday("now") - literal(2440587.5, Double)) * literal(86_400.0, Double)
 
 
-class Reports:
-    """Reports each round's partial sum or abandonment to its aggregator until it acknowledges.
-
-    Reporting also ends once nobody waits for the round: an aggregator may be lost for good.
-    """
-
-    def __init__(
-        self,
-        resources: Resources,
-        rounds: RoundBook,
-        *,
-        acknowledged: Callable[[Round], Awaitable[None]],
-        called_off: Callable[[SignedAttestation], Awaitable[None]],
-    ) -> None:
-        self._own, self._rounds = resources, rounds
-        self._acknowledged, self._called_off = acknowledged, called_off
-        self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
-
-    def due(self) -> dict[str, list[Round]]:
-        """Return the rounds whose report is due now, by their aggregator."""
-        now, due = self._own.clock(), defaultdict[str, list[Round]](list)
-        for known in self._rounds.live.values():
-            is_last_word = known.phase in (Phase.AGREED, Phase.ABANDONED)
-            if is_last_word and not known.reported and self._paces[known.id].is_due(now):
-                due[known.consortium.manifest.aggregator.name].append(known)
-        return due
-
-    async def send(self, rounds: Iterable[Round]) -> None:
-        """Report on rounds of one aggregator, one after another.
-
-        Raises:
-            StorageUnavailable
-        """
-        for known in rounds:
-            pace = self._paces[known.id]
-            try:
-                settled = await self._report(known)
-            except Unavailable as error:
-                log.info("the aggregator is not reached", error=type(error).__name__)
-                settled = False
-            if not settled and self._nobody_waits(known):
-                log.warning("the aggregator took no report in time", round=known.id)
-                await self._acknowledged(known)
-                settled = True
-            if settled:
-                del self._paces[known.id]
-            else:
-                pace.failed(self._own.clock())
-
-    def _nobody_waits(self, known: Round) -> bool:
-        """Tell whether the trainer has given the round up, as it does without an outcome."""
-        return self._own.clock() > known.spec.body.give_up_at + self._own.patience
-
-    async def _report(self, known: Round) -> bool:
-        if known.phase is Phase.AGREED:
-            return await self._report_sum(known)
-        own = known.own_document(Abandonment)
-        if own is None:
-            raise ValueError("a round that this node gave up has its own abandonment")
-        reply = await self._post(known, "abandonments", own)
-        # 404 for good: after the deadline the round can no longer be announced there
-        never = reply.status == 404 and self._own.clock() >= known.spec.body.deadline
-        if reply.status in (200, 201, 409, 410) or never:
-            await self._acknowledged(known)
-            return True
-        return False
-
-    async def _report_sum(self, known: Round) -> bool:
-        own = known.own_document(PartialSum)
-        if own is None:
-            raise ValueError("an agreed round has this node's partial sum")
-        reply = await self._post(known, "partial-sums", own)
-        if reply.status in (200, 201):
-            await self._acknowledged(known)
-            return True
-        if reply.status == 410:
-            return await self._fetch_abandonment(known)
-        if reply.status < 500 and reply.status != 404:
-            log.error("the aggregator refuses the partial sum", round=known.id, status=reply.status)
-        return False
-
-    async def _fetch_abandonment(self, known: Round) -> bool:
-        aggregator = self._aggregator(known)
-        reply = await self._own.peers.to(aggregator).ask(
-            "GET", f"/v1/rounds/{known.id}/abandonment"
-        )
-        if reply.status != 200:
-            return False
-        try:
-            signed = decode(reply.body, Abandonment)
-            check_attestation(known, signed)
-        except ProtocolError as error:
-            log.error("the aggregator's abandonment does not verify", problem=error.code)
-            return False
-        if signed.signer != aggregator.name:
-            return False
-        await self._called_off(signed)
-        return True
-
-    async def _post(self, known: Round, what: str, signed: SignedAttestation) -> Reply:
-        path = f"/v1/rounds/{known.id}/{what}"
-        return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
-
-    def _aggregator(self, known: Round) -> ServiceParty:
-        return at_present(self._own.book, known.consortium.manifest.aggregator)
-
-
 TotalOf = Callable[[BitMap], Awaitable[Uint64Vector]]
 """Returns the sum, shape (d,), of the shares of exactly these data holders."""
 
@@ -305,9 +198,7 @@ class Node:
         self._own = resources
         self._rounds, self._gossip, self._tallies, self._metrics = rounds, gossip, tallies, metrics
         self._leadership, self._witnesses = leadership, witnesses
-        self._reports = Reports(
-            resources, rounds, acknowledged=self._acknowledged, called_off=self._called_off
-        )
+        self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
         self._work = Work(resources.clock)
         self._stepping = asyncio.Lock()
 
@@ -460,8 +351,65 @@ class Node:
             await self._own.storage.run(store.mark_reported, known.id)
         known.reported = True
 
-    async def _called_off(self, signed: SignedAttestation) -> None:
+    async def _send_reports(self, rounds: Iterable[Round]) -> None:
+        """Report on rounds of one aggregator, one after another, until it acknowledges.
+
+        Reporting also ends once nobody waits for the round: an aggregator may be lost for good.
+
+        Raises:
+            StorageUnavailable
+        """
+        for known in rounds:
+            try:
+                settled = await self._report(known)
+            except Unavailable as error:
+                log.info("the aggregator is not reached", error=type(error).__name__)
+                settled = False
+            # the trainer gives the round up then, without an outcome
+            is_over = self._own.clock() > known.spec.body.give_up_at + self._own.patience
+            if not settled and is_over:
+                log.warning("the aggregator took no report in time", round=known.id)
+                await self._acknowledged(known)
+            if settled or is_over:
+                self._paces.pop(known.id, None)
+            else:
+                self._paces[known.id].failed(self._own.clock())
+
+    async def _report(self, known: Round) -> bool:
+        """Report the partial sum or the abandonment of a round; tell whether that is settled."""
+        is_sum = known.phase is Phase.AGREED
+        own = known.own_document(PartialSum if is_sum else Abandonment)
+        if own is None:
+            raise ValueError("a round that has ended here has this node's last word")
+        party = at_present(self._own.book, known.consortium.manifest.aggregator)
+        path = f"/v1/rounds/{known.id}/{'partial-sums' if is_sum else 'abandonments'}"
+        reply = await self._own.peers.to(party).ask("POST", path, own.encode())
+        if is_sum and reply.status == 410:
+            return await self._fetch_abandonment(known, party)
+        # 404 for good: after the deadline the round can no longer be announced there
+        never = reply.status == 404 and self._own.clock() >= known.spec.body.deadline
+        if reply.status in (200, 201) or (not is_sum and (reply.status in (409, 410) or never)):
+            await self._acknowledged(known)
+            return True
+        if is_sum and reply.status < 500 and reply.status != 404:
+            log.error("the aggregator refuses the partial sum", round=known.id, status=reply.status)
+        return False
+
+    async def _fetch_abandonment(self, known: Round, aggregator: ServiceParty) -> bool:
+        path = f"/v1/rounds/{known.id}/abandonment"
+        reply = await self._own.peers.to(aggregator).ask("GET", path)
+        if reply.status != 200:
+            return False
+        try:
+            signed = decode(reply.body, Abandonment)
+            check_attestation(known, signed)
+        except ProtocolError as error:
+            log.error("the aggregator's abandonment does not verify", problem=error.code)
+            return False
+        if signed.signer != aggregator.name:
+            return False
         await self._gossip.take([signed])
+        return True
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
@@ -475,8 +423,13 @@ class Node:
         due = self._gossip.due(busy=lambda name: self._work.is_under_way(f"peer {name}"))
         for name, message in due.items():
             self._work.begin(f"peer {name}", self._gossip.exchange, name, message)
-        for name, reports in self._reports.due().items():
-            self._work.begin(f"aggregator {name}", self._reports.send, reports)
+        now, reports = self._own.clock(), defaultdict[str, list[Round]](list)
+        for known in self._rounds.live.values():
+            is_last_word = known.phase in (Phase.AGREED, Phase.ABANDONED)
+            if is_last_word and not known.reported and self._paces[known.id].is_due(now):
+                reports[known.consortium.manifest.aggregator.name].append(known)
+        for name, of_aggregator in reports.items():
+            self._work.begin(f"aggregator {name}", self._send_reports, of_aggregator)
         for known in list(self._rounds.live.values()):
             if known.phase in FINISHED and not known.erased:
                 self._work.begin(f"erase {known.id}", self._erase, known)

@@ -18,7 +18,6 @@ from shoal_compute.schema import rounds
 from shoal_compute.shares import count_held, held_holders
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import StorageThread
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
@@ -36,48 +35,6 @@ _REST: Final = 20.0
 class _Counted:
     held: int
     next_at: float  # by the event loop's clock
-
-
-class Counts:
-    """Counts the shares of each open round that all replicas have stored, at intervals.
-
-    The counts only hint at when to freeze: the freeze itself reads what is stored.
-    """
-
-    def __init__(self, storage: StorageThread) -> None:
-        """Begin without counts."""
-        self._storage = storage
-        self._counted: dict[str, _Counted] = {}
-
-    async def look(self, known: Round) -> None:
-        """Count if that is due, and note whose shares are held once a freeze may depend on that.
-
-        A freeze depends on it when everybody's share is here, or all other nodes have frozen.
-
-        Raises:
-            StorageUnavailable
-        """
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        before = self._counted.get(known.id)
-        if before is not None and begun < before.next_at:
-            return
-        peers_froze = all(name in known.holdings for name in known.peers)
-        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
-        count, held = await self._storage.run(_count, known.id, enough)
-        if held is not None:
-            known.held |= held
-        now = loop.time()
-        self._counted[known.id] = _Counted(count, now + _REST * (now - begun))
-
-    def held(self, known: Round) -> int:
-        """Return how many holders' shares were stored by all replicas, when last counted."""
-        counted = self._counted.get(known.id)
-        return len(known.held) if counted is None else max(counted.held, len(known.held))
-
-    def forget(self, round_id: str) -> None:
-        """Forget a round that takes no more shares."""
-        self._counted.pop(round_id, None)
 
 
 def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
@@ -103,7 +60,7 @@ class RoundBook:
         self._own = resources
         self._storage, self._book = resources.storage, resources.book
         self._metrics = metrics
-        self._counts = Counts(self._storage)
+        self._counted: dict[str, _Counted] = {}  # by round
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = {}
         self.live.update(self._storage.run_here(self._load_live))
@@ -232,11 +189,35 @@ class RoundBook:
             if stored != own and not (stored is None and known.done):
                 await self.reload(known)
             if known.phase in TAKES_SHARES:
-                await self._counts.look(known)
+                await self._count(known)
 
     def held(self, known: Round) -> int:
         """Return how many clients' shares this node is known to hold."""
-        return self._counts.held(known)
+        counted = self._counted.get(known.id)
+        return len(known.held) if counted is None else max(counted.held, len(known.held))
+
+    async def _count(self, known: Round) -> None:
+        """Count the shares of a round that all replicas have stored, if that is due.
+
+        The count only hints at when to freeze: the freeze itself reads what is stored. Whose shares
+        are held is noted once a freeze may depend on it: when everybody's share is here, or all
+        other nodes have frozen.
+
+        Raises:
+            StorageUnavailable
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        before = self._counted.get(known.id)
+        if before is not None and begun < before.next_at:
+            return
+        peers_froze = all(name in known.holdings for name in known.peers)
+        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
+        count, held = await self._storage.run(_count, known.id, enough)
+        if held is not None:
+            known.held |= held
+        now = loop.time()
+        self._counted[known.id] = _Counted(count, now + _REST * (now - begun))
 
     def over(self, job: str, *, before: int | None = None) -> None:
         """Note that the trainer is done with a job's rounds, those with numbers below `before`."""
@@ -248,7 +229,7 @@ class RoundBook:
     def retire(self, known: Round) -> None:
         """Note that no work is left in a round."""
         self.live.pop(known.id, None)
-        self._counts.forget(known.id)
+        self._counted.pop(known.id, None)
         self._keep_finished(known)
 
     def _place(self, known: Round, counts: dict[Phase, int]) -> Round:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from shoal_hosting.startup import sync_directory
 from shoal_protocol.privacy.ledger import EMPTY, Head, counted
 from shoal_protocol.wire.versions import RELEASE
 
@@ -118,11 +119,7 @@ class MarkFile:
         os.pwrite(self._descriptor, 2 * _write(mark), 0)
         os.fsync(self._descriptor)
         draft.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(self.path.parent)
         self.mark = mark
 
     def write(self, mark: Mark) -> None:
@@ -368,7 +365,7 @@ def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
             f"and now {of_found})"
         )
     if found.untouched:
-        return f"the database is gone that {path} is of ({of_mark})"
+        return f"the database is gone that {path} is of, or another one is set here ({of_mark})"
     return f"this is not the database that {path} is of ({of_mark}; here {of_found})"
 
 

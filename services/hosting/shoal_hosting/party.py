@@ -21,13 +21,14 @@ from nacl.signing import SigningKey
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.startup import read_pin as read_pin
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
-CARD, PIN = "card.json", "pin"
+CARD = "card.json"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
 TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
 
@@ -181,22 +182,6 @@ def read_card(path: Path) -> Card:
         raise StartupRefused(f"{path} is missing: make it with `shoal party new`") from None
     except (OSError, pydantic.ValidationError) as error:
         raise StartupRefused(f"{path} is not a party's card") from error
-
-
-def read_pin(directory: Path) -> str:
-    """Return the digest of the manifest that the party pinned.
-
-    Raises:
-        StartupRefused: there is none.
-    """
-    path = directory / PIN
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise StartupRefused(
-            f"{path} is missing: compare the manifest's digest with the other parties, "
-            "then write it with `shoal party pin`"
-        ) from error
 
 
 def check_party(party: Party, version: Parties) -> None:

@@ -9,14 +9,12 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.startup import StartupRefused, read_private_file, sync_directory, write_draft
 
 OPERATOR_TOKEN: Final = "operator.token"
 """Name of the file with the token in the data directory of a service."""
 _SHORTEST_TOKEN: Final = 32
-PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
-PUBLIC_FILE: Final = 0o644
 
 
 def write_new(path: Path, content: bytes, *, private: bool) -> None:
@@ -25,19 +23,13 @@ def write_new(path: Path, content: bytes, *, private: bool) -> None:
     Raises:
         FileExistsError: there is one already; it is left as it is.
     """
-    pending = _write_pending(path, content, private=private)
+    pending = write_draft(path, content, private=private)
     try:
         os.link(pending, path)  # unlike a rename, this fails if the name is taken
     except FileExistsError:
         raise FileExistsError(f"{path} exists already; it was left as it is") from None
     finally:
         pending.unlink()
-    sync_directory(path.parent)
-
-
-def replace(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file in place of the one that may be there: readers see the old or the new."""
-    _write_pending(path, content, private=private).replace(path)
     sync_directory(path.parent)
 
 
@@ -68,32 +60,6 @@ def make_private_directory(path: Path) -> None:
         raise FileExistsError(f"{path} exists already; nothing was written")
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(PRIVATE_DIRECTORY)
-
-
-def _write_pending(path: Path, content: bytes, *, private: bool) -> Path:
-    pending = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    mode = PRIVATE_FILE if private else PUBLIC_FILE
-    descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        pending.unlink()
-        raise
-    return pending
-
-
-def sync_directory(directory: Path) -> None:
-    """Have what was renamed in a directory outlast a crash."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directories; its file system orders renames by itself
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def token_of(path: Path) -> str:

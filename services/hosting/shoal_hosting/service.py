@@ -314,19 +314,9 @@ class Resources:
             streamed=(MANIFEST_PATH,),
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
-        if self.operator is not None and self.operator.log is not None:
-            console = OperatorConsole(
-                title,
-                party=self.name,
-                token=self.operator.token,
-                log=self.operator.log,
-                ready=told,
-                look=look,
-                vitals=self.vitals,
-                peers=self.peers,
-                registry=self.registry,
-                clock=self.clock,
-            )
+        operator = self.operator
+        if operator is not None and operator.log is not None:
+            console = OperatorConsole(title, self, operator, operator.log, ready=told, look=look)
             app.include_router(console.routes)
         return app
 

@@ -47,17 +47,17 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     WrongPhase,
 )
-from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import (
     BudgetExceeded,
     HolderLeft,
     OutdatedDeclaration,
     StaleQuery,
 )
+from shoal_trainer import store
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
-from shoal_trainer.job_views import JobViews, Listing, check_query
+from shoal_trainer.job_views import JobViews, check_query
 from shoal_trainer.jobs import (
     CertificateIncomplete,
     DocumentsDeleted,
@@ -85,7 +85,6 @@ def create_app(
     crowds: Crowds,
     dictionaries: Dictionaries,
     declarations: Declarations,
-    listing: Listing,
 ) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = crowds.resources.application(  # whose processes hand each other manifests
@@ -137,7 +136,7 @@ def create_app(
     )
     async def list_for_analyst(request: Request) -> Response:
         """List jobs with who asked what at which price, and what is left, for an analyst alone."""
-        return shown(await listing.answer(await request.body()))
+        return shown(await views.list_for_analyst(await request.body()))
 
     @app.post(
         "/v1/jobs/joining",
@@ -153,7 +152,7 @@ def create_app(
     async def list_joining(request: Request) -> Response:
         """List the jobs that may be joined, for data holders."""
         await check_query(crowds.resources, await request.body(), HolderQuery)
-        return shown({"jobs": await views.list_jobs(JobPhase.JOINING)})
+        return shown(await views.list_joining())
 
     @app.get("/v1/jobs/check", include_in_schema=False)
     @app.get("/v1/jobs/joining", include_in_schema=False)
@@ -210,7 +209,7 @@ def create_app(
     @app.get("/v1/jobs/{job}/request", **answers(signed(StudyRequest), UnknownJob))
     async def show_request(job: JobId) -> Response:
         """Serve the job request as its analyst signed it."""
-        return document(await views.request(job))
+        return document((await resources.storage.run(store.find_job, job)).request)
 
     @app.post(
         "/v1/jobs/{job}/joins",
@@ -218,7 +217,7 @@ def create_app(
     )
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.join(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), Join))
 
     @app.post(
         "/v1/jobs/{job}/leaves",
@@ -226,7 +225,7 @@ def create_app(
     )
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.leave(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), Leave))
 
     @app.post(
         "/v1/jobs/{job}/approvals",
@@ -237,7 +236,7 @@ def create_app(
 
         One signed notice, or {"documents": [...]}, in which each is judged by itself.
         """
-        return settled({"job": job}, await joining.notice(job, await request.body()))
+        return settled({"job": job}, await joining.take(job, await request.body(), ApprovalNotice))
 
     @app.post(
         "/v1/jobs/{job}/withdrawal",

@@ -6,11 +6,11 @@ Their settings, and what is deleted some time after a job ended, are declared he
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, Unpack
 
 import nacl.utils
 import structlog
-from prometheus_client import Counter
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
@@ -29,12 +29,12 @@ from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import DrawLimit, Draws
-from shoal_trainer.crowds.routes import LIMITS, CrowdJobViews, Crowds, crowd_routes
+from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.job_views import JobViews, Listing
+from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
@@ -97,7 +97,8 @@ def assemble_crowds(
     """
     with resources.starting():
         resources.adopt_manifests()
-        for crowd in resources.storage.run_here(store.open_records):
+        for job, _ in resources.storage.run_here(store.open_crowds):
+            crowd = resources.storage.run_here(partial(store.find_crowd, job=job))
             resources.book.get(crowd.request.body.manifest)
     book = CrowdBook(resources)
     return Crowds(
@@ -105,7 +106,7 @@ def assemble_crowds(
         conductor=Conductor(resources, book, random_bytes),
         draws=Draws(resources, book, DrawLimit(draws_at_once, resources.registry)),
         submissions=Submissions(resources, book),
-        views=CrowdJobViews(resources, book),
+        book=book,
     )
 
 
@@ -274,7 +275,7 @@ def assemble(
 ) -> Service:
     """Return the trainer that is `given`, going on from what its database holds.
 
-    With `long_polls` it is woken as soon as the aggregator has decided; without, each `step`
+    With `long_polls` rounds go on as soon as the aggregator has decided; without, each `step`
     asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs, for
     which up to `draws_at_once` draws are in work at a time.
 
@@ -287,16 +288,14 @@ def assemble(
     check_role(given["party"], given["book"], "trainer")
     resources = Resources.open(schema, alone=True, answer_seconds=ANSWER_SECONDS, **given)
     peers = Peers(resources.peers, resources.book)
-    ends = Counter(
-        "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
-    )
+    _ = resources.ends  # shown from the start
     with resources.starting():
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
         declarations = Declarations(resources)
-        joining = Joining(resources, dictionaries, declarations, peers, ends)
-        runner = Runner(resources, peers, ends, long_polls=long_polls)
+        joining = Joining(resources, dictionaries, declarations, peers)
+        runner = Runner(resources, peers, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
             # a connection of their own: neither rounds nor crowds wait for each other's
@@ -317,9 +316,7 @@ def assemble(
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     views = JobViews(resources, certifier)
-    app = create_app(
-        joining, views, resources, serving, dictionaries, declarations, Listing(resources)
-    )
+    app = create_app(joining, views, resources, serving, dictionaries, declarations)
     retention = Retention(resources, KEEPINGS)
     app.include_router(retention.routes)
     return Service(app, resources, joining, runner, certifier, serving, retention)

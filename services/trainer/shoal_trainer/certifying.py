@@ -17,9 +17,12 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
     counted,
-    in_order,
     pack,
     read_certificate,
     spanned,
@@ -31,11 +34,13 @@ from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
+from shoal_trainer.releases import Filed
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import totals
+from shoal_trainer.schema import rounds, totals
 
 log = structlog.get_logger()
 
@@ -146,46 +151,60 @@ class Certifier:
         """Keep the totals that hold, and certify the job if none is missing."""
         own = self._resources
         filed = await own.storage.run(releases.find_finished, job)
-        finished = await asyncio.to_thread(releases.read_finished, filed)
-        rounds = [each.spec.digest for each in in_order(finished.rounds, finished.lost)]
-        kept = []
-        for signed in heard:
-            try:
-                check_total(
-                    signed,
-                    own.book.get(signed.body.manifest),
-                    job=job,
-                    rounds=rounds,
-                    counted=counted(finished.rounds, signed.body.node),
-                )
-            except ProtocolError as error:
-                log.error("a node's total is not true", job=job, reason=str(error))
-            else:
-                kept.append(signed)
-        every = {each.body.node: each for each in (*finished.totals, *kept)}
-        needed = nodes_of(unsigned.versions)
-        certificate = None
-        if every.keys() >= set(needed):
-            certificate = await asyncio.to_thread(
-                releases.certify,
-                finished,
-                [every[node] for node in needed],
-                version=own.book.get,
-                trainer=own.name,
-                key=own.key_in(unsigned.versions[-1].digest),
-            )
+        kept, certificate = await asyncio.to_thread(self._certified, unsigned, filed, heard)
         await own.storage.run(releases.keep_totals, job, kept, certificate)
         if certificate is None:
             raise Unavailable("not all nodes have signed their totals")
         log.info("job certified", job=job)
         own.changes.tell(job)
 
+    def _certified(
+        self, unsigned: Unsigned, filed: Filed, heard: Sequence[Signed[JobTotal]]
+    ) -> tuple[list[Signed[JobTotal]], Signed[ReleaseCertificate] | None]:
+        """Return which totals hold, and the job's certificate unless another one is missing.
+
+        The same documents give the same bytes.
+        """
+        own, request = self._resources, unsigned.request
+        rounds = [each.read() for each in filed.rounds]
+        released = [each for each in rounds if isinstance(each, CertifiedRound)]
+        kept = []
+        for signed in heard:
+            try:
+                check_total(
+                    signed,
+                    own.book.get(signed.body.manifest),
+                    job=request.digest,
+                    rounds=[each.spec.digest for each in rounds],
+                    counted=counted(released, signed.body.node),
+                )
+            except ProtocolError as error:
+                log.error("a node's total is not true", job=request.digest, reason=str(error))
+            else:
+                kept.append(signed)
+        totals = [*(decode(each, JobTotal) for each in filed.totals), *kept]
+        by_node = {each.body.node: each for each in totals}
+        needed = nodes_of(unsigned.versions)
+        if not by_node.keys() >= set(needed):
+            return kept, None
+        certificate = ReleaseCertificate.of(
+            request,
+            released,
+            [each for each in rounds if isinstance(each, LostRound)],
+            [by_node[node] for node in needed],
+            decode(filed.report, PosteriorReport),
+            population=decode_clients(filed.population),
+            version=own.book.get,
+        )
+        return kept, own.sign(certificate)
+
 
 def _standing(db: Connection, job: str) -> tuple[bytes, bytes, frozenset[str]]:
     """Return a job's request, the spec of its last round, and who has signed a total."""
-    _, [newest] = store.newest_rounds(db, job, count=1)
+    newest = select(rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.number.desc())
+    last = db.execute(newest.limit(1)).scalar_one()
     signed = db.execute(select(totals.c.node).where(totals.c.job == job))
-    return store.find_job(db, job).request, newest.spec, frozenset(signed.scalars())
+    return store.find_job(db, job).request, last, frozenset(signed.scalars())
 
 
 def _newest_with(versions: Sequence[Consortium], node: str) -> tuple[Consortium, ServiceParty]:

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, select
 
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import (
     DataDictionary,
@@ -18,6 +17,7 @@ from shoal_protocol.trust.dictionary import (
     open_dictionary,
     read_dictionary,
 )
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, WrongManifest
 from shoal_trainer.resources import Resources
@@ -51,15 +51,9 @@ class Dictionaries:
         """
         for path in sorted((directory / HISTORY).glob("??????-dictionary.json")):
             try:
-                encoded = path.read_bytes()
-                place = decode(encoded, DataDictionary).body.sequence
-                known = self._own.storage.run_here(partial(_version, sequence=place))
-                if known is None:
-                    before = self._own.storage.run_here(partial(_version, sequence=place - 1))
-                    open_dictionary(encoded, self._own.book.current, _body(before))
-                    self._own.storage.run_here(partial(_add, sequence=place, encoded=encoded))
-                elif self._is_signed_again(known, encoded):
-                    self._own.storage.run_here(partial(_replace, sequence=place, encoded=encoded))
+                self._own.storage.run_here(
+                    partial(_keep, encoded=path.read_bytes(), consortium=self._own.book.current)
+                )
             except (ProtocolError, OSError) as error:
                 raise StartupRefused(f"{path}: {error}") from error
 
@@ -68,37 +62,14 @@ class Dictionaries:
 
         Raises:
             MalformedDocument, UnsupportedVersion, WrongSigner, BadSignature: as `open_dictionary`.
-            WrongManifest: another version of this number is on file, or was meanwhile.
+            WrongManifest: another version of this number is on file.
             StorageUnavailable
         """
         signed = await self._own.read(encoded, DataDictionary)
-        place = signed.body.sequence
-        known = await self._own.storage.run(_version, place)
-        if known is None:
-            earlier = await self._own.storage.run(_version, place - 1)
-            current = self._own.book.current
-            await asyncio.to_thread(open_dictionary, encoded, current, _body(earlier))
-            known = await self._own.storage.run(_add, place, encoded)
-            if known is None:
-                return signed.digest, True
-        if await asyncio.to_thread(self._is_signed_again, known, encoded):
-            await self._own.storage.run(_replace, place, encoded)
-        elif known != encoded:
+        is_new = await self._own.storage.run(_keep, encoded, self._own.book.current)
+        if is_new is None:
             raise WrongManifest("another version of the data dictionary has this number")
-        return signed.digest, False
-
-    def _is_signed_again(self, known: bytes, encoded: bytes) -> bool:
-        """Tell whether this is a version on file under the signature of the authority in force.
-
-        Its key moved to another since.
-
-        Raises:
-            WrongSigner, BadSignature, MalformedDocument: the authority did not sign it.
-        """
-        if known == encoded or _body(known) != decode(encoded, DataDictionary).body:
-            return False
-        read_dictionary(encoded, self._own.book.current)
-        return True
+        return signed.digest, is_new
 
     async def newest(self) -> bytes:
         """Return the newest version, as the authority signed it.
@@ -147,15 +118,26 @@ def _version(db: Connection, sequence: int | None) -> bytes | None:
     return db.execute(query).scalar_one_or_none()
 
 
-def _replace(db: Connection, sequence: int, encoded: bytes) -> None:
-    table = dictionaries
-    db.execute(table.update().where(table.c.sequence == sequence).values(encoded=encoded))
+def _keep(db: Connection, encoded: bytes, consortium: Consortium) -> bool | None:
+    """Store the next version; tell whether it is new. None: another one has its number.
 
+    A version on file is replaced by the same one under a signature of the authority in force, whose
+    key moved to another since.
 
-def _add(db: Connection, sequence: int, encoded: bytes) -> bytes | None:
-    """Store a version; return the one that was there instead, if any."""
-    row = {"sequence": sequence, "encoded": encoded}
-    insert = insert_ignoring(db)(dictionaries).values(row).on_conflict_do_nothing()
-    if db.execute(insert.returning(dictionaries.c.sequence)).first() is not None:
+    Raises:
+        ProtocolError: as `open_dictionary`, or the authority did not sign it.
+    """
+    body = decode(encoded, DataDictionary).body
+    row = {"sequence": body.sequence, "encoded": encoded}
+    known = _version(db, body.sequence)
+    if known is None:
+        open_dictionary(encoded, consortium, _body(_version(db, body.sequence - 1)))
+        db.execute(dictionaries.insert(), row)
+        return True
+    if _body(known) != body:
         return None
-    return _version(db, sequence)
+    if known != encoded:
+        read_dictionary(encoded, consortium)
+        here = dictionaries.c.sequence == body.sequence
+        db.execute(dictionaries.update().where(here).values(row))
+    return False

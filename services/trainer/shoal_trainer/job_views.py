@@ -13,19 +13,17 @@ from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawn
 from shoal_protocol.privacy.accounting import NOTHING, Balances
 from shoal_protocol.privacy.job_costs import epsilon_left
-from shoal_protocol.rounds.attestations import Result
-from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase
-from shoal_protocol.wire.phases import JobPhase, Phase
+from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import notices, releases, schema, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, DocumentsDeleted, JobFailed, JobFinished
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, jobs, ledger, rounds
-from shoal_trainer.store import JobRecord, RoundRecord
+from shoal_trainer.store import JobRecord
 
 _MOST_GROUPS: Final = 100  # of clients with as much left
 
@@ -56,40 +54,16 @@ async def check_query(resources: Resources, encoded: bytes, *kinds: type[QueryT]
     return signed.body
 
 
-class Listing:
-    """What only analysts are told, of all analysts' jobs."""
-
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
-
-    async def answer(self, encoded: bytes) -> dict[str, Any]:
-        """Answer a query that an analyst signed just now.
-
-        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
-        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
-
-        Raises:
-            as `check_query`
-        """
-        own = self._resources
-        body = await check_query(own, encoded, JobsQuery)
-        found = await own.storage.run(newest_jobs, after=body.after, count=body.count)
-        joining = [each.job for each, _ in found if each.phase is JobPhase.JOINING]
-        counts = await own.storage.run(notices.counts, joining)
-        holders = own.book.current.roster.in_force
-        return {
-            "jobs": await asyncio.to_thread(_shown, found, counts, holders),
-            "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
-            "next": body.after + body.count if len(found) == body.count else None,
-        }
-
-
-def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[tuple[JobRecord, str]]:
-    """Return `count` jobs and when each was submitted, the newest first, but the `after` newest."""
+def newest_jobs(db: Connection, *, after: int, count: int) -> Sequence[JobRecord]:
+    """Return `count` jobs, the newest first, but the `after` newest."""
     columns = schema.jobs.c
-    query = store.all_jobs().add_columns(columns.submitted_at)
-    query = query.order_by(columns.submitted_at.desc(), columns.id).offset(after).limit(count)
-    return [(store.job_record(row[:-1]), row.submitted_at) for row in db.execute(query)]
+    query = (
+        store.all_jobs()
+        .order_by(columns.submitted_at.desc(), columns.id)
+        .offset(after)
+        .limit(count)
+    )
+    return [store.job_record(row) for row in db.execute(query)]
 
 
 def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]]:
@@ -110,17 +84,17 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
 
 
 def _shown(
-    found: Sequence[tuple[JobRecord, str]], counts: dict[str, dict[str, int]], holders: int
+    records: Sequence[JobRecord], counts: dict[str, dict[str, int]], holders: int
 ) -> list[dict[str, Any]]:
     shown = []
-    for record, submitted_at in found:
+    for record in records:
         request = decode(record.request, StudyRequest).body
         shown.append(
             {
                 "job": record.job,
                 "phase": record.phase.value,
-                "submitted_at": submitted_at,
-                "ends_by": format_time(request.ends_by),
+                "submitted_at": format_time(record.submitted_at),
+                "ends_by": format_time(record.ends_by),
                 "analyst": request.analyst,
                 "task": request.task.name,
                 "columns": list(request.task.column_names),
@@ -135,7 +109,6 @@ def _shown(
 
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
-_KEPT: Final = 1 << 14  # jobs and rounds of which something is remembered
 
 
 class JobViews:
@@ -146,19 +119,37 @@ class JobViews:
         self._resources = resources
         self._certifier = certifier
         self._storage = resources.storage
-        self._specs: dict[str, tuple[str, int]] = {}  # by round: its deadline, and whom it asks
-        self._cohorts: dict[str, int] = {}  # by round
-        self._ends: dict[str, str] = {}  # by job
 
     async def look(self) -> View:
         """Return what only the trainer's console shows."""
         manifest = self._resources.book.current.manifest
         return View(*await self._storage.run(_look), (*manifest.compute_nodes, manifest.aggregator))
 
-    async def list_jobs(self, phase: JobPhase) -> list[dict[str, str]]:
-        """Return the jobs in `phase`."""
-        found = await self._storage.run(store.list_jobs, phase)
-        return [{"job": job, "phase": phase_.value} for job, phase_ in found]
+    async def list_joining(self) -> dict[str, Any]:
+        """Return the jobs that may be joined, for data holders."""
+        joining = await self._storage.run(store.list_jobs, JobPhase.JOINING)
+        return {"jobs": [{"job": job, "phase": JobPhase.JOINING.value} for job in joining]}
+
+    async def list_for_analyst(self, encoded: bytes) -> dict[str, Any]:
+        """Answer a query that an analyst signed just now, about all analysts' jobs.
+
+        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
+        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
+
+        Raises:
+            as `check_query`
+        """
+        own = self._resources
+        body = await check_query(own, encoded, JobsQuery)
+        records = await own.storage.run(newest_jobs, after=body.after, count=body.count)
+        joining = [each.job for each in records if each.phase is JobPhase.JOINING]
+        counts = await own.storage.run(notices.counts, joining)
+        holders = own.book.current.roster.in_force
+        return {
+            "jobs": await asyncio.to_thread(_shown, records, counts, holders),
+            "budgets": await asyncio.to_thread(_budgets, own.committed.copy(), own.book.current),
+            "next": body.after + body.count if len(records) == body.count else None,
+        }
 
     async def state(self, job: str) -> dict[str, Any]:
         """Return where a job stands.
@@ -169,60 +160,21 @@ class JobViews:
         record = await self._storage.run(store.find_job, job)
         counts, rounds = await self._storage.run(store.newest_rounds, job, count=NEWEST_ROUNDS)
         population = None if record.population is None else decode_clients(record.population)
-        for each in rounds:
-            if each.phase is Phase.PUBLISHED and each.round not in self._cohorts:
-                outcome = await self._storage.run(releases.find_outcome, each.round)
-                _make_room(self._cohorts)
-                self._cohorts[each.round] = decode(outcome, Result).body.cohort_size
         return {
             "job": job,
             "phase": record.phase.value,
             "population_size": None if population is None else len(population),
             "joined": record.joined,
-            "left": await self._storage.run(store.count_left, job),
+            "left": len(await self._storage.run(store.left_holders, job)),
             "approvals": {
                 **await self._storage.run(notices.count, job),
                 "holders": self._resources.book.current.roster.in_force,
             },
-            "ends_by": self._ends_by(record),
-            "round_counts": {phase.value: size for phase, size in counts.items()},
-            "rounds": [
-                {
-                    "round": each.round,
-                    "number": each.number,
-                    "phase": each.phase.value,
-                    "deadline": self._spec(each)[0],
-                    "asked": self._spec(each)[1],
-                    "cohort": self._cohorts.get(each.round),
-                }
-                for each in rounds
-            ],
+            "ends_by": format_time(record.ends_by),
+            "round_counts": counts,
+            "rounds": rounds,
             "reason": record.reason,
         }
-
-    def _ends_by(self, record: JobRecord) -> str:
-        """Return when a job is over at the latest; as in `_spec`, decoded once."""
-        if record.job not in self._ends:
-            _make_room(self._ends)
-            request = decode(record.request, StudyRequest).body
-            self._ends[record.job] = format_time(request.ends_by)
-        return self._ends[record.job]
-
-    def _spec(self, round_: RoundRecord) -> tuple[str, int]:
-        """Return a round's deadline and its number of clients; a spec is decoded once."""
-        if round_.round not in self._specs:
-            _make_room(self._specs)
-            spec = decode(round_.spec, RoundSpec).body
-            self._specs[round_.round] = format_time(spec.deadline), spec.population_size
-        return self._specs[round_.round]
-
-    async def request(self, job: str) -> bytes:
-        """Return the signed job request.
-
-        Raises:
-            UnknownJob
-        """
-        return (await self._storage.run(store.find_job, job)).request
 
     async def spec(self, job: str, number: int) -> bytes | None:
         """Return the signed spec of a round that every service accepted, None if it may come.
@@ -235,7 +187,7 @@ class JobViews:
             newest, opened = self._resources.opened[job]
             return opened if newest >= number else None
         record, spec = await self._storage.run(store.find_spec, job, number)
-        _refuse_ended(record)
+        _refuse_failed(record)
         if spec is None and record.phase is JobPhase.FINISHED:
             raise JobFinished
         return spec
@@ -250,9 +202,7 @@ class JobViews:
             return None
         found = await self._storage.run(releases.find_report, job)
         if found is None:
-            record = await self._storage.run(store.find_job, job)
-            _refuse_ended(record)
-            _refuse_erased(record)
+            await self._refuse_ended(job)
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes] | None:
@@ -266,12 +216,17 @@ class JobViews:
         """
         found = await self._storage.run(releases.find_certificate, job)
         if found is None:
-            record = await self._storage.run(store.find_job, job)
-            _refuse_ended(record)
-            _refuse_erased(record)
+            record = await self._refuse_ended(job)
             if record.phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
+
+    async def _refuse_ended(self, job: str) -> JobRecord:
+        record = await self._storage.run(store.find_job, job)
+        _refuse_failed(record)
+        if record.erased:
+            raise DocumentsDeleted
+        return record
 
     async def logged(self, job: str) -> bool | None:
         """Return True once the proof is there that the log has the certificate; None before."""
@@ -288,7 +243,8 @@ class JobViews:
         record = await self._storage.run(store.find_job, job)
         found = await self._storage.run(store.find_withdrawal, job)
         if found is None:
-            _refuse_erased(record)
+            if record.erased:
+                raise DocumentsDeleted
             raise WrongPhase("the job is not withdrawn")
         return found
 
@@ -321,25 +277,15 @@ class JobViews:
         return {
             "entries": shown,
             "next": after + count if len(lines) == count else None,
-            "withdrawn": [job for job, _ in withdrawn],
+            "withdrawn": withdrawn,
         }
 
 
-def _make_room(remembered: dict[str, Any]) -> None:
-    if len(remembered) >= _KEPT:
-        remembered.clear()
-
-
-def _refuse_ended(record: JobRecord) -> None:
+def _refuse_failed(record: JobRecord) -> None:
     if record.phase is JobPhase.FAILED:
         raise JobFailed(record.reason)
     if record.phase is JobPhase.WITHDRAWN:
         raise JobWithdrawn
-
-
-def _refuse_erased(record: JobRecord) -> None:
-    if record.erased:
-        raise DocumentsDeleted
 
 
 def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:

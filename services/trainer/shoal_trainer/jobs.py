@@ -135,17 +135,8 @@ def spread(population: BitMap, size: int) -> BitMap:
 
 def _even(spec: RoundSpec) -> ReleasedSum:
     """Return the sum of a round whose cohort is complete."""
-    size = spec.population_size
-    coordinates, parts = zip(*spec.noise_blocks(), strict=True)
-    variances = [part.variance(clients=size) for part in parts]
-    return ReleasedSum(
-        query=spec.query,
-        values=np.rint(_mean(spec.query) * size).astype(np.int64),
-        cohort_size=size,
-        noise_sd=np.repeat(np.sqrt(variances), coordinates),
-        mechanism=spec.noise.mechanism,
-        surplus=size / spec.parties,
-    )
+    values = np.rint(_mean(spec.query) * spec.population_size).astype(np.int64)
+    return ReleasedSum.of_values(spec, values, spec.population_size)
 
 
 def _mean(query: Query) -> NDArray[np.float64]:

@@ -1,13 +1,11 @@
 """Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from functools import partial
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import structlog
-from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
@@ -30,7 +28,13 @@ from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedJob,
+    UnknownJob,
+    WrongPhase,
+)
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import notices, store
@@ -51,6 +55,7 @@ UNEXPLAINED: Final = (
     "heard of the job and did not join it, for a reason that only the owner sees: `shoal agent "
     "status` there"
 )
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 WITHOUT_BUDGET: Final = "no budget left for the job"
 NO_ROOM: Final = (
     "no room, since a data holder joins with all its slots: raise maximum_population to {}"
@@ -75,13 +80,11 @@ class Joining:
         dictionaries: Dictionaries,
         declarations: Declarations,
         peers: Peers,
-        ends: Counter,
     ) -> None:
-        """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
+        """Go on from what the storage holds, in the calling thread."""
         self._resources, self._dictionaries = resources, dictionaries
         self._declarations, self._peers = declarations, peers
         self._began_at = resources.clock()
-        self._ends = ends
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
         resources.storage.run_here(self._restore)
@@ -181,51 +184,28 @@ class Joining:
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 
-    async def join(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed join, or `{"documents": [...]}`, each of which is judged by itself.
+    async def take(
+        self, job: str, encoded: bytes, kind: type[DocumentT]
+    ) -> Outcome | list[Outcome]:
+        """Take a data holder's signed document, or `{"documents": [...]}`, each judged by itself.
+
+        A holder that left before the population is fixed is not in it, and cannot join again. Of
+        notices the job may be a crowd job.
 
         Raises:
             UnknownJob
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: nothing was stored.
         """
-        request = await self._request(job)
-        return await self._take(request, encoded, Join, partial(self._admit, request))
-
-    async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed leave, or `{"documents": [...]}`, each of which is judged by itself.
-
-        A holder that left before the population is fixed is not in it, and cannot join again.
-
-        Raises:
-            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
-        """
-        request = await self._request(job)
-        return await self._take(request, encoded, Leave, partial(self._let_go, request))
-
-    async def notice(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed notice, or `{"documents": [...]}`, each of which is judged by itself.
-
-        The job may be a crowd job.
-
-        Raises:
-            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
-        """
-        request = await self._resources.storage.run(notices.request_of, job)
-        return await self._take(request, encoded, ApprovalNotice, partial(self._note, job))
-
-    async def _request(self, job: str) -> StudyRequest:
-        record = await self._resources.storage.run(store.find_job, job)
-        return (await asyncio.to_thread(decode, record.request, StudyRequest)).body
-
-    async def _take(
-        self,
-        request: BoundDocument,
-        encoded: bytes,
-        kind: type[DocumentT],
-        decide: Callable[[Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]],
-    ) -> Outcome | list[Outcome]:
-        own, job = self._resources, request.digest
+        own = self._resources
+        request, _ = await own.storage.run(notices.request_of, job)
+        deciding: dict[type, Any] = {
+            Join: self._admit,
+            Leave: self._let_go,
+            ApprovalNotice: self._note,
+        }
+        if kind is not ApprovalNotice and not isinstance(request, StudyRequest):
+            raise UnknownJob
         documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
         bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
@@ -235,7 +215,7 @@ class Joining:
             ]
         )
         async with self._admission:
-            outcomes = await decide(read)
+            outcomes: list[Outcome] = await deciding[kind](request, read)
         return outcomes[0] if documents is None else outcomes
 
     async def _admit(
@@ -318,11 +298,11 @@ class Joining:
         return outcomes
 
     async def _note(
-        self, job: str, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
+        self, request: BoundDocument, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
     ) -> list[Outcome]:
         """Keep for each data holder the latest word on the owners' approval."""
-        own = self._resources
-        is_open = await own.storage.run(notices.may_be_decided, job)
+        own, job = self._resources, request.digest
+        _, is_open = await own.storage.run(notices.request_of, job)
         known = await own.storage.run(notices.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 
@@ -360,13 +340,8 @@ class Joining:
             members = _together(self._members_of(record)) | _population(record)
             if not await own.storage.run(store.withdraw_job, signed, at=own.clock()):
                 return False
-            own.committed.take_back(members, request.privacy.cost)
-            for clients, cost in await own.storage.run(store.kept_charges, job):
-                own.committed.add(clients, cost)
+            await own.end_job(job, "withdrawn", members, request.privacy.cost)
             self._members.pop(job, None)
-        self._ends.labels("withdrawn").inc()
-        log.info("job withdrawn", job=job)
-        own.job_ended(job)
         return True
 
     def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
@@ -408,15 +383,18 @@ class Joining:
             )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             await own.storage.run(store.fail_job, job, event, reason, at=now)
-            own.committed.take_back(members, allowed)
-            self._ends.labels("failed").inc()
-            log.info("job failed", job=job, reason=event.value)
+            await own.end_job(job, "failed", members, allowed, reason=event.value)
         else:
-            await own.storage.run(store.fix_population, job, encode_clients(population))
+            await own.storage.run(
+                store.move_job,
+                job,
+                JobEvent.POPULATION_FIXED,
+                population=encode_clients(population),
+            )
             own.committed.take_back(members - population, allowed)
             log.info("population fixed", job=job, size=len(population))
+            own.changes.tell(job)
         del self._members[job]
-        own.changes.tell(job)
 
     async def _why_not_joined(self, request: StudyRequest, joined: Mapping[int, BitMap]) -> str:
         """Say why data holders in force did not join a job, as far as they or the ledger tell.
@@ -425,19 +403,18 @@ class Joining:
         """
         own, job = self._resources, request.digest
         roster = own.book.current.roster
-        submitted_at = await own.storage.run(store.submitted_at, job)
-        since = max(submitted_at, self._began_at)
-        reasons: dict[int, str] = {}
-        for holder in AskedHolders.of(roster.enrolled_set, roster).holders - BitMap(joined):
-            at = own.heard.get(holder)
-            reasons[holder] = UNEXPLAINED
-            if at is None or at < since:
-                reasons[holder] = f"not heard of since {since:%Y-%m-%d %H:%M:%S} UTC: {AWAY}"
+        record = await own.storage.run(store.find_job, job)
+        since = max(record.submitted_at, self._began_at)
+        away = f"not heard of since {since:%Y-%m-%d %H:%M:%S} UTC: {AWAY}"
+        asked = AskedHolders.of(roster.enrolled_set, roster).holders
+        reasons = {
+            holder: UNEXPLAINED if own.heard.get(holder, _NEVER) >= since else away
+            for holder in asked - BitMap(joined)
+        }
         able = own.committed.affording(
             roster.enrolled_set, request.privacy.cost, own.book.current.manifest.policy.cap
         )
-        unable = AskedHolders.of(roster.enrolled_set, roster).holders
-        unable -= AskedHolders.of(able, roster).holders
+        unable = asked - AskedHolders.of(able, roster).holders
         members = len(_together(joined))
         crowded = {
             holder: slots

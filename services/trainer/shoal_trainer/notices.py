@@ -8,31 +8,25 @@ from sqlalchemy import Connection, exists, func, select
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, State
 from shoal_protocol.wire.documents import BoundDocument, Signed, decode
-from shoal_protocol.wire.phases import CrowdPhase, JobPhase
+from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
 
 NOBODY: Final = dict.fromkeys((WAITS, REFUSED), 0)
 
 
-def request_of(db: Connection, job: str) -> BoundDocument:
-    """Return the request of a job of either kind.
+def request_of(db: Connection, job: str) -> tuple[BoundDocument, bool]:
+    """Return the request of a job of either kind, and whether its owners may still decide.
 
     Raises:
         UnknownJob
     """
     if store.knows_job(db, job):
-        return decode(store.find_job(db, job).request, StudyRequest).body
-    return crowd_store.find_crowd(db, job).request.body
-
-
-def may_be_decided(db: Connection, job: str) -> bool:
-    """Tell whether owners may still decide about a job of either kind, which is known."""
-    if store.knows_job(db, job):
-        return store.find_job(db, job).phase is JobPhase.JOINING
-    columns = schema.crowds.jobs.c
-    phase = db.execute(select(columns.phase).where(columns.id == job)).scalar_one()
-    return CrowdPhase(phase) is CrowdPhase.OPEN
+        record = store.find_job(db, job)
+        return decode(record.request, StudyRequest).body, record.phase is JobPhase.JOINING
+    crowd = crowd_store.find_crowd(db, job)
+    is_open = job in dict(crowd_store.open_crowds(db))
+    return crowd.request.body, is_open
 
 
 def states(db: Connection, job: str) -> dict[int, State]:

@@ -5,8 +5,7 @@ Answers are bytes from another organisation: bounded here, verified by whoever a
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -47,22 +46,6 @@ _BEHIND: Final = frozenset(
 _LACKS_REQUEST: Final = f"urn:shoal:problem:{MissingRequest.code}"
 
 
-class State(StrEnum):
-    """A round's state at the aggregator, as far as is known."""
-
-    PENDING = "pending"
-    DECIDED = "decided"
-    ABANDONED = "abandoned"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The aggregator's answer about a round; `document` is unverified."""
-
-    state: State
-    document: bytes = b""
-
-
 @dataclass(frozen=True)
 class Reception:
     """Which services have accepted a round, and the words of one that refused it.
@@ -70,9 +53,9 @@ class Reception:
     `open` says why others have done neither, by name.
     """
 
-    accepted: frozenset[str]
-    refusal: str | None
-    open: dict[str, str]
+    accepted: frozenset[str] = frozenset()
+    refusal: str | None = None
+    open: dict[str, str] = field(default_factory=dict)
 
 
 class Peers:
@@ -197,9 +180,11 @@ class Peers:
         return read_proof(reply.body.decode("utf-8", "replace"))
 
     async def outcome(
-        self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int = 0
-    ) -> Answer:
-        """Ask the aggregator for a round's outcome.
+        self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int
+    ) -> bytes | None:
+        """Return a round's result or abandonment, unverified; None while it is open.
+
+        The aggregator answers once it has decided, after `wait_seconds` at the latest.
 
         Raises:
             Unavailable
@@ -209,15 +194,13 @@ class Peers:
         reply = await self._send(
             aggregator, "GET", f"{address}/result{query}", wait_seconds=wait_seconds
         )
-        if reply.status == 200:
-            return Answer(State.DECIDED, reply.body)
+        if reply.status == 202:
+            return None
         if reply.status == 410:
             reply = await self._send(aggregator, "GET", f"{address}/abandonment")
-            if reply.status == 200:
-                return Answer(State.ABANDONED, reply.body)
-        if reply.status == 202:
-            return Answer(State.PENDING)
-        raise Unavailable("the aggregator says nothing of the round")
+        if reply.status != 200:
+            raise Unavailable("the aggregator says nothing of the round")
+        return reply.body
 
     async def partial_sums(self, aggregator: ServiceParty, spec: RoundSpec) -> bytes:
         """Ask the aggregator for the partial sums of a round's result.

@@ -5,13 +5,12 @@ that the consortium's log has the certificate, which is put beside it later. The
 follows once every Compute node has signed what it charged of the job.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nacl.signing import SigningKey
 from pyroaring import BitMap
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, select
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
@@ -26,10 +25,8 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
-from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.phases import JobEvent, Phase
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.phases import FINISHED, JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import find_job, move_job
@@ -38,49 +35,44 @@ LOGGED: Final = "-logged"
 
 
 @dataclass(frozen=True)
-class Release:
-    """A published round as it is on file: signed documents in wire form, and what it was charged.
+class EndedRound:
+    """A round that has ended, as it is on file: signed documents in wire form, and its charge.
 
-    `partial_sums` are those that the result rests on, in any order.
+    `outcome` is the aggregator's word; None for a round that clients were never told of.
+    `partial_sums` are those that a result rests on, in any order.
     """
 
     spec: bytes
-    result: bytes
+    is_lost: bool
+    outcome: bytes | None
     partial_sums: Sequence[bytes]
     charge: LedgerEntry
 
-
-@dataclass(frozen=True)
-class Loss:
-    """A round that released nothing as it is on file, and what it was charged.
-
-    `abandonment` is None if clients were never told of it.
-    """
-
-    spec: bytes
-    abandonment: bytes | None
-    charge: LedgerEntry
-
-
-def find_losses(db: Connection, job: str) -> Sequence[Loss]:
-    """Return a job's lost rounds, in order."""
-    rounds = schema.rounds.c
-    lost = (rounds.job == job) & (rounds.phase == Phase.ABANDONED.value)
-    query = select(rounds.id, rounds.spec, rounds.outcome).where(lost)
-    return [
-        Loss(row.spec, row.outcome, schema.ledger.charge_of(db, row.id))
-        for row in db.execute(query.order_by(rounds.number)).all()
-    ]
+    def read(self) -> CertifiedRound | LostRound:
+        """Return the round as a certificate holds it."""
+        spec, outcome = decode(self.spec, RoundSpec), self.outcome
+        if self.is_lost:
+            word = None if outcome is None else decode(outcome, Abandonment)
+            return LostRound(spec=spec, abandonment=word, charge=self.charge)
+        result = decode(outcome or b"", Result)
+        sums = {each.body.node: each for each in (decode(s, PartialSum) for s in self.partial_sums)}
+        return CertifiedRound(
+            spec=spec,
+            result=result,
+            partial_sums=tuple(sums[each.node] for each in result.body.partial_sums),
+            charge=self.charge,
+        )
 
 
-def find_releases(db: Connection, job: str) -> Sequence[Release]:
-    """Return a job's published rounds, in order."""
+def find_rounds(db: Connection, job: str) -> Sequence[EndedRound]:
+    """Return a job's rounds that have ended, in order; they may be large."""
     rounds, sums = schema.rounds.c, schema.partial_sums.c
-    published = (rounds.job == job) & (rounds.phase == Phase.PUBLISHED.value)
-    query = select(rounds.id, rounds.spec, rounds.outcome).where(published)
+    ended = (rounds.job == job) & rounds.phase.in_([phase.value for phase in FINISHED])
+    query = select(rounds.id, rounds.spec, rounds.phase, rounds.outcome).where(ended)
     return [
-        Release(
+        EndedRound(
             row.spec,
+            row.phase == Phase.ABANDONED.value,
             row.outcome,
             db.execute(select(sums.document).where(sums.round == row.id)).scalars().all(),
             schema.ledger.charge_of(db, row.id),
@@ -91,116 +83,38 @@ def find_releases(db: Connection, job: str) -> Sequence[Release]:
 
 @dataclass(frozen=True)
 class Filed:
-    """All that is on file of a finished job, in wire form."""
+    """What is on file of a finished job beside its request, in wire form."""
 
-    request: bytes
     population: str
-    releases: Sequence[Release]
-    losses: Sequence[Loss]
+    rounds: Sequence[EndedRound]
     report: bytes
     totals: Sequence[bytes]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished job's documents, decoded."""
-
-    request: Signed[StudyRequest]
-    population: BitMap
-    rounds: Sequence[CertifiedRound]
-    lost: Sequence[LostRound]
-    report: Signed[PosteriorReport]
-    totals: Sequence[Signed[JobTotal]]
-
-
 def conclude(
-    request: bytes,
-    releases: Sequence[Release],
-    losses: Sequence[Loss],
-    *,
-    population: BitMap,
-    posterior: Posterior,
-    trainer: str,
-    key: SigningKey,
-) -> Signed[PosteriorReport]:
-    """Return the report of a job, given in wire form, with this posterior.
+    request: StudyRequest, ended: Sequence[EndedRound], population: BitMap, posterior: Posterior
+) -> PosteriorReport:
+    """Return the report of a job with these rounds and this posterior.
 
-    `population` are the clients who joined. The same arguments give the same bytes.
+    `population` are the clients who joined. The same arguments give the same report.
     """
-    report = PosteriorReport.of(
-        decode(request, StudyRequest).body,
-        [
-            (decode(each.spec, RoundSpec).body, decode(each.result, Result).body)
-            for each in releases
-        ],
-        lost=[decode(each.spec, RoundSpec).body for each in losses],
+    specs = [decode(each.spec, RoundSpec).body for each in ended]
+    results = [None if each.is_lost else decode(each.outcome or b"", Result).body for each in ended]
+    rounds = list(zip(specs, results, strict=True))
+    return PosteriorReport.of(
+        request,
+        [(spec, result) for spec, result in rounds if result is not None],
+        lost=[spec for spec, result in rounds if result is None],
         population=population,
         posterior=posterior,
-    )
-    return sign(report, trainer, key)
-
-
-def read_finished(filed: Filed) -> Finished:
-    """Decode a finished job."""
-    return Finished(
-        decode(filed.request, StudyRequest),
-        decode_clients(filed.population),
-        [_certified(each) for each in filed.releases],
-        [_lost(each) for each in filed.losses],
-        decode(filed.report, PosteriorReport),
-        [decode(each, JobTotal) for each in filed.totals],
-    )
-
-
-def certify(
-    job: Finished,
-    totals: Sequence[Signed[JobTotal]],
-    *,
-    version: Callable[[str], Parties],
-    trainer: str,
-    key: SigningKey,
-) -> Signed[ReleaseCertificate]:
-    """Return the certificate of a finished job; `version` knows manifests by digest.
-
-    `totals` are those of all its Compute nodes, in order. The same arguments give the same bytes.
-    """
-    certificate = ReleaseCertificate.of(
-        job.request,
-        job.rounds,
-        job.lost,
-        totals,
-        job.report,
-        population=job.population,
-        version=version,
-    )
-    return sign(certificate, trainer, key)
-
-
-def _certified(release: Release) -> CertifiedRound:
-    result = decode(release.result, Result)
-    decoded = [decode(each, PartialSum) for each in release.partial_sums]
-    by_node = {each.body.node: each for each in decoded}
-    return CertifiedRound(
-        spec=decode(release.spec, RoundSpec),
-        result=result,
-        partial_sums=tuple(by_node[each.node] for each in result.body.partial_sums),
-        charge=release.charge,
-    )
-
-
-def _lost(loss: Loss) -> LostRound:
-    word = loss.abandonment
-    return LostRound(
-        spec=decode(loss.spec, RoundSpec),
-        abandonment=None if word is None else decode(word, Abandonment),
-        charge=loss.charge,
     )
 
 
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
     """Store a job's report, and end the job with it."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    _keep(db, schema.reports, report.body.job, report.digest, report.encode())
+    row = {"job": report.body.job, "digest": report.digest, "document": report.encode()}
+    db.execute(schema.reports.insert().values(row))
 
 
 def uncertified_jobs(db: Connection) -> Sequence[str]:
@@ -216,10 +130,8 @@ def find_finished(db: Connection, job: str) -> Filed:
     report = db.execute(select(schema.reports.c.document).where(schema.reports.c.job == job))
     signed = db.execute(select(columns.document).where(columns.job == job))
     return Filed(
-        record.request,
         record.population or "",
-        find_releases(db, job),
-        find_losses(db, job),
+        find_rounds(db, job),
         report.scalar_one(),
         signed.scalars().all(),
     )
@@ -236,14 +148,8 @@ def keep_totals(
         row = {"job": job, "node": each.body.node, "document": each.encode()}
         db.execute(totals.insert().values(row))
     if certificate is not None:
-        packed = pack(certificate.encode())
-        _keep(db, schema.certificates, job, certificate.digest, packed, logged=False)
-
-
-def _keep(
-    db: Connection, table: Table, job: str, digest: str, document: bytes, **more: object
-) -> None:
-    db.execute(table.insert().values(job=job, digest=digest, document=document, **more))
+        row = {"job": job, "digest": certificate.digest, "document": pack(certificate.encode())}
+        db.execute(schema.certificates.insert().values(row | {"logged": False}))
 
 
 def unlogged_jobs(db: Connection) -> Sequence[str]:
@@ -261,7 +167,9 @@ def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
 
 def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
     """Return the digest and the wire form of a job's report, if there is one."""
-    return _find(db, schema.reports, job)
+    columns = schema.reports.c
+    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
+    return None if row is None else (row.digest, row.document)
 
 
 def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
@@ -273,16 +181,3 @@ def find_certificate(db: Connection, job: str) -> tuple[str, bytes] | None:
     query = select(columns.digest, columns.document, columns.logged).where(columns.job == job)
     row = db.execute(query).first()
     return None if row is None else (row.digest + LOGGED * row.logged, row.document)
-
-
-def _find(db: Connection, table: Table, job: str) -> tuple[str, bytes] | None:
-    columns = table.c
-    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
-    return None if row is None else (row.digest, row.document)
-
-
-def find_outcome(db: Connection, round_id: str) -> bytes:
-    """Return the aggregator's signed word on a round that has ended."""
-    columns = schema.rounds.c
-    outcome: bytes = db.execute(select(columns.outcome).where(columns.id == round_id)).scalar_one()
-    return outcome

@@ -4,9 +4,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+import structlog
+from prometheus_client import Counter
+from pyroaring import BitMap
+
 from shoal_hosting import service
-from shoal_protocol.privacy.accounting import Balances
-from shoal_trainer.store import Ledger
+from shoal_protocol.privacy.accounting import Balances, Cost
+from shoal_trainer.store import Ledger, kept_charges
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +29,27 @@ class Resources(service.Resources):
     heard: dict[int, datetime] = field(default_factory=dict)
     """When data holders' agents asked for jobs last, by holder, since this process began."""
 
-    def job_ended(self, job: str) -> None:
-        """Tell everyone who waits for a job that it has ended."""
+    async def end_job(
+        self, job: str, end: str, clients: BitMap, allowed: Cost, **facts: str
+    ) -> None:
+        """Count the end of a job, which is on file, and tell everyone who waits for it.
+
+        What it reserved of its clients' budgets, `allowed` for each, and did not spend, is freed.
+        """
+        self.ends.labels(end).inc()
+        log.info(f"job {end}", job=job, **facts)
+        spent = await self.storage.run(kept_charges, job)
+        self.committed.take_back(clients, allowed)
+        for charged, cost in spent:
+            self.committed.add(charged, cost)
         self.opened.pop(job, None)
         self.changes.tell(job)
+
+    @cached_property
+    def ends(self) -> Counter:
+        """Return the metric of jobs by their end."""
+        name, what = "shoal_trainer_jobs_ended", "Jobs by their end"
+        return Counter(name, what, ["end"], registry=self.registry)
 
     @cached_property
     def ledger(self) -> Ledger:

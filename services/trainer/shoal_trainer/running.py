@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import structlog
-from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
@@ -32,17 +31,12 @@ from shoal_learning.contract import (
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.job_costs import Participation
-from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.attestations import Abandonment, Result
 from shoal_protocol.rounds.batches import choose_batch
-from shoal_protocol.rounds.outcomes import (
-    ReleasedSum,
-    verified_abandonment,
-    verified_partial_sums,
-    verified_result,
-)
+from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
-from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
@@ -51,8 +45,8 @@ from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import may_open, next_spec
-from shoal_trainer.peers import LONG_POLL_SECONDS, Answer, Peers, State
-from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
+from shoal_trainer.releases import conclude, find_rounds, finish_job
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord, StoredRound
 
@@ -90,8 +84,6 @@ class RunningJob:
     current: CurrentRound | None = None
     opened_at: datetime | None = None  # of the newest round
     first_population_size: int | None = None
-    unfiled: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None
-    """The newest round's verified result, until it is on file with whatever follows from it."""
 
     @property
     def id(self) -> str:
@@ -139,10 +131,6 @@ class RunningJob:
         self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at
         self.first_population_size = self.first_population_size or body.population_size
 
-    def open(self) -> None:
-        """Note that clients may answer the newest round."""
-        self._round.phase = Phase.COLLECTING
-
     def lose(self) -> None:
         """Note that the newest round released nothing and never will."""
         self._round.phase = Phase.ABANDONED
@@ -181,24 +169,6 @@ def read_job(record: JobRecord, rounds: Iterable[StoredRound]) -> RunningJob:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """The round waits for a service; there is nothing to do now."""
-
-
-@dataclass(frozen=True)
-class Opened:
-    """Every service that must accept the round has done so; that is on file."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """The round has a result, which is verified; it is not on file yet."""
-
-    result: Signed[Result]
-    sums: Sequence[Signed[PartialSum]]
-
-
-@dataclass(frozen=True)
 class Ended:
     """The round has no result, and why; nothing of that is on file yet.
 
@@ -208,248 +178,9 @@ class Ended:
 
     code: str
     reason: str
-    released_nothing: bool
-    is_for_good: bool
+    released_nothing: bool = True
+    is_for_good: bool = False
     abandonment: Signed[Abandonment] | None = None
-
-
-class Conductor:
-    """Announces rounds and asks for their outcomes.
-
-    With `long_polls` it keeps a long poll open at the aggregator for each round, and wakes the
-    service when it is answered; without, it asks when it is told to and not again.
-    """
-
-    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
-        """Begin with no poll open."""
-        self._resources = resources
-        self._peers = peers
-        self._long_polls = long_polls
-        self._accepted: dict[str, frozenset[str]] = {}  # services, by round
-        self._open: dict[str, dict[str, str]] = {}  # why others have not, by round
-        self._polls: dict[str, asyncio.Task[Answer | None]] = {}  # by round
-
-    async def close(self) -> None:
-        """Cancel the open polls."""
-        polls = list(self._polls.values())
-        for poll in polls:
-            poll.cancel()
-        await asyncio.gather(*polls, return_exceptions=True)
-
-    async def conduct(
-        self, job: RunningJob, round_: CurrentRound
-    ) -> Waiting | Opened | Published | Ended:
-        """Take the next step of a job's round that has no outcome yet.
-
-        Raises:
-            StorageUnavailable
-        """
-        if round_.phase is Phase.ANNOUNCED:
-            return await self._announce(job, round_)
-        return await self._collect(round_)
-
-    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Waiting | Opened | Ended:
-        """Offer the round to the services that have not accepted it, and open it if enough have."""
-        own, spec = self._resources, round_.spec.body
-        consortium = own.book.get(spec.manifest)
-        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
-        accepted = self._accepted.get(round_.id, frozenset())
-        # the last quarter of the time is for the clients
-        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
-        if own.clock() >= latest:
-            why = self._open.get(round_.id, {})
-            missing = ", ".join(
-                f"{name} ({why.get(name, 'not asked in time')})"
-                for name in sorted(needed - accepted)
-            )
-            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
-            return self._ended(round_, "not_accepted", late, is_for_good=False)
-        reception = await self._peers.announce(
-            round_.spec.encode(),
-            consortium,
-            request=job.encoded,
-            asked_under=own.book.get(job.request.manifest),
-            without=accepted,
-        )
-        self._accepted[round_.id], self._open[round_.id] = reception.accepted, reception.open
-        if reception.refusal is not None:
-            return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
-        if not may_open(spec, needed - reception.accepted, now=own.clock()):
-            is_over = own.clock() >= spec.opened_at + HANDOVER
-            if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
-                changed = f"the manifest changed before round {spec.number} was accepted"
-                return self._ended(round_, "manifest_changed", changed, is_for_good=False)
-            return Waiting()
-        await own.storage.run(store.open_round, round_.id)
-        self._forget(round_)
-        return Opened()
-
-    def _forget(self, round_: CurrentRound) -> None:
-        self._accepted.pop(round_.id, None)
-        self._open.pop(round_.id, None)
-
-    def _ended(self, round_: CurrentRound, code: str, reason: str, *, is_for_good: bool) -> Ended:
-        self._forget(round_)
-        return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
-
-    async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
-        """Ask the aggregator for the round's outcome, and verify it."""
-        own, spec = self._resources, round_.spec.body
-        consortium = own.book.get(spec.manifest)
-        aggregator = at_present(own.book, consortium.manifest.aggregator)
-        if self._long_polls and round_.id not in self._polls:
-            self._poll(aggregator, round_.id)
-        try:
-            answer = None
-            if self._long_polls:
-                if not self._polls[round_.id].done():  # which wakes the trainer
-                    return Waiting()
-                answer = self._polls.pop(round_.id).result()
-            if answer is None:
-                answer = await self._peers.outcome(aggregator, round_.id)
-            if answer.state is State.DECIDED:
-                read, size = own.worker("reading").run_sized, len(answer.document)
-                result = await read(size, verified_result, answer.document, spec, consortium)
-                shown = await self._peers.partial_sums(aggregator, spec)
-                sums = await read(
-                    len(shown), verified_partial_sums, shown, result.body, spec, consortium
-                )
-                log.info("round published", job=spec.job, round=round_.id)
-                return Published(result, sums)
-            if answer.state is State.ABANDONED:
-                return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
-        except Unavailable as error:
-            if own.clock() > spec.give_up_at + own.patience:
-                reason = f"the aggregator does not say what became of round {spec.number}: {error}"
-                return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
-            return Waiting()
-        except StorageUnavailable:
-            raise
-        except ProtocolError as error:
-            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return Ended(
-                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
-            )
-        if self._long_polls:
-            self._poll(aggregator, round_.id)
-        return Waiting()
-
-    def _poll(self, aggregator: ServiceParty, round_id: str) -> None:
-        poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_id))
-        self._polls[round_id] = poll
-
-    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> Answer | None:
-        """Return the round's outcome once there is one, None where the aggregator does not answer.
-
-        The next step sees to the rest, at once if there is one.
-        """
-        try:
-            while True:
-                answer = await self._peers.outcome(
-                    aggregator, round_id, wait_seconds=LONG_POLL_SECONDS
-                )
-                if answer.state is not State.PENDING:
-                    self._resources.wake.set()
-                    return answer
-        except Unavailable:
-            log.debug("the aggregator does not answer", round=round_id)
-            return None
-
-
-def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
-    why = abandonment.body.reason
-    said = f"{why.code} ({why.detail})" if why.detail else why.code
-    reason = (
-        f"round {spec.number} was abandoned: {said}; its price stays charged to the "
-        f"{spec.population_size} clients that it asked; its id is {spec.digest}"
-    )
-    return Ended(
-        why.code, reason, released_nothing=True, is_for_good=False, abandonment=abandonment
-    )
-
-
-class Endings:
-    """Ends running jobs, each once."""
-
-    def __init__(self, resources: Resources, ends: Counter) -> None:
-        """Count jobs in `ends` by their end."""
-        self._resources = resources
-        self._ends = ends
-
-    async def finish(self, job: RunningJob, posterior: Posterior) -> None:
-        """End a job with its posterior and report; its certificate follows.
-
-        Raises:
-            ValueError: these rounds make no report.
-        """
-        own = self._resources
-        report = await asyncio.to_thread(
-            conclude,
-            job.encoded,
-            await own.storage.run(find_releases, job.id),
-            await own.storage.run(find_losses, job.id),
-            population=job.population,
-            posterior=posterior,
-            trainer=own.name,
-            key=own.key_in(job.request.manifest),
-        )
-        await own.storage.run(finish_job, report)
-        self._ends.labels("finished").inc()
-        log.info("job finished", job=job.id)
-        await self._settle(job)
-
-    async def fail(
-        self,
-        job: RunningJob,
-        code: str,
-        reason: str,
-        *,
-        abandoned_round: str | None = None,
-        abandonment: Signed[Abandonment] | None = None,
-    ) -> None:
-        """End a job without a posterior; what rounds cost that clients were told of stays."""
-        own = self._resources
-        await own.storage.run(
-            store.fail_job,
-            job.id,
-            JobEvent.ROUND_ABANDONED,
-            reason,
-            at=own.clock(),
-            abandoned_round=abandoned_round,
-            abandonment=abandonment,
-        )
-        self._ends.labels("failed").inc()
-        log.info("job failed", job=job.id, reason=code)  # its text may be in a peer's words
-        await self._settle(job)
-
-    async def expire(self, record: JobRecord) -> None:
-        """End a job whose time is over, whatever it waits for; only its id is needed."""
-        own = self._resources
-        reason = "the job was not done by the end of its time"
-        await own.storage.run(
-            store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
-        )
-        self._ends.labels("failed").inc()
-        log.info("job failed", job=record.job, reason="time_over")
-        request = decode(record.request, StudyRequest).body
-        await self._let_go(record.job, decode_clients(record.population or ""), request)
-
-    async def _settle(self, job: RunningJob) -> None:
-        await self._let_go(job.id, job.population, job.request)
-
-    async def _let_go(self, job: str, population: BitMap, request: StudyRequest) -> None:
-        """Free the part of clients' budgets that the job reserved and did not spend."""
-        own = self._resources
-        spent = await own.storage.run(store.kept_charges, job)
-        own.committed.take_back(population, request.privacy.cost)
-        for clients, cost in spent:
-            own.committed.add(clients, cost)
-        own.job_ended(job)
-
-
-# How long a step waits for jobs that wait for a service, such as one that is frozen.
-PATIENCE_SECONDS: Final = 5.0
-_NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
 
 
 class Next(Enum):
@@ -460,47 +191,65 @@ class Next(Enum):
     NEVER = auto()  # it has ended
 
 
+def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
+    why = abandonment.body.reason
+    said = f"{why.code} ({why.detail})" if why.detail else why.code
+    reason = (
+        f"round {spec.number} was abandoned: {said}; its price stays charged to the "
+        f"{spec.population_size} clients that it asked; its id is {spec.digest}"
+    )
+    return Ended(why.code, reason, abandonment=abandonment)
+
+
+# How long a step waits for jobs that wait for a service, such as one that is frozen.
+PATIENCE_SECONDS: Final = 5.0
+_NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
+
+
 class Runner:
     """Runs jobs whose population is fixed; a slow service delays only the job that waits for it.
 
-    `long_polls` is as in `Conductor`.
+    With `long_polls` jobs wait beside the steps until the aggregator has decided; without, each
+    step asks once.
     """
 
-    def __init__(
-        self, resources: Resources, peers: Peers, ends: Counter, *, long_polls: bool
-    ) -> None:
-        """Go on from what the storage holds; `ends` counts jobs by their end."""
+    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
+        """Go on from what the storage holds."""
         self._resources = resources
-        self._conductor = Conductor(resources, peers, long_polls=long_polls)
-        self._endings = Endings(resources, ends)
+        self._peers, self._long_polls = peers, long_polls
+        self._receptions: dict[str, Reception] = {}  # of rounds that wait for services
         self._jobs: dict[str, RunningJob] = {}
-        self._latest: dict[str, datetime] = {}  # when jobs are over at the latest
         self._work = Work(resources.clock)
 
     async def step(self, running: Sequence[JobRecord]) -> None:
         """Take every job of those that run as far as it goes now.
 
-        A job that still waits for a service after `PATIENCE_SECONDS` goes on beside later steps.
+        A job that still waits for a service after `PATIENCE_SECONDS`, or for the aggregator's
+        long poll, goes on beside later steps.
 
         Raises:
             StorageUnavailable
         """
         begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
-        if tasks := [task for task in begun if task is not None]:
+        tasks = [task for task in begun if task is not None]
+        if tasks and not self._long_polls:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
         for job in running:
             await self._expire_if_due(job)
 
     async def _expire_if_due(self, record: JobRecord) -> None:
         """End a job long after its time, whatever it waits for: its clients' budgets come free."""
-        own = self._resources
-        if record.job not in self._latest:
-            self._latest[record.job] = decode(record.request, StudyRequest).body.ends_by
-        if own.clock() > self._latest[record.job] + own.patience:
-            with suppress(WrongPhase):  # it has just ended
-                await self._endings.expire(record)
-            self._jobs.pop(record.job, None)
-            del self._latest[record.job]
+        own, reason = self._resources, "the job was not done by the end of its time"
+        if own.clock() <= record.ends_by + own.patience:
+            return
+        self._jobs.pop(record.job, None)
+        with suppress(WrongPhase):  # it has just ended
+            await own.storage.run(
+                store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
+            )
+            allowed = decode(record.request, StudyRequest).body.privacy.cost
+            clients = decode_clients(record.population or "")
+            await own.end_job(record.job, "failed", clients, allowed, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
@@ -508,9 +257,8 @@ class Runner:
         return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
 
     async def close(self) -> None:
-        """Cancel running tasks and open polls."""
+        """Cancel running tasks."""
         await self._work.close()
-        await self._conductor.close()
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
@@ -538,18 +286,82 @@ class Runner:
         current = job.current
         if current is None or current.phase in FINISHED:
             return await self._ask_learner(job)
-        match await self._conductor.conduct(job, current):
-            case Opened():
-                job.open()
-                self._resources.opened[job.id] = (current.spec.body.number, current.spec.encode())
-                self._resources.changes.tell(job.id)
-            case Published() as published:
-                job.publish(published.result.body)
-                job.unfiled = (published.result, published.sums)
-            case Ended() as end:
-                return await self._take_end(job, current.id, end)
-            case Waiting():
+        step = self._announce if current.phase is Phase.ANNOUNCED else self._collect
+        following = await step(job, current)
+        if isinstance(following, Ended):
+            return await self._take_end(job, current.id, following)
+        return following
+
+    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+        """Offer the round to the services that have not accepted it, and open it if enough have."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
+        before = self._receptions.pop(round_.id, Reception())
+        # the last quarter of the time is for the clients
+        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
+        if own.clock() >= latest:
+            missing = ", ".join(
+                f"{name} ({before.open.get(name, 'not asked in time')})"
+                for name in sorted(needed - before.accepted)
+            )
+            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
+            return Ended("not_accepted", late)
+        reception = await self._peers.announce(
+            round_.spec.encode(),
+            consortium,
+            request=job.encoded,
+            asked_under=own.book.get(job.request.manifest),
+            without=before.accepted,
+        )
+        if reception.refusal is not None:
+            return Ended("spec_refused", reception.refusal, is_for_good=True)
+        if may_open(spec, needed - reception.accepted, now=own.clock()):
+            await own.storage.run(store.open_round, round_.id)
+            round_.phase = Phase.COLLECTING
+            own.opened[job.id] = (spec.number, round_.spec.encode())
+            own.changes.tell(job.id)
+            return Next.AT_ONCE
+        is_over = own.clock() >= spec.opened_at + HANDOVER
+        if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
+            changed = f"the manifest changed before round {spec.number} was accepted"
+            return Ended("manifest_changed", changed)
+        self._receptions[round_.id] = reception
+        return Next.LATER
+
+    async def _collect(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+        """Ask the aggregator for the round's outcome, verify it, and store a result."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        aggregator = at_present(own.book, consortium.manifest.aggregator)
+        read = own.worker("reading").run_sized
+        try:
+            seconds = LONG_POLL_SECONDS if self._long_polls else 0
+            outcome = await self._peers.outcome(aggregator, round_.id, wait_seconds=seconds)
+            if outcome is None:
                 return Next.LATER
+            signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
+            if isinstance(signed.body, Abandonment):
+                return _abandoned(spec, signed)
+            shown = await self._peers.partial_sums(aggregator, spec)
+            sums = await read(
+                len(shown), verified_partial_sums, shown, signed.body, spec, consortium
+            )
+        except Unavailable as error:
+            if own.clock() <= spec.give_up_at + own.patience:
+                return Next.LATER
+            reason = f"the aggregator does not say what became of round {spec.number}: {error}"
+            return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
+        except StorageUnavailable:
+            raise
+        except ProtocolError as error:
+            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
+            return Ended(
+                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
+            )
+        await own.storage.run(store.publish_round, signed, sums)
+        job.publish(signed.body)
+        log.info("round published", job=job.id, round=round_.id)
         return Next.AT_ONCE
 
     async def _take_end(self, job: RunningJob, round_id: str, end: Ended) -> Next:
@@ -560,9 +372,7 @@ class Runner:
             reason = (
                 end.reason if job.lost == 0 else f"round {job.lost + 1} to be lost: {end.reason}"
             )
-            return await self._fail(
-                job, end.code, reason, abandoned_round=lost, abandonment=end.abandonment
-            )
+            return await self._fail(job, end.code, reason, lost, end.abandonment)
         await own.storage.run(store.lose_round, lost, end.abandonment, at=own.clock())
         own.opened.pop(job.id, None)
         job.lose()
@@ -582,9 +392,7 @@ class Runner:
             return await self._fail(job, "refused_by_method", said)
         try:
             if not isinstance(wanted, RequestedRound):
-                await self._file(job)
-                await self._endings.finish(job, wanted)
-                return Next.NEVER
+                return await self._finish(job, wanted)
             if reason := self._no_further_round(job, consortium):
                 return await self._fail(job, "parties_changed", reason)
             if clients is None or len(present) < job.request.minimum_population:
@@ -628,33 +436,48 @@ class Runner:
             now=max(filter(None, (own.clock(), job.opened_at))),
         )
         signed = own.sign(spec)
-        await own.storage.run(
-            store.add_round, signed, own.ledger, at=own.clock(), published=job.unfiled
-        )
-        job.unfiled = None
+        await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)
         return Next.AT_ONCE
 
-    async def _file(self, job: RunningJob) -> None:
-        """Store the newest round's result where no other round does."""
-        if job.unfiled is not None:
-            await self._resources.storage.run(store.publish_round, *job.unfiled)
-            job.unfiled = None
+    async def _finish(self, job: RunningJob, posterior: Posterior) -> Next:
+        """End a job with its posterior and report; its certificate follows.
+
+        Raises:
+            ValueError: these rounds make no report.
+        """
+        own = self._resources
+        filed = await own.storage.run(find_rounds, job.id)
+        report = await asyncio.to_thread(conclude, job.request, filed, job.population, posterior)
+        await own.storage.run(finish_job, own.sign(report))
+        await own.end_job(job.id, "finished", job.population, job.request.privacy.cost)
+        return Next.NEVER
 
     async def _fail(
         self,
         job: RunningJob,
         code: str,
         reason: str,
-        *,
-        abandoned_round: str | None = None,
+        lost: str | None = None,
         abandonment: Signed[Abandonment] | None = None,
     ) -> Next:
-        await self._file(job)
-        await self._endings.fail(
-            job, code, reason, abandoned_round=abandoned_round, abandonment=abandonment
+        """End a job without a posterior, and with it the round `lost`, which released nothing.
+
+        What rounds cost that clients were told of stays charged.
+        """
+        own = self._resources
+        await own.storage.run(
+            store.fail_job,
+            job.id,
+            JobEvent.ROUND_ABANDONED,
+            reason,
+            at=own.clock(),
+            abandoned_round=lost,
+            abandonment=abandonment,
         )
+        # the reason's text may be in a peer's words
+        await own.end_job(job.id, "failed", job.population, job.request.privacy.cost, reason=code)
         return Next.NEVER
 
 

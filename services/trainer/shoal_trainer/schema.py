@@ -82,7 +82,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 15
+VERSION: Final = 16
 
 metadata = MetaData()
 
@@ -156,8 +156,11 @@ rounds = Table(
     _job(),
     Column("number", Integer, nullable=False),
     Column("spec", Bytes, nullable=False),
+    Column("deadline", String(24), nullable=False),
+    Column("asked", Integer, nullable=False),  # how many clients
     Column("phase", String(16), nullable=False),
     Column("outcome", Bytes),  # the aggregator's signed result or abandonment
+    Column("cohort", Integer),  # how many clients a result is of
     UniqueConstraint("job", "number"),
     Index("rounds_by_phase", "job", "phase"),  # a row is large: counting must not read any
 )

@@ -5,7 +5,7 @@ A phase is compared and swapped: of two transactions from the same phase, the se
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pyroaring import BitMap
@@ -120,20 +120,12 @@ class JobRecord:
     job: str
     request: bytes
     phase: JobPhase
+    submitted_at: datetime
+    ends_by: datetime
     joined: int
     population: str | None
     reason: str | None
     erased: bool
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """A round of a job."""
-
-    round: str
-    number: int
-    spec: bytes
-    phase: Phase
 
 
 @dataclass(frozen=True)
@@ -188,18 +180,11 @@ def open_jobs(db: Connection) -> Sequence[JobRecord]:
     ]
 
 
-def submitted_at(db: Connection, job: str) -> datetime:
-    """Return when a job was taken."""
-    columns = schema.jobs.c
-    query = select(columns.submitted_at).where(columns.id == job)
-    return datetime.fromisoformat(db.execute(query).scalar_one())
-
-
-def list_jobs(db: Connection, phase: JobPhase) -> Sequence[tuple[str, JobPhase]]:
-    """Return the jobs in `phase`, with it."""
+def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
+    """Return the jobs in `phase`."""
     columns = schema.jobs.c
     query = select(columns.id).where(columns.phase == phase.value).order_by(columns.id)
-    return [(job, phase) for job in db.execute(query).scalars()]
+    return db.execute(query).scalars().all()
 
 
 def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:
@@ -225,11 +210,6 @@ def joined_slots(db: Connection, job: str) -> dict[int, BitMap]:
     query = select(columns.holder, columns.slots)
     rows = db.execute(query.where(columns.job == job, columns.holder.not_in(left)))
     return {holder: decode_clients(slots) for holder, slots in rows}
-
-
-def fix_population(db: Connection, job: str, population: str) -> None:
-    """Close joining: the job runs, with this population for all its rounds."""
-    move_job(db, job, JobEvent.POPULATION_FIXED, population=population)
 
 
 def fail_job(
@@ -264,7 +244,7 @@ def lose_round(
     """
     outcome = None if abandonment is None else abandonment.encode()
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
-    before = _move_round(db, round_id, unfinished, Phase.ABANDONED, outcome)
+    before = _move_round(db, round_id, unfinished, Phase.ABANDONED, outcome=outcome)
     if before is Phase.ANNOUNCED:
         schema.ledger.give_back(db, round_id, at=at)
 
@@ -275,16 +255,13 @@ def add_round(
     ledger: Ledger,
     *,
     at: datetime,
-    published: tuple[Signed[Result], Sequence[Signed[PartialSum]]] | None = None,
 ) -> None:
-    """Store a round to be announced, its charge, and the last round's result if `published`.
+    """Store a round to be announced, and its charge.
 
     Raises:
         WrongPhase: the job has ended.
         LedgerBroken
     """
-    if published is not None:
-        publish_round(db, *published)
     if find_job(db, signed.body.job).phase is not JobPhase.RUNNING:
         raise WrongPhase("a round of a job that does not run")
     db.execute(
@@ -293,6 +270,8 @@ def add_round(
             job=signed.body.job,
             number=signed.body.number,
             spec=signed.encode(),
+            deadline=format_time(signed.body.deadline),
+            asked=signed.body.population_size,
             phase=Phase.ANNOUNCED.value,
         )
     )
@@ -309,23 +288,28 @@ def publish_round(
 ) -> None:
     """Store a round's verified result, with the partial sums that show that it is right."""
     round_id = result.body.round
-    _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, result.encode())
-    each_node = ((each.body.node, each.encode()) for each in partial_sums)
-    rows = [{"round": round_id, "node": node, "document": sum_} for node, sum_ in each_node]
+    told = {"outcome": result.encode(), "cohort": result.body.cohort_size}
+    _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, **told)
+    rows = [
+        {"round": round_id, "node": each.body.node, "document": each.encode()}
+        for each in partial_sums
+    ]
     db.execute(schema.partial_sums.insert(), rows)
 
 
 def newest_rounds(
     db: Connection, job: str, *, count: int
-) -> tuple[dict[Phase, int], Sequence[RoundRecord]]:
+) -> tuple[dict[str, int], Sequence[dict[str, Any]]]:
     """Return how many rounds of a job are in each phase, and its `count` newest ones in order."""
     columns = schema.rounds.c
     counted = select(columns.phase, func.count()).where(columns.job == job)
-    counts = {Phase(phase): size for phase, size in db.execute(counted.group_by(columns.phase))}
-    query = select(columns.id, columns.number, columns.spec, columns.phase)
+    counts = {phase: size for phase, size in db.execute(counted.group_by(columns.phase))}
+    query = select(
+        *(columns.id.label("round"), columns.number, columns.phase),
+        *(columns.deadline, columns.asked, columns.cohort),
+    )
     rows = db.execute(query.where(columns.job == job).order_by(columns.number.desc()).limit(count))
-    newest = [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
-    return counts, newest[::-1]
+    return counts, [dict(row) for row in rows.mappings()][::-1]
 
 
 def filed_rounds(db: Connection, job: str) -> Sequence[StoredRound]:
@@ -357,17 +341,19 @@ def all_jobs() -> Any:
     """Return SQL for the columns of `job_record` of every job."""
     jobs = schema.jobs.c
     return select(
-        *(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason, jobs.erased)
+        *(jobs.id, jobs.request, jobs.phase, jobs.submitted_at, jobs.ends_by),
+        *(jobs.joined, jobs.population, jobs.reason, jobs.erased),
     )
 
 
 def job_record(row: Any) -> JobRecord:
     """Return the record that a row of `all_jobs` holds."""
-    job, request, phase, *rest = row
-    return JobRecord(job, request, JobPhase(phase), *rest)
+    job, request, phase, submitted_at, ends_by, *rest = row
+    times = datetime.fromisoformat(submitted_at), datetime.fromtimestamp(ends_by, UTC)
+    return JobRecord(job, request, JobPhase(phase), *times, *rest)
 
 
-def move_job(db: Connection, job: str, event: JobEvent, **values: object) -> None:
+def move_job(db: Connection, /, job: str, event: JobEvent, **values: object) -> None:
     """Take a job to the phase that follows on `event`; raise `WrongPhase` if it has ended."""
     before = find_job(db, job).phase
     following = after(JOB, before, event)
@@ -379,7 +365,7 @@ def _move_round(
     round_id: str,
     expected: set[Phase],
     following: Phase,
-    outcome: bytes | None = None,
+    **values: object,
 ) -> Phase:
     """Move a round on and return the phase that it left.
 
@@ -390,7 +376,7 @@ def _move_round(
     before = Phase(db.execute(select(columns.phase).where(columns.id == round_id)).scalar_one())
     if before not in expected:
         raise WrongPhase(f"a round that is {before} cannot be {following}")
-    _swap(db, schema.rounds, round_id, before, phase=following.value, outcome=outcome)
+    _swap(db, schema.rounds, round_id, before, phase=following.value, **values)
     return before
 
 
@@ -444,12 +430,6 @@ def left_holders(db: Connection, job: str) -> BitMap:
     """Return the data holders that left a job, whether they had joined it or not."""
     columns = schema.leaves.c
     return BitMap(db.execute(select(columns.holder).where(columns.job == job)).scalars())
-
-
-def count_left(db: Connection, job: str) -> int:
-    """Return how many data holders left a job."""
-    counted = select(func.count()).where(schema.leaves.c.job == job)
-    return int(db.execute(counted).scalar_one())
 
 
 def add_leaves(

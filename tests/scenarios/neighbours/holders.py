@@ -221,7 +221,7 @@ class _Library:
         values = [[np.nan if cell is None else cell for cell in row] for own in rows for row in own]
         starts = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
         self._left = left
-        self._holder = DataHolder(
+        self._holder = DataHolder.inside(
             records=people(case.columns, np.array(values, np.float64), starts),
             key=left.world.key,
             policy=_policy(case),
@@ -231,7 +231,7 @@ class _Library:
             transport=left.transport,
             report=left.report,
             random_bytes=left.world.random_bytes,
-            inside=_chance(left),
+            sources=_chance(left),
         )
 
     async def step(self) -> None:

@@ -1,7 +1,7 @@
 """Of two data sets that differ in one client's records nothing that leaves a holder tells which."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -145,15 +145,17 @@ def works_after_the_moment(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Contributor, "_work_out", late)
 
 
-def steps_only_with_a_record(patch: pytest.MonkeyPatch) -> None:
-    step = Contributor._step
+def steps_after_the_moment(patch: pytest.MonkeyPatch) -> None:
+    steps = Contributor._steps
 
-    def short(self: Contributor, ready: Ready, draw: Any) -> Any:
-        if ready.design is None:
-            return np.zeros(self.crowd.request.task.dimension, np.int64)
-        return step(self, ready, draw)
+    def late(self: Contributor, ready: Sequence[Ready], draws: Any) -> Any:
+        made = steps(self, ready, draws)
+        for each, draw in zip(ready, draws, strict=True):
+            if each.design is not None:
+                self._step(each, draw)
+        return made
 
-    patch.setattr(Contributor, "_step", short)
+    patch.setattr(Contributor, "_steps", late)
 
 
 def waits_for_a_record(patch: pytest.MonkeyPatch) -> None:
@@ -206,7 +208,7 @@ PLANTED = [
     (ends_without_a_record, Case("batches", 1, True), NONE),
     (contributes_as_often_as_it_has_records, Case("crowd", 1, False), SEVERAL),
     (works_after_the_moment, Case("crowd", 1, False), SEVERAL),
-    (steps_only_with_a_record, Case("crowd", 5, False), NONE),
+    (steps_after_the_moment, Case("crowd", 5, False), NONE),
     (waits_for_a_record, Case("crowd", 1, False, bare=True), NONE),
 ]
 

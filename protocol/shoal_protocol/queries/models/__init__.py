@@ -7,9 +7,9 @@ An installed model's code is compared with the digest before it is imported
 from typing import Annotated, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest
 
@@ -43,8 +43,6 @@ class InstalledModel(Model):
 Family = Literal["linear", "logistic", "poisson"]
 """Names of the generalised linear models with canonical link, as crowds learn them."""
 
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
 
 _LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any clip lets through
 
@@ -62,13 +60,13 @@ class LogisticRegressionModel(Model):
         """Return d for records of so many columns: one for each feature, and the constant's."""
         return columns - 1 + (self.intercept > 0.0)
 
-    def design(self, features: FloatMatrix) -> FloatMatrix:
+    def design(self, features: Floats) -> Floats:
         """Return the rows x, shape (r, d), of normalised `features`, shape (r, m)."""
         if self.intercept == 0.0:
             return features
         return np.column_stack([np.full(len(features), self.intercept), features])
 
-    def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
+    def gradients(self, point: Floats, boxed: Floats) -> Floats:
         """Return each record's gradient at theta = `point`, shape (r, d).
 
         `boxed`, shape (r, m + 1), has the features, then the target, each in [-1, 1].
@@ -78,12 +76,12 @@ class LogisticRegressionModel(Model):
         return (ones - probability(rows @ point))[:, None] * rows
 
 
-def probability(logits: FloatVector) -> FloatVector:
+def probability(logits: Floats) -> Floats:
     """Return 1 / (1 + exp(-logits)), which neither over- nor underflows."""
     return 0.5 * (1.0 + np.tanh(0.5 * logits))
 
 
-def rate(log_rates: FloatVector) -> FloatVector:
+def rate(log_rates: Floats) -> Floats:
     """Return exp(log_rates), at most e^700."""
     return np.exp(np.minimum(log_rates, _LARGEST_EXPONENT))
 

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
-
-FloatMatrix = NDArray[np.float64]
 
 Support = Literal["real", "positive", "interval", "simplex", "ordered"]
 
@@ -69,7 +67,7 @@ class Latent(Model):
         places = itertools.product(*(range(length) for length in self.shape))
         return [f"{self.name}[{','.join(map(str, place))}]" for place in places]
 
-    def constrain(self, values: FloatMatrix) -> FloatMatrix:
+    def constrain(self, values: Floats) -> Floats:
         """Return the latent's numbers, shape (n, size), of `values`, shape (n, unconstrained)."""
         match self.support:
             case "positive":
@@ -88,7 +86,6 @@ class Latent(Model):
         return values
 
 
-FloatVector = NDArray[np.float64]
 RecordModel = Callable[[Mapping[str, Any]], Any]
 
 _SITES: Final = {"sample", "deterministic", "plate"}
@@ -114,7 +111,7 @@ class CompiledModel:
         """Return d, the length of u."""
         return sum(latent.unconstrained for latent in self.latents)
 
-    def gradients(self, point: FloatVector, values: FloatMatrix) -> FloatMatrix:
+    def gradients(self, point: Floats, values: Floats) -> Floats:
         """Return each record's gradient of its log-likelihood at u = `point`, shape (r, d).
 
         `values` has shape (r, m), the columns in the order that the model was compiled for. What
@@ -125,7 +122,7 @@ class CompiledModel:
         with jax.enable_x64(True):
             return np.asarray(self._likelihood(point, values), dtype=np.float64)
 
-    def prior_gradient(self, point: FloatVector) -> FloatVector:
+    def prior_gradient(self, point: Floats) -> Floats:
         """Return the gradient of the log prior density of u at `point`, shape (d,).
 
         The density is that of u itself: the Jacobian of the map to the latents is in it.
@@ -137,7 +134,7 @@ class CompiledModel:
 
 
 def compile_model(
-    model: RecordModel, columns: Sequence[str], *, lower: FloatVector, upper: FloatVector
+    model: RecordModel, columns: Sequence[str], *, lower: Floats, upper: Floats
 ) -> CompiledModel:
     """Return the gradients of a model of one record.
 

@@ -5,23 +5,42 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Final
 
 from shoal_agent.status import AskingView, HolderStatus, Left, Parties, PartyView
 from shoal_holder.crowds.status import CrowdStatus, is_cheating
-from shoal_holder.exits import LEFT
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
+from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.privacy_breakdown import MEASURED
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_at, gaussian_epsilon
+from shoal_protocol.queries import QueryName
 from shoal_protocol.sharing.schemes import Sharing
+
+MEASURED: Final[dict[QueryName, str]] = {
+    "counts": "counts of values",
+    "bin_counts": "counts over bins",
+    "tables": "counts in tables",
+    "first_moments": "means of the columns",
+    "second_moments": "spreads of the columns",
+    "norm_counts": "norms of the rows",
+    "second_moment_matrix": "moments of the columns",
+    "weighted_row_matrix": "moments of the rows, weighted",
+    "column_moments": "means and spreads of the columns",
+    "score_sum": "scores",
+    "hazard_score_sum": "events, hazards and scores",
+    "prediction_scores": "scores of predictions",
+    "class_score_sum": "scores of each class",
+    "gradient_sum": "gradients",
+    "vector_sum": "sums of a vector",
+}
+"""What a round of that query measures."""
 
 Request = JobRequest | CrowdJobRequest
 Facts = Iterator[tuple[str, str]]

@@ -3,22 +3,19 @@
 It runs beside the rounds of other jobs, over its own connections, so no round waits for it.
 """
 
-from collections.abc import Mapping
+import asyncio
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-import pydantic
-
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
-from shoal_agent.directory import Directory
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.directory import Part
 from shoal_holder.crowds.messages import (
     AskCrowds,
     Contributed,
     CrowdAgenda,
     CrowdDraws,
     CrowdPending,
-    CrowdReceipt,
     CrowdReceipts,
     CrowdTurn,
     EndCrowd,
@@ -27,17 +24,14 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
-from shoal_holder.messages import Decided, Done
-from shoal_holder.status import Report
-from shoal_hosting.clock import Clock
+from shoal_holder.crowds.status import NO_CROWDS
+from shoal_holder.messages import Bytes, Decided, Done
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.crowds.draws import CrowdClosed, LogEntry, RefusedDraw, Submission
-from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
 
@@ -45,32 +39,52 @@ BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
 LAST_ANSWERS: Final = timedelta(seconds=60)
 """How long after a job's time the trainer is still asked about submissions."""
-_ENTRIES: Final = pydantic.TypeAdapter(list[LogEntry])
 
 
-class TakingPart:
-    """Carries this data holder's part in all crowd jobs, step by step."""
+@dataclass(eq=False)
+class TakingPart(Part):
+    """Carries this data holder's part in all crowd jobs.
 
-    def __init__(
-        self,
-        vault: VaultLink,
-        directory: Directory,
-        clock: Clock,
-        random_bytes: RandomBytes,
-        report: Report,
-    ) -> None:
-        """Begin without jobs."""
-        self._vault = vault
-        self._directory = directory
-        self._clock = clock
-        self._random_bytes = random_bytes
-        self._report = report
-        self._trainer = CrowdTrainer(lambda: directory.trainer_apart("crowds"))
-        self._looks_at: datetime | None = None
-        self._closings_at: dict[str, datetime] = {}
-        self._closes_at: dict[str, datetime] = {}
-        self.refused: dict[str, str] = {}
-        """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+    One step of this work runs at a time, and may outlast a data holder's step. There is work where
+    the owner's policy allows crowd jobs, or allowed them once: the closing of such a job is still
+    to be checked.
+    """
+
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+    _looks_at: datetime | None = None
+    _closings_at: dict[str, datetime] = field(default_factory=dict)
+    _closes_at: dict[str, datetime] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._trainer = CrowdTrainer(lambda: self._directory.trainer_apart("crowds"))
+        if not self._vault.opened.takes_crowds:
+            self._report("no crowd jobs", reason=NO_CROWDS)
+
+    def begin(self) -> None:
+        """Start a step unless one is running; raise what the step before raised."""
+        self._settle()
+        if self._task is None and self._vault.opened.takes_crowds:
+            self._task = asyncio.create_task(self.step())
+
+    async def wait(self, patience_seconds: float) -> None:
+        """Wait for the step, though not for long; raise what it raised."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=patience_seconds)
+            self._settle()
+
+    async def end(self) -> None:
+        """Cancel the running step."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _settle(self) -> None:
+        if self._task is not None and self._task.done():
+            done, self._task = self._task, None
+            done.result()
 
     async def step(self) -> None:
         """Do all that is due now. A trainer's failure is not raised, but retried later."""
@@ -84,30 +98,25 @@ class TakingPart:
         stay open longer may catch up later, and no job waits for another one's end.
         """
         await self._look_for_jobs()
-        jobs = await self._open_jobs()
         went_on = False
-        for job in sorted(jobs.values(), key=lambda each: each.closes_at):
+        for job in sorted(await self._open_jobs(), key=lambda each: each.closes_at):
             if await self._go_on(job):
-                went_on = True
-                if (urgent := self._most_urgent(await self._open_jobs())) is not None:
-                    await self._go_on(urgent)
+                went_on, now = True, self._clock()
+                behind = [
+                    each
+                    for each in await self._open_jobs()
+                    if each.next_moment is not None and each.next_moment <= now
+                ]
+                if behind:
+                    await self._go_on(min(behind, key=lambda each: each.closes_at))
         for unvalidated in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unvalidated:
             await self._look_at_closing(unvalidated)
         return went_on
 
-    async def _open_jobs(self) -> dict[str, OpenCrowd]:
+    async def _open_jobs(self) -> tuple[OpenCrowd, ...]:
         agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
         self._closes_at |= {each.job: each.closes_at for each in agenda.jobs}
-        return {each.job: each for each in agenda.jobs}
-
-    def _most_urgent(self, jobs: Mapping[str, OpenCrowd]) -> OpenCrowd | None:
-        now = self._clock()
-        behind = [
-            each
-            for each in jobs.values()
-            if each.next_moment is not None and each.next_moment <= now
-        ]
-        return min(behind, key=lambda each: each.closes_at, default=None)
+        return agenda.jobs
 
     async def _look_for_jobs(self) -> None:
         now = self._clock()
@@ -117,7 +126,7 @@ class TakingPart:
         try:
             if (query := await self._directory.query()) is None:
                 return
-            listed = await self._open_jobs_at_trainer(query)
+            listed = await self._trainer.open_jobs(query)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
             for job in listed:
@@ -127,15 +136,10 @@ class TakingPart:
                 if each.job not in listed:
                     await self._end_if_closed(each.job)
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
+            if isinstance(error, CrowdRefused):
+                own = self._directory
+                own.note_refused_query(own.trainer_apart("crowds"), error.code)
             self._report("no list of crowd jobs", reason=str(error))
-
-    async def _open_jobs_at_trainer(self, query: bytes) -> list[str]:
-        try:
-            return await self._trainer.open_jobs(query)
-        except CrowdRefused as refusal:
-            own = self._directory
-            own.note_refused_query(own.trainer_apart("crowds"), refusal.code)
-            raise
 
     async def _offer(self, job: str) -> None:
         try:
@@ -168,18 +172,11 @@ class TakingPart:
         except ProtocolError as error:
             self._report("no closing", job=job, reason=str(error))
             return
-        await self._ask_once_more(job)
-        await self._end(job, CrowdClosed.code)
-
-    async def _ask_once_more(self, job: str) -> None:
-        """Ask about submissions that the trainer may have taken before the job was closed.
-
-        The trainer is asked once: by never answering it could keep a job here from its end.
-        """
-        try:
+        try:  # once: by never answering the trainer could keep a job here from its end
             await self._send(job)
         except (Unavailable, MalformedDocument) as error:
             self._report("crowd trainer not there", job=job, reason=str(error))
+        await self._end(job, CrowdClosed.code)
 
     async def _go_on(self, job: OpenCrowd) -> bool:
         """Contribute to one job as far as is due in its turn; tell whether anything was due."""
@@ -202,23 +199,19 @@ class TakingPart:
 
     async def _contribute(self, open_job: OpenCrowd) -> bool:
         """Carry one portion after another, for those whose moment has come."""
-        job, began = open_job.job, False
+        job = open_job.job
         is_answered = await self._send(job)
-        if self._clock() >= open_job.closes_at:
-            await self._end(job, OVER)
-            return False
-        if not is_answered:
+        if not is_answered or self._clock() >= open_job.closes_at:
             return False
         turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
         nonces = list(turn.nonces)
-        began = bool(nonces)
         while nonces and self._clock() < open_job.closes_at:
             draws = await self._trainer.draw_documents(job, nonces[: turn.portion])
             made = await self._vault.ask(CrowdDraws(job=job, parts=tuple(draws)), Contributed)
             del nonces[: made.count]
             if not made.count or not await self._send(job):
                 break
-        return began
+        return bool(turn.nonces)
 
     async def _send(self, job: str) -> bool:
         """Send unanswered submissions; tell whether all are answered now.
@@ -227,23 +220,20 @@ class TakingPart:
             Unavailable: the trainer did not answer.
             MalformedDocument: its answer lacks the outcome of a submission.
         """
-        pending = await self._vault.ask(CrowdPending(job=job), Submissions)
+        pending = await self._vault.ask(CrowdPending(job=job), Bytes)
         if not pending.parts:
             return True
         found = await self._trainer.submit_documents(job, pending.parts)
-        receipts, parts = [], []
+        outcomes: dict[str, tuple[str, bytes]] = {}
         for document, told in zip(pending.parts, found, strict=True):
             if told is not None and told[0] == BadSignature.code:
                 self._directory.note_other_key(self._directory.trainer_apart("crowds"))
             elif told is not None:
-                digest = decode(document, Submission).digest
-                receipts.append(CrowdReceipt(submission=digest, outcome=told[0]))
-                parts.append(told[1])
-        await self._vault.ask(
-            CrowdReceipts(job=job, receipts=tuple(receipts), parts=tuple(parts)), Done
-        )
-        is_closed = any(each.outcome == CrowdClosed.code for each in receipts)
-        return len(receipts) == len(pending.parts) and not is_closed
+                outcomes[decode(document, Submission).digest] = told
+        said = {submission: outcome for submission, (outcome, _) in outcomes.items()}
+        receipts = tuple(receipt for _, receipt in outcomes.values())
+        await self._vault.ask(CrowdReceipts(job=job, outcomes=said, parts=receipts), Done)
+        return len(said) == len(pending.parts) and CrowdClosed.code not in said.values()
 
     async def _end(self, job: str, reason: str) -> None:
         await self._vault.ask(EndCrowd(job=job, reason=reason), Done)
@@ -277,6 +267,5 @@ class TakingPart:
             wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
         while wanted.instance is not None:
             page = await self._trainer.log(job, wanted.instance, after=wanted.after)
-            shown = ShowLog(job=job, parts=(_ENTRIES.dump_json(page.entries),))
-            wanted = await self._vault.ask(shown, WantedLog)
+            wanted = await self._vault.ask(ShowLog(job=job, parts=(page,)), WantedLog)
         return True

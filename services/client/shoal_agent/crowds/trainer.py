@@ -4,22 +4,20 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-import pydantic
-
-from shoal_holder.crowds.crowd import Crowd
-from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Answer, outcomes
+from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
+from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     InstanceChain,
-    LogEntry,
     check_beginning,
     check_opening,
 )
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode, describe
-from shoal_protocol.wire.encoding import Count, canonical_json
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
@@ -30,7 +28,7 @@ _JOB: Final = re.compile(r"[0-9a-f]{64}")
 class CrowdRefused(Exception):
     """The trainer refuses a request; the message holds the refusal's code and detail."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Reply) -> None:
         super().__init__(answer.reason)
         self.code = answer.code
 
@@ -38,18 +36,11 @@ class CrowdRefused(Exception):
 class Asked(Protocol):
     """The part of `Peer` that is used here."""
 
-    async def get(self, path: str, **parameters: str | int) -> Answer:
+    async def get(self, path: str, **parameters: int) -> Reply:
         """Send a GET request, as `Peer.get`."""
 
-    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+    async def post(self, path: str, content: bytes, media_type: str) -> Reply:
         """Send a POST request, as `Peer.post`."""
-
-
-class LogPage(pydantic.BaseModel):
-    """A part of an instance's log."""
-
-    entries: list[LogEntry]
-    next: Count | None
 
 
 class CrowdTrainer:
@@ -67,13 +58,7 @@ class CrowdTrainer:
             MalformedDocument: the answer is no list of jobs.
         """
         value = _value(await self._peer().post("/v1/crowds/list?phase=open", query, _JSON))
-        try:
-            jobs = [each["job"] for each in value["crowds"]]
-        except (KeyError, TypeError):
-            raise MalformedDocument("the list of crowd jobs is not one") from None
-        if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
-            raise MalformedDocument("a job is named by a digest")
-        return jobs
+        return listed_jobs(value, "crowds")
 
     async def request(self, job: str) -> Signed[CrowdJobRequest]:
         """Return a job's request, whose signature is the caller's to check.
@@ -157,13 +142,7 @@ class CrowdTrainer:
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
         document = await self.closing_document(crowd.job, wait_seconds=wait_seconds)
-        if document is None:
-            return None
-        signed = decode(document, CrowdClosing)
-        crowd.consortium.verify(signed)
-        if signed.body.job != crowd.job:  # closings of other jobs are public
-            raise MalformedDocument("the closing is another job's")
-        return signed
+        return None if document is None else checked_closing(crowd, document)
 
     async def closing_document(self, job: str, *, wait_seconds: int = 0) -> bytes | None:
         """Return a job's closing as it was sent, None while the job is open.
@@ -178,19 +157,13 @@ class CrowdTrainer:
             raise CrowdRefused(answer)
         return answer.body
 
-    async def log(self, job: str, instance: int, *, after: int) -> LogPage:
-        """Return a part of an instance's log that follows revision `after`.
+    async def log(self, job: str, instance: int, *, after: int) -> bytes:
+        """Return a part of an instance's log that follows revision `after`, as it was sent.
 
         Raises:
             CrowdRefused: the trainer does not know it.
-            MalformedDocument: the answer is no part of a log.
         """
-        path = f"/v1/crowds/{job}/log/{instance}"
-        value = _value(await self._peer().get(path, after=after))
-        try:
-            return LogPage.model_validate(value)
-        except pydantic.ValidationError as error:
-            raise MalformedDocument(describe(error, LogPage)) from None
+        return await self._document(f"/v1/crowds/{job}/log/{instance}", after=after)
 
     async def follow_log(self, crowd: Crowd, closing: CrowdClosing, instance: int) -> None:
         """Follow an instance's whole log from the opening to the closing.
@@ -201,20 +174,35 @@ class CrowdTrainer:
         """
         chain = InstanceChain(closing, crowd.opening, instance)
         while chain.revision < closing.heads[instance].revision:
-            page = await self.log(crowd.job, instance, after=chain.revision)
+            page = LogPage.read(await self.log(crowd.job, instance, after=chain.revision))
             if not page.entries:
                 raise MalformedDocument(f"the log of instance {instance} ends too early")
             chain.follow(page.entries)
         chain.end()
 
-    async def _document(self, path: str) -> bytes:
-        answer = await self._peer().get(path)
+    async def _document(self, path: str, **parameters: int) -> bytes:
+        answer = await self._peer().get(path, **parameters)
         if answer.status != OK:
             raise CrowdRefused(answer)
         return answer.body
 
 
-def _value(answer: Answer) -> Any:
+def listed_jobs(value: Any, name: str) -> list[str]:
+    """Return the ids of the jobs in a trainer's answer, which has a list of them under `name`.
+
+    Raises:
+        MalformedDocument: it is not such an answer.
+    """
+    try:
+        jobs = [each["job"] for each in value[name]]
+    except (KeyError, TypeError):
+        raise MalformedDocument("the list of jobs is not one") from None
+    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
+        raise MalformedDocument("a job is named by a digest")
+    return jobs
+
+
+def _value(answer: Reply) -> Any:
     if answer.status not in (OK, CREATED):
         raise CrowdRefused(answer)
     return answer.json()

@@ -15,17 +15,15 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from shoal_holder.contribution import drawn
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, verified
-from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_left, record_cap
 from shoal_holder.crowds.schedule import Schedule
-from shoal_holder.faults import Faults, without_failing
+from shoal_holder.faults import without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
-from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.release_timing import encoding_seconds, sampling_seconds
+from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
@@ -50,11 +48,7 @@ def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDAr
     Raises:
         ValueError: the sampler did not return as many 64-bit integers as asked for.
     """
-    drawn = noise(noise_part(task), contributions * task.touched)
-    # a float here would silently become an exact-looking integer further on
-    if drawn.dtype != np.int64 or drawn.shape != (contributions * task.touched,):
-        raise ValueError("a noise sampler must return a vector of 64-bit integers")
-    return drawn.reshape(contributions, task.touched)
+    return drawn(noise, noise_part(task), (contributions, task.touched))
 
 
 def make_submission(
@@ -93,7 +87,7 @@ ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their t
 Design = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ready:
     """A client that is to contribute with one of its places in the job, chosen by lot.
 
@@ -105,42 +99,34 @@ class Ready:
     position: int
     place: int
     nonce: str
-    design: Design | None = field(repr=False)
-    noise: NDArray[np.int64] = field(repr=False)
+    design: Design | None = field(default=None, repr=False)
+    noise: Int64Vector = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
 
 
-class Contributor:
+@dataclass(eq=False)
+class Contributor(Part):
     """Makes this data holder's contributions to one crowd job."""
 
-    def __init__(
-        self, site: Site, state: State, crowd: Crowd, report: Report, faults: Faults
-    ) -> None:
-        """Contribute to `crowd`, which was checked, as far as the owner's policy allows.
+    crowd: Crowd
+    """A job that was checked, and which the owner's policy allows."""
+    ready: list[Ready] = field(default_factory=list)
+    """Clients that wait for draws; nothing was charged for them."""
 
-        Raises:
-            ValueError: the policy allows no crowd jobs.
-        """
-        self.crowd = crowd
-        self._site = site
-        self._state = state
-        self._report = report
-        self._faults = faults
+    def __post_init__(self) -> None:
+        request, policy, site = self.crowd.request, self._site.policy, self._site
+        task = request.task
         self._chance = FairBits(site.random_bytes)
-        task = crowd.request.task
         self._stand_in = design_rows(task, np.zeros((1, len(task.column_names))))
-        request, policy = crowd.request, site.policy
         self._limits = Limits(
-            cost=Cost.pure(request.task.contribution_epsilon),
+            cost=Cost.pure(task.contribution_epsilon),
             per_client=request.contributions_per_client,
             per_record=request.contributions_per_record,
             cap=policy.cap,
             record_cap=record_cap(policy),
         )
-        self.portion = min(MOST_TOGETHER, request.task.instances)
+        self.portion = min(MOST_TOGETHER, task.instances)
         """How many are drawn for at a time. What comes back overwrites what its instance took in
         since the draw: with more than one for each instance most of them would be lost."""
-        self.ready: list[Ready] = []
-        """Clients that wait for draws; nothing was charged for them."""
         self.schedule = Schedule(
             self.left(), now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
         )
@@ -158,18 +144,9 @@ class Contributor:
         if self.ready:
             return
         most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * self.portion)
-        due = self.schedule.due(self._site.clock(), most=most)
-        chosen = self._choose(due)
-        if not chosen:
-            return
-        kept = memory.nonces_of(
-            self._state, self.crowd.job, [each[0] for each in chosen], self._site.random_bytes
-        )
-        designs, noise = self._work_out(chosen)
-        self.ready = [
-            Ready(client, position, place, kept[client], design, drawn)
-            for (client, position, place), design, drawn in zip(chosen, designs, noise, strict=True)
-        ]
+        if chosen := self._choose(self.schedule.due(self._site.clock(), most=most)):
+            self._work_out(chosen)
+            self.ready = chosen
 
     def contribute(self, documents: Sequence[bytes]) -> int:
         """Step on the trainer's draws for the first that are ready, charge and store; say how many.
@@ -183,26 +160,21 @@ class Contributor:
             verified(decode(document, Draw), self.crowd, each.nonce)
             for document, each in zip(documents, ready, strict=False)
         ]
-        prepared = []
-        for each, draw in zip(ready, draws, strict=True):
-            submission = make_submission(
-                self.crowd,
-                draw,
-                each.client,
-                self._site.key,
-                self._step(each, draw),
-                noise=each.noise,
-                random_bytes=self._site.random_bytes,
-            )
-            prepared.append(
-                Prepared(
+        prepared = [
+            (
+                each.place,
+                make_submission(
+                    self.crowd,
+                    draw,
                     each.client,
-                    each.place,
-                    submission.digest,
-                    submission.body.draw.encode(),
-                    submission.encode(),
-                )
+                    self._site.key,
+                    step,
+                    noise=each.noise,
+                    random_bytes=self._site.random_bytes,
+                ),
             )
+            for each, draw, step in zip(ready, draws, self._steps(ready, draws), strict=True)
+        ]
         job = self.crowd.job
         taken = memory.charge(
             self._state, job, prepared, limits=self._limits, now=self._site.clock()
@@ -218,28 +190,34 @@ class Contributor:
             client: here for client, here in self._site.positions().items() if client < enrolled
         }
 
-    def _choose(self, clients: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return (client, its position, one of its places by lot) of those that still may."""
-        positions = self._positions()
+    def _choose(self, clients: Sequence[int]) -> list[Ready]:
+        """Return those of these clients that still may, each with one of its places by lot."""
+        positions, job = self._positions(), self.crowd.job
         here = [client for client in dict.fromkeys(clients) if client in positions]
-        committed, chosen = self._state.committed().of(BitMap(here)), []
+        committed, places = self._state.committed().of(BitMap(here)), dict[int, int]()
         for client in here[:MOST_TOGETHER]:
             allowed = allowed_places(
-                self._state,
-                self.crowd.job,
-                client,
-                self._limits,
-                committed=committed[client],
+                self._state, job, client, self._limits, committed=committed[client]
             )
             if allowed:
-                place = allowed[self._chance.below(len(allowed))]
-                chosen.append((client, positions[client], place))
-        return chosen
+                places[client] = allowed[self._chance.below(len(allowed))]
+        if not places:
+            return []
+        nonces = memory.nonces_of(self._state, job, list(places), self._site.random_bytes)
+        return [
+            Ready(client, positions[client], place, nonces[client])
+            for client, place in places.items()
+        ]
+
+    def _steps(self, ready: Sequence[Ready], draws: Sequence[Signed[Draw]]) -> list[Int64Vector]:
+        """Return the steps that clients take, at a moment independent of their records."""
+        with self._site.released_after(stepping_seconds(self.crowd.request.task, len(ready))):
+            return [self._step(each, draw) for each, draw in zip(ready, draws, strict=True)]
 
     def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
         """Return the step that a client takes, shape (p,): zeros if it has no record, or it fails.
 
-        Without one the same work is done: the trainer could time it.
+        Without one the same work is done.
         """
         task, weights = self.crowd.request.task, np.array(draw.body.weights, np.int64)
         design = self._stand_in if ready.design is None else ready.design
@@ -248,42 +226,35 @@ class Contributor:
         )
         return taken[0] if taken and ready.design else np.zeros(task.dimension, np.int64)
 
-    def _note_failed(self, of: Ready | tuple[int, int, int], error: BaseException) -> None:
-        client = of.client if isinstance(of, Ready) else of[0]
-        what = f"a record in slot {client} counts for none in {self.crowd.job}"
+    def _note_failed(self, ready: Ready, error: BaseException) -> None:
+        what = f"a record in slot {ready.client} counts for none in {self.crowd.job}"
         self._faults.write(what, error)
 
-    def _work_out(
-        self, chosen: Sequence[tuple[int, int, int]]
-    ) -> tuple[list[Design | None], NDArray[np.int64]]:
-        """Return designs and noise, shape (chosen, touched), at a moment independent of both."""
-        timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
-        began = timer.now()
-        found: dict[int, Design] = {}
-        for portion in without_failing(chosen, self._designs, self._note_failed):
-            found |= portion
-        noise = draw_noise(task, count, self._site.noise)
-        leaves = release_time(
-            began=began, ready=timer.now(), allowed_seconds=allowed_seconds(task, count)
-        )
-        timer.sleep(leaves - timer.now())
-        return [found.get(client) for client, _, _ in chosen], noise
+    def _work_out(self, chosen: Sequence[Ready]) -> None:
+        """Work out the clients' designs and noise, at a moment independent of both."""
+        task, designs = self.crowd.request.task, dict[int, Design]()
+        with self._site.released_after(allowed_seconds(task, len(chosen))):
+            for portion in without_failing(chosen, self._designs, self._note_failed):
+                designs |= portion
+            noise = draw_noise(task, len(chosen), self._site.noise)
+        for each, own in zip(chosen, noise, strict=True):
+            each.design, each.noise = designs.get(each.client), own
 
-    def _designs(self, chosen: Sequence[tuple[int, int, int]]) -> dict[int, Design]:
+    def _designs(self, chosen: Sequence[Ready]) -> dict[int, Design]:
         """Return the design of the record in each client's place, by client, if there is one."""
         task = self.crowd.request.task
         together, present = self._site.records_together(
-            [position for _, position, _ in chosen],
+            [each.position for each in chosen],
             task.column_names,
             most=1,
-            skipping=[place for _, _, place in chosen],
+            skipping=[each.place for each in chosen],
         )
         records = together[:, 0]
         whole = present[:, 0] & in_levels(task.columns, records)
         rows, targets = design_rows(task, records)
         return {
-            client: (rows[place, None], targets[place, None])
-            for place, (client, _, _) in enumerate(chosen)
+            each.client: (rows[place, None], targets[place, None])
+            for place, each in enumerate(chosen)
             if whole[place]
         }
 
@@ -299,3 +270,15 @@ def allowed_seconds(task: CrowdTask, contributions: int) -> float:
         passes=3 + 2 * contributions.bit_length(),
     )
     return sampling_seconds([(task.touched * contributions, noise_part(task))]) + encoding
+
+
+def stepping_seconds(task: CrowdTask, contributions: int) -> float:
+    """Return how long so many steps may take, one after another."""
+    return encoding_seconds(
+        columns=len(task.column_names),
+        factors=factors_in(task.columns),
+        coordinates=task.dimension,
+        records=1,
+        slots=contributions,
+        passes=contributions,
+    )

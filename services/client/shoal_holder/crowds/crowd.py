@@ -2,20 +2,25 @@
 
 from dataclasses import dataclass
 
+import pydantic
+
 from shoal_holder.crowds.status import WRONG_RECEIPT
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.draws import (
+    CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    LogEntry,
     Submission,
     SubmissionReceipt,
     check_draw,
     weights_digest,
 )
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.documents import Signed, decode, describe
+from shoal_protocol.wire.encoding import Count
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 
 @dataclass(frozen=True)
@@ -44,38 +49,53 @@ def verified(draw: Signed[Draw], crowd: Crowd, nonce: str) -> Signed[Draw]:
     return draw
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A submission that is under way: its bytes, and the nonce and weights that a receipt names."""
+def checked_closing(crowd: Crowd, document: bytes) -> Signed[CrowdClosing]:
+    """Return a job's closing. Whether it follows from the opening is `check_closing`'s to say.
 
-    document: bytes
-    nonce: str
-    weights: str  # `weights_digest`
+    Raises:
+        ProtocolError: it is another job's, or not signed by the trainer under its manifest.
+    """
+    signed = decode(document, CrowdClosing)
+    crowd.consortium.verify(signed)
+    if signed.body.job != crowd.job:  # closings of other jobs are public
+        raise MalformedDocument("the closing is another job's")
+    return signed
+
+
+class LogPage(pydantic.BaseModel):
+    """A part of an instance's log."""
+
+    entries: list[LogEntry]
+    next: Count | None
 
     @classmethod
-    def of(cls, submission: Signed[Submission]) -> "Sent":
-        """Return a submission as it is sent."""
-        body = submission.body
-        return cls(submission.encode(), body.draw.body.nonce, weights_digest(body.weights))
+    def read(cls, document: bytes) -> "LogPage":
+        """Return a page as the trainer sent it.
+
+        Raises:
+            MalformedDocument: it is none.
+        """
+        try:
+            return cls.model_validate_json(document)
+        except pydantic.ValidationError as error:
+            raise MalformedDocument(describe(error, cls)) from None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a submission: "acknowledged" with the receipt, or the code of a refusal."""
+def judged(
+    crowd: Crowd, submission: Signed[Submission], outcome: str, told: bytes
+) -> tuple[str, bytes | None]:
+    """Return a submission's outcome, "acknowledged" or the code of a refusal, and its receipt.
 
-    outcome: str
-    receipt: bytes | None = None
-
-
-def judged(crowd: Crowd, sent: Sent, outcome: str, told: bytes) -> Outcome:
-    """Return an outcome; for a submission that was taken, with whatever the trainer signed."""
+    `told` is whatever the trainer sent with the outcome.
+    """
     if outcome not in (ACKNOWLEDGED, WRONG_RECEIPT):
-        return Outcome(outcome)
+        return outcome, None
     try:
         signed = decode(told, SubmissionReceipt)
         crowd.consortium.verify(signed)
     except ProtocolError:
-        return Outcome(WRONG_RECEIPT)
-    entry = signed.body.entry
-    fits = (entry.job, entry.nonce, entry.weights) == (crowd.job, sent.nonce, sent.weights)
-    return Outcome(ACKNOWLEDGED if fits else WRONG_RECEIPT, signed.encode())
+        return WRONG_RECEIPT, None
+    entry, body = signed.body.entry, submission.body
+    due = crowd.job, body.draw.body.nonce, weights_digest(body.weights)
+    fits = (entry.job, entry.nonce, entry.weights) == due
+    return ACKNOWLEDGED if fits else WRONG_RECEIPT, signed.encode()

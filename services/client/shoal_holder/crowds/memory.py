@@ -1,14 +1,13 @@
 """Stores contributions to crowds and charges for them, in one transaction, before they are sent.
 
-Submissions are kept until the trainer answered; draws and receipts until a closing bears them out,
-and for good where it does not. They are compressed without loss: the text that all documents of a
-job share is stored once, as the dictionary of the compression.
+Submissions are kept until the trainer answered; draws and receipts, compressed, until a closing
+bears them out, and for good where it does not.
 """
 
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -18,43 +17,22 @@ from shoal_holder import ledger
 from shoal_holder.crowds.records_used import Limits, allowed_places
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
-from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import PENDING
-from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.documents import Signed, decode
 
-# The spelling of draws and receipts. Never change it: stored documents refer to it.
-_SPELLING: Final = (
-    b'{"body":{"entry":{"instance":,"job":"","nonce":"","previous":"","revision":,"weights":""},'
-    b'"kind":"submission_receipt","manifest":""},"signature":"","signer":"trainer"}'
-    b'{"body":{"expires_at":"2026-01-01T00:00:00.000Z","instance":,"job":"","kind":"draw",'
-    b'"manifest":"","nonce":"","revision":,"version":1,"weights":[]},"signature":"","signer":"'
-)
 NONCE_BYTES: Final = 32
-_LARGEST: Final = 1 << 24  # bytes, of a document
 
 
-def _packed(document: bytes, near: bytes) -> bytes:
-    """Compress `document` with the dictionary `near`, of up to 32 KB."""
-    deflate = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, 9, zdict=_SPELLING + near)
-    return deflate.compress(document) + deflate.flush()
+@dataclass(frozen=True)
+class Evidence:
+    """What the trainer signed for one contribution."""
 
-
-def _unpacked(stored: bytes, near: bytes) -> bytes:
-    """Return the document that was `packed` with the same `near`.
-
-    Raises:
-        MalformedDocument: it was packed with another, or changed on file.
-    """
-    inflate = zlib.decompressobj(zlib.MAX_WBITS, zdict=_SPELLING + near)
-    try:
-        document = inflate.decompress(stored, _LARGEST)
-    except zlib.error:
-        raise MalformedDocument("a document on file is damaged") from None
-    if not inflate.eof:
-        raise MalformedDocument("a document on file is cut short")
-    return document
+    contribution: str
+    outcome: str
+    draw: Signed[Draw]
+    receipt: Signed[SubmissionReceipt] | None
 
 
 def nonces_of(
@@ -74,58 +52,8 @@ def nonces_of(
                 "INSERT INTO crowd_nonces VALUES (?, ?, ?)",
                 ((job, client, nonce) for client, nonce in new.items()),
             )
-    return {client: new.get(client) or nonces[client] for client in clients}
-
-
-def _forget_answered(state: State, job: str, clients: Iterable[int]) -> None:
-    """Forget the nonces of these clients, in the transaction that stores their draws."""
-    state.file.database.executemany(
-        "DELETE FROM crowd_nonces WHERE job = ? AND client = ?",
-        ((job, client) for client in clients),
-    )
-
-
-def _forget_nonces(state: State, job: str) -> None:
-    """Forget the nonces of a job that has ended here, in the transaction that ends it."""
-    state.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
-
-
-_COMMON: Final = 2000  # bytes
-
-
-@dataclass(frozen=True)
-class StoredCrowd:
-    """A crowd job on file: its signed request and opening."""
-
-    job: str
-    request: bytes
-    opening: bytes
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A contribution that is ready to be charged: `document` is the signed submission."""
-
-    client: int
-    place: int
-    submission: str  # digest of the document
-    draw: bytes = field(repr=False)
-    document: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The trainer's signed documents for one contribution."""
-
-    contribution: str
-    outcome: str
-    draw: bytes
-    receipt: bytes | None
-
-
-def is_known(state: State, job: str) -> bool:
-    """Tell whether a crowd job was ever contributed to."""
-    return bool(state.file.rows("SELECT 1 FROM crowds WHERE job = ?", job))
+    nonces |= new
+    return {client: nonces[client] for client in clients}
 
 
 def known(state: State) -> list[str]:
@@ -133,103 +61,75 @@ def known(state: State) -> list[str]:
     return [job for (job,) in state.file.rows("SELECT job FROM crowds ORDER BY rowid")]
 
 
+def open_crowds(state: State) -> list[str]:
+    """Return the crowd jobs that are still contributed to."""
+    open_jobs = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
+    return [job for (job,) in state.file.rows(open_jobs)]
+
+
 def has_contributed(state: State, job: str) -> bool:
     """Tell whether anything was charged for a crowd job."""
-    return bool(state.file.rows("SELECT 1 FROM contributions WHERE job = ? LIMIT 1", job))
+    return state.file.one("SELECT 1 FROM contributions WHERE job = ?", job) is not None
 
 
 def add(state: State, job: str, request: bytes, opening: bytes) -> None:
     """Store a crowd job, which from now on is contributed to."""
-    with state.file.transaction():
-        state.file.database.execute(
-            "INSERT INTO crowds (job, request, opening) VALUES (?, ?, ?)", (job, request, opening)
-        )
+    state.file.write(
+        "INSERT INTO crowds (job, request, opening) VALUES (?, ?, ?)", job, request, opening
+    )
 
 
-def open_crowds(state: State) -> list[str]:
-    """Return the crowd jobs that are still contributed to."""
-    rows = state.file.rows("SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid")
-    return [job for (job,) in rows]
-
-
-def documents(state: State, job: str) -> StoredCrowd:
-    """Return a crowd job that is on file. An opening may be large: ask once."""
-    row = state.file.one("SELECT job, request, opening FROM crowds WHERE job = ?", job)
-    return StoredCrowd(*row)
+def documents(state: State, job: str) -> tuple[bytes, bytes] | None:
+    """Return a crowd job's signed request and opening, which may be large; None if it is none."""
+    found: tuple[bytes, bytes] | None
+    found = state.file.one("SELECT request, opening FROM crowds WHERE job = ?", job)
+    return found
 
 
 def charge(
     state: State,
     job: str,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[tuple[int, Signed[Submission]]],
     *,
     limits: Limits,
     now: datetime,
 ) -> list[bool]:
     """Charge contributions and store submissions in one transaction; tell of each if it was stored.
 
-    A contribution that would break a limit by now, or whose job has ended here, is not stored, and
-    must never be sent.
+    Each is the place of its record, and the submission. A contribution that would break a limit by
+    now, or whose job has ended here, is not stored, and must never be sent.
     """
-    committed = state.committed().copy()
-    taken, contributed = [], set[int]()
+    committed, taken, database = state.committed().copy(), [], state.file.database
     with state.file.transaction():
         is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
-        near = _common(state, job)
-        for each in prepared:
-            client = BitMap([each.client])
-            [before] = committed.of(client).values()
-            allowed = is_open and each.place in allowed_places(
-                state, job, each.client, limits, committed=before
+        for place, submission in prepared:
+            client = submission.body.client
+            charged = BitMap([client])
+            [before] = committed.of(charged).values()
+            allowed = is_open and place in allowed_places(
+                state, job, client, limits, committed=before
             )
-            if allowed:
-                _store(state, job, each, near)
-                contribution = ledger.contribution_id(each.submission, each.place)
-                _charge(state.file, contribution, limits.cost, now)
-                committed.add(client, limits.cost)
-                contributed.add(each.client)
             taken.append(allowed)
-        _forget_answered(state, job, contributed)
+            if not allowed:
+                continue
+            contribution = ledger.contribution_id(submission.digest, place)
+            database.execute(
+                "INSERT INTO contributions SELECT ?1, ?2, ?3,"
+                " (SELECT COUNT(*) FROM contributions WHERE (job, client) = (?2, ?3)), ?4, ?5, ?6",
+                (contribution, job, client, place, submission.digest, PENDING),
+            )
+            database.execute(
+                "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, submission.encode())
+            )
+            database.execute(
+                "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
+                (contribution, zlib.compress(submission.body.draw.encode())),
+            )
+            database.execute("DELETE FROM crowd_nonces WHERE job = ? AND client = ?", (job, client))
+            ledger.append(state.file, contribution, job, None, limits.cost, now, charged)
+            committed.add(charged, limits.cost)
     state.commit_more(committed)
     return taken
-
-
-def _charge(file: StateFile, contribution: str, cost: Cost, now: datetime) -> None:
-    """Charge a contribution, which is on file, to its client.
-
-    Raises:
-        ValueError: it was charged already.
-    """
-    job, client = file.one(
-        "SELECT job, client FROM contributions WHERE contribution = ?", contribution
-    )
-    ledger.append(file, contribution, job, None, cost, now, BitMap([client]))
-
-
-def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
-    contribution = ledger.contribution_id(prepared.submission, prepared.place)
-    state.file.database.execute(
-        "INSERT INTO contributions (contribution, job, client, number, record, submission, outcome)"
-        " VALUES (?, ?, ?,"
-        " (SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?), ?, ?, ?)",
-        (
-            *(contribution, job, prepared.client, job, prepared.client),
-            *(prepared.place, prepared.submission, PENDING),
-        ),
-    )
-    state.file.database.execute(
-        "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, prepared.document)
-    )
-    state.file.database.execute(
-        "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
-        (contribution, _packed(prepared.draw, near)),
-    )
-
-
-def _common(state: State, job: str) -> bytes:
-    """Return the text that the trainer's documents of a job share: the end of its opening."""
-    (near,) = state.file.one("SELECT substr(opening, ?) FROM crowds WHERE job = ?", -_COMMON, job)
-    return bytes(near)
 
 
 def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
@@ -244,7 +144,6 @@ def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
 
 def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
     """Record (contribution, outcome, signed receipt if any), and erase the submissions."""
-    near: dict[str, bytes] = {}  # an opening may be large: it is read once for a job
     with state.file.transaction():
         for contribution, outcome, receipt in settled:
             done = state.file.database.execute(
@@ -252,55 +151,35 @@ def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> No
                 " WHERE contribution = ? AND outcome = 'pending'",
                 (outcome, contribution),
             )
-            if done.rowcount == 0:  # settled before: its outcome stays
-                continue
-            state.file.database.execute(
-                "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
-            )
-            if receipt is not None:
-                _keep_receipt(state, contribution, receipt, near)
-
-
-def _keep_receipt(state: State, contribution: str, receipt: bytes, near: dict[str, bytes]) -> None:
-    """Keep a receipt packed by the draw that it acknowledges an answer to."""
-    query = (
-        "SELECT draw, job FROM crowd_evidence JOIN contributions USING (contribution)"
-        " WHERE contribution = ?"
-    )
-    draw, job = state.file.one(query, contribution)
-    if job not in near:
-        near[job] = _common(state, job)
-    state.file.database.execute(
-        "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
-        (_packed(receipt, _unpacked(draw, near[job])), contribution),
-    )
+            if done.rowcount:  # else settled before: its outcome stays
+                state.file.database.execute(
+                    "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
+                )
+                state.file.database.execute(
+                    "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
+                    (receipt and zlib.compress(receipt), contribution),
+                )
 
 
 def end(state: State, job: str, reason: str) -> None:
     """Contribute no more to this job, and erase unsent submissions."""
+    of_job = "(SELECT contribution FROM contributions WHERE job = :job AND outcome = 'pending')"
     with state.file.transaction():
-        state.file.database.execute(
-            "UPDATE crowds SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
-        )
-        state.file.database.execute(
-            "DELETE FROM crowd_outbox WHERE contribution IN"
-            " (SELECT contribution FROM contributions WHERE job = ? AND outcome = 'pending')",
-            (job,),
-        )
-        state.file.database.execute(
-            "UPDATE contributions SET outcome = 'unsent' WHERE job = ? AND outcome = 'pending'",
-            (job,),
-        )
-        _forget_nonces(state, job)
+        for statement in (
+            "UPDATE crowds SET ended = :reason WHERE job = :job AND ended IS NULL",
+            f"DELETE FROM crowd_outbox WHERE contribution IN {of_job}",  # noqa: S608
+            "UPDATE contributions SET outcome = 'unsent' WHERE job = :job AND outcome = 'pending'",
+            "DELETE FROM crowd_nonces WHERE job = :job",
+        ):
+            state.file.database.execute(statement, {"job": job, "reason": reason})
     state.file.give_back()
 
 
 def keep_closing(state: State, job: str, closing: bytes) -> None:
     """Store a job's signed closing, unless another was shown first."""
-    with state.file.transaction():
-        state.file.database.execute(
-            "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL", (closing, job)
-        )
+    state.file.write(
+        "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL", closing, job
+    )
 
 
 def shown_closing(state: State, job: str) -> bytes | None:
@@ -324,29 +203,31 @@ def evidence(state: State, job: str) -> list[Evidence]:
     """Return the trainer's signed documents for each contribution to a job.
 
     Raises:
-        MalformedDocument: it was changed on file.
+        MalformedDocument, zlib.error: it was changed on file.
     """
-    near, found = _common(state, job), []
-    for contribution, outcome, stored, receipt in state.file.rows(
+    rows = state.file.rows(
         "SELECT contribution, outcome, draw, receipt FROM contributions"
         " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
         job,
-    ):
-        draw = _unpacked(stored, near)
-        signed = None if receipt is None else _unpacked(receipt, draw)
-        found.append(Evidence(contribution, outcome, draw, signed))
-    return found
+    )
+    return [
+        Evidence(
+            contribution,
+            outcome,
+            decode(zlib.decompress(draw), Draw),
+            None if receipt is None else decode(zlib.decompress(receipt), SubmissionReceipt),
+        )
+        for contribution, outcome, draw, receipt in rows
+    ]
 
 
-def conclude(state: State, job: str, *, closing: bytes, verdict: str, kept: Iterable[str]) -> None:
+def conclude(state: State, job: str, *, verdict: str, kept: Iterable[str]) -> None:
     """Store the verdict on the contributions; erase all evidence except that of `kept`.
 
     The disk space goes back to the system.
     """
     with state.file.transaction():
-        state.file.database.execute(
-            "UPDATE crowds SET closing = ?, verdict = ? WHERE job = ?", (closing, verdict, job)
-        )
+        state.file.database.execute("UPDATE crowds SET verdict = ? WHERE job = ?", (verdict, job))
         state.file.database.execute(
             "DELETE FROM crowd_evidence WHERE contribution IN"
             " (SELECT contribution FROM contributions WHERE job = ?)"

@@ -1,6 +1,6 @@
 """The messages between courier and vault about crowd jobs, beside `shoal_holder.messages`."""
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field
 
@@ -16,7 +16,6 @@ class OpenCrowd(Model):
     manifest: Digest
     closes_at: Timestamp
     next_moment: Timestamp | None
-    waiting: bool  # a submission is unanswered
 
 
 class CrowdAgenda(Answer):
@@ -71,28 +70,17 @@ class CrowdDraws(Message):
     parts: tuple[bytes, ...] = Field(exclude=True, repr=False, min_length=1, max_length=256)
 
 
-class Submissions(Answer):
-    """Signed submissions that the trainer has not answered."""
-
-
 class CrowdPending(Message):
     """Which submissions of a crowd job are unanswered?"""
 
     job: Digest
 
 
-class CrowdReceipt(Model):
-    """The outcome of a submission, by its digest."""
-
-    submission: Digest
-    outcome: Outcome
-
-
 class CrowdReceipts(Message):
-    """The outcomes of submissions; the parts are their receipts, empty where none came."""
+    """Outcomes of submissions, by digest; the parts are their receipts, empty where none came."""
 
     job: Digest
-    receipts: tuple[CrowdReceipt, ...]
+    outcomes: dict[Digest, Outcome]
     parts: tuple[bytes, ...] = Field(exclude=True, repr=False)
 
 
@@ -117,19 +105,13 @@ class ValidateClosing(Message):
 
 
 class ShowLog(Message):
-    """The entries of an instance's log that were needed, as a list in JSON."""
+    """The part of an instance's log that was needed, as the trainer sent it."""
 
     job: Digest
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
-class AskOfCrowds(Message):
-    """The owner's question about crowd jobs, answered in JSON."""
-
-    question: Literal["statuses", "spent"]
-
-
 REQUESTS: Final = kinds_of(
     *(AskCrowds, OfferCrowd, EndCrowd, CrowdTurn, CrowdDraws, CrowdPending),
-    *(CrowdReceipts, ShowClosing, ValidateClosing, ShowLog, AskOfCrowds),
+    *(CrowdReceipts, ShowClosing, ValidateClosing, ShowLog),
 )

@@ -6,7 +6,7 @@ or not the client has a record there, so nothing here depends on records.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,6 +67,11 @@ class Used:
     elsewhere: float = 0.0
     """Epsilon, of a place in each other job: the most that any one record may have spent there."""
 
+    @property
+    def made(self) -> int:
+        """Return how often the client contributed to this job."""
+        return sum(times for times, _ in self.places.values())
+
 
 def allowed_places(
     state: State, job: str, client: int, limits: Limits, *, committed: Cost
@@ -75,9 +80,8 @@ def allowed_places(
 
     `committed` is what the client has spent, and what open jobs may still ask of it.
     """
-    used = used_places(state, job, client).get(client, Used())
-    made = sum(times for times, _ in used.places.values())
-    if made >= limits.per_client or not limits.cap.allows(compose([committed, limits.cost])):
+    used = used_places(state, job, client)[client]
+    if used.made >= limits.per_client or not limits.cap.allows(compose([committed, limits.cost])):
         return []
 
     def is_allowed(place: int) -> bool:
@@ -88,7 +92,7 @@ def allowed_places(
     return [place for place in range(limits.places) if is_allowed(place)]
 
 
-def used_places(state: State, job: str, client: int | None = None) -> dict[int, Used]:
+def used_places(state: State, job: str, client: int | None = None) -> defaultdict[int, Used]:
     """Return the charges of every client that ever contributed, or of the one given."""
     found = defaultdict[int, Used](Used)
     others: dict[tuple[int, str], float] = {}
@@ -100,17 +104,7 @@ def used_places(state: State, job: str, client: int | None = None) -> dict[int, 
             others[each, where] = max(others.get((each, where), 0.0), epsilon)
     for (each, _), epsilon in others.items():
         found[each].elsewhere += epsilon
-    return dict(found)
-
-
-def contributions_made(state: State, job: str, clients: Iterable[int]) -> dict[int, int]:
-    """Return how often each of `clients` has contributed to a job."""
-    made = dict(
-        state.file.rows(
-            "SELECT client, COUNT(*) FROM contributions WHERE job = ? GROUP BY client", job
-        )
-    )
-    return {client: made.get(client, 0) for client in clients}
+    return found
 
 
 def contributions_left(
@@ -121,35 +115,28 @@ def contributions_left(
     What other jobs take of the same allowance is not foreseen, only what they have taken. How many
     records a client has does not count.
     """
-    made = contributions_made(state, job, clients)
-    committed = state.committed().of(BitMap(clients))
-    used = used_places(state, job)
-
-    def of_places(client: int) -> int:
-        found = used.get(client, Used())
-        epsilon = limits.record_cap.epsilon - found.elsewhere
-        each = min(limits.per_record, _times(epsilon, limits.cost))
-        return sum(
-            max(0, each - found.places.get(place, (0, 0.0))[0]) for place in range(limits.places)
-        )
-
+    committed, used = state.committed().of(BitMap(clients)), used_places(state, job)
     affordable = {  # cached: many clients have spent the same, and computing the rest is slow
         spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
         for spent in set(committed.values())
     }
-    left = {}
-    for client in clients:
-        of_client = affordable[committed[client]]
-        left[client] = max(0, min(limits.per_client - made[client], of_places(client), of_client))
-    return left
+
+    def left(client: int) -> int:
+        own = used[client]
+        epsilon = limits.record_cap.epsilon - own.elsewhere
+        each = min(limits.per_record, _times(epsilon, limits.cost))
+        of_places = sum(
+            max(0, each - own.places.get(place, (0, 0.0))[0]) for place in range(limits.places)
+        )
+        of_client = min(limits.per_client - own.made, affordable[committed[client]])
+        return max(0, min(of_client, of_places))
+
+    return {client: left(client) for client in clients}
 
 
 def _times(epsilon: float, cost: Cost) -> int:
     """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
     return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))
-
-
-_NOTHING_LEFT: Final = 1e-9  # of a cap: sums of shares of it miss it by their last bits
 
 
 def so_far(state: State, site: Site) -> CrowdAccounts:
@@ -159,23 +146,21 @@ def so_far(state: State, site: Site) -> CrowdAccounts:
         " FROM contributions JOIN ledger ON contribution = ledger.round"
         " GROUP BY contributions.job ORDER BY MIN(ledger.number)"
     )
-    left = None
-    if site.policy.maximum_local_epsilon is not None:
-        left = left_to_records(state, len(site.positions()), record_cap(site.policy))
-    return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
+    jobs = tuple(CrowdSpending(*row) for row in rows)
+    if site.policy.maximum_local_epsilon is None:
+        return CrowdAccounts(jobs, None)
+    return CrowdAccounts(jobs, left_to_records(state, len(site.positions()), site.policy))
 
 
-def left_to_records(state: State, clients: int, cap: Cap) -> RecordsLeft:
-    """Return what is left of `cap` to the records of so many clients.
+def left_to_records(state: State, clients: int, policy: Policy) -> RecordsLeft:
+    """Return what the owner's policy leaves to the records of so many clients.
 
     For each client it is the least that any record can have left: one chosen in every job.
     """
-    spent = [used.elsewhere for used in used_places(state, job="").values()]
-    left = [_left(cap.epsilon, epsilon) for epsilon in spent]
+    cap = record_cap(policy).epsilon
+    left = [cap - used.elsewhere for used in used_places(state, job="").values()]
     if len(left) < clients or not left:
-        left.append(cap.epsilon)
-    return RecordsLeft(cap.epsilon, min(left), max(left))
-
-
-def _left(cap: float, spent: float) -> float:
-    return cap - spent if cap - spent > _NOTHING_LEFT * cap else 0.0
+        left.append(cap)
+    # sums of shares of a cap miss it by their last bits
+    least, most = (each if each > 1e-9 * cap else 0.0 for each in (min(left), max(left)))
+    return RecordsLeft(cap, least, most)

@@ -3,23 +3,21 @@
 Loaded where the owner's policy allows crowd jobs, or allowed them once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import TypeAdapter
-
 from shoal_holder import machine, restoring
-from shoal_holder.admission import check_columns
+from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
-from shoal_holder.crowds.crowd import Crowd, Sent, judged
+from shoal_holder.crowds.crowd import Crowd, judged
 from shoal_holder.crowds.messages import (
     AskCrowds,
-    AskOfCrowds,
     Contributed,
     CrowdAgenda,
     CrowdDraws,
@@ -32,18 +30,14 @@ from shoal_holder.crowds.messages import (
     OpenCrowd,
     ShowClosing,
     ShowLog,
-    Submissions,
     ValidateClosing,
     WantedLog,
 )
-from shoal_holder.crowds.records_used import record_cap, so_far
-from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
-from shoal_holder.faults import Faults
-from shoal_holder.messages import Answer, Decided, Done, Message, Told
+from shoal_holder.crowds.records_used import record_cap
+from shoal_holder.crowds.status import NO_CROWDS
+from shoal_holder.messages import Answer, Bytes, Decided, Done, Message
 from shoal_holder.policy import Policy
-from shoal_holder.site import Site
-from shoal_holder.state import State
-from shoal_holder.status import Report
+from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
@@ -57,8 +51,6 @@ from shoal_protocol.crowds.draws import (
     reach_refusal,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.documents import Signed, decode, sign_again
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -81,95 +73,41 @@ def crowd_refusal(policy: Policy, request: CrowdJobRequest) -> str | None:
     if reason := policy.columns_refusal((*task.features, task.target)):
         return reason
     one = Cost.pure(task.contribution_epsilon)
-    if not record_cap(policy).allows(one):
-        return (
-            f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
-            f"holder allows one record: {policy.maximum_local_epsilon:g}"
-        )
-    if not policy.cap.allows(one):
-        return (
-            f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
-            f"holder allows one client: {policy.cap}"
-        )
+    for whom, cap in (("record", record_cap(policy)), ("client", policy.cap)):
+        if not cap.allows(one):
+            return (
+                f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
+                f"holder allows one {whom}: {cap}"
+            )
     return None
 
 
-def check_crowd(
-    signed: Signed[CrowdJobRequest],
-    opening: Signed[CrowdOpening],
-    *,
-    job: str,
-    bound_to: Consortium,
-    current: Consortium,
-    policy: Policy,
-    columns: tuple[str, ...],
-    now: datetime,
-) -> None:
-    """Refuse a crowd job that the consortium or the owner forbids, or an opening not its own.
-
-    A crowd job may be open for weeks, in which others are enrolled: it is judged by the manifest
-    version that it is bound to, and by the one in force.
-
-    Raises:
-        RefusedJob: the detail says why.
-        ProtocolError: a document is bound to another manifest, or not signed by its author.
-    """
-    request = signed.body
-    if signed.digest != job:
-        raise RefusedJob("the request is not the job's")
-    bound_to.verify(signed)
-    for version in (bound_to, current):
-        check_crowd_job(request, version.manifest)
-    for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
-        if reason := reach_refusal(request, limits, now=now):
-            raise RefusedJob(reason)
-    for name in (request.analyst, opening.signer):
-        if bound_to.party(name).verify_key != current.party(name).verify_key:
-            raise RefusedJob("the manifest in force has another key of who signed it")
-    if reason := crowd_refusal(policy, request):
-        raise RefusedJob(reason)
-    check_columns(request.task.column_names, columns)
-    if request.closes_at <= now:
-        raise RefusedJob(passed_message("the time to contribute", request.closes_at, now))
-    bound_to.verify(opening)
-    check_opening(opening.body, request)
-    check_beginning(opening.body, request)
-
-
+CROWD: Final = JobKind(
+    check=check_crowd_job,
+    too_far=lambda request, limits, now: reach_refusal(request, limits, now=now),
+    refusal=crowd_refusal,
+    columns=lambda request: request.task.column_names,
+    until=lambda request: request.closes_at,
+    time="the time to contribute",
+)
 CONTRIBUTED: Final = "contributed"
 NO_ALLOWANCE: Final = (
     "no allowance left: of those enrolled when it opened, no client has enough epsilon left "
     "under your policy (maximum_local_epsilon, maximum_epsilon)"
 )
 
-TOLD: Final[dict[str, TypeAdapter[Any]]] = {
-    "statuses": TypeAdapter(tuple[CrowdStatus, ...]),
-    "spent": TypeAdapter(CrowdAccounts),
-}
-"""What each of the owner's questions is answered with."""
 
-
-class CrowdVault:
+@dataclass(eq=False)
+class CrowdVault(Part):
     """Handles the vault's messages about crowd jobs."""
 
-    def __init__(
-        self,
-        site: Site,
-        state: State,
-        charges: ChargeComparison,
-        approvals: Approvals,
-        report: Report,
-        faults: Faults,
-    ) -> None:
-        """Begin without open crowd jobs."""
-        self._site = site
-        self._state = state
-        self._charges = charges
-        self._approvals = approvals
-        self._report = report
-        self._faults = faults
-        self._contributors: dict[str, Contributor] = {}
-        self._closings = Closings(site, state, report)
+    _charges: ChargeComparison
+    _approvals: Approvals
+    _contributors: dict[str, Contributor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._own = (self._site, self._state, self._report, self._faults)
+        self._closings = Closings(*self._own)
 
     def handlers(self) -> dict[type[Message], Callable[[Any], Answer]]:
         """Return the handler of each message about crowd jobs."""
@@ -182,9 +120,8 @@ class CrowdVault:
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
             ShowClosing: self._show_closing,
-            ValidateClosing: self._validate_closing,
-            ShowLog: self._show_log,
-            AskOfCrowds: self._told,
+            ValidateClosing: lambda asked: _wanted(self._closings.judge(self._on_file(asked.job))),
+            ShowLog: lambda asked: _wanted(self._closings.show_log(asked.job, asked.parts[0])),
         }
 
     def _agenda(self, _: AskCrowds) -> CrowdAgenda:
@@ -205,39 +142,55 @@ class CrowdVault:
             manifest=request.manifest,
             closes_at=request.closes_at,
             next_moment=moment,
-            waiting=bool(memory.pending(self._state, contributor.crowd.job, count=1)),
         )
 
     def _offer(self, asked: OfferCrowd) -> Decided:
-        site = self._site
-        if memory.is_known(self._state, asked.job):
+        if asked.job in memory.known(self._state):
             return Decided(taken=True)
         request = decode(asked.parts[0], CrowdJobRequest)
         opening = decode(asked.parts[1], CrowdOpening)
         try:
-            if site.policy.maximum_local_epsilon is None:
-                raise RefusedJob(NO_CROWDS)  # whatever it asks
-            if machine.read(self._state.file).restored_at is not None:
-                raise RefusedJob(restoring.NO_CROWDS)
-            check_crowd(
-                request,
-                opening,
-                job=asked.job,
-                bound_to=site.book.get(request.body.manifest),
-                current=site.book.current,
-                policy=site.policy,
-                columns=site.records.columns,
-                now=site.clock(),
-            )
-            if not self._approvals.are_given(request, until=request.body.closes_at):
+            if not self._is_allowed(request, opening, asked.job):
                 return Decided(taken=False)
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
         places = -(-request.body.contributions_per_client // request.body.contributions_per_record)
-        machine.note_crowds(self._state.file, site.policy.maximum_local_epsilon * places)
+        allowed = record_cap(self._site.policy).epsilon
+        machine.note_crowds(self._state.file, allowed * places)
         memory.add(self._state, asked.job, request.encode(), opening.encode())
         self._report("crowd job taken", job=asked.job)
         return Decided(taken=True)
+
+    def _is_allowed(
+        self, signed: Signed[CrowdJobRequest], opening: Signed[CrowdOpening], job: str
+    ) -> bool:
+        """Tell whether a crowd job is contributed to; False if its owners have yet to approve it.
+
+        Raises:
+            RefusedJob: the consortium or the owner forbids it, or the opening is not its own.
+            ProtocolError: a document is bound to another manifest, or not signed by its author.
+        """
+        site, request = self._site, signed.body
+        if site.policy.maximum_local_epsilon is None:
+            raise RefusedJob(NO_CROWDS)  # whatever it asks
+        if machine.read(self._state.file).restored_at is not None:
+            raise RefusedJob(restoring.NO_CROWDS)
+        bound_to, current = site.book.get(request.manifest), site.book.current
+        check_request(
+            signed,
+            CROWD,
+            job=job,
+            bound_to=bound_to,
+            current=current,
+            policy=site.policy,
+            columns=site.records.columns,
+            now=site.clock(),
+        )
+        check_same_key(opening.signer, bound_to, current)
+        bound_to.verify(opening)
+        check_opening(opening.body, request)
+        check_beginning(opening.body, request)
+        return self._approvals.are_given(signed, until=request.closes_at)
 
     def _take_up(self, job: str) -> None:
         """See that a job on file has a contributor; end it if it is contributed to no more."""
@@ -249,7 +202,7 @@ class CrowdVault:
             if reason := crowd_refusal(self._site.policy, crowd.request):
                 raise RefusedJob(reason)
             check_columns(crowd.request.task.column_names, self._site.records.columns)
-            contributor = Contributor(self._site, self._state, crowd, self._report, self._faults)
+            contributor = Contributor(*self._own, crowd)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:
@@ -266,11 +219,11 @@ class CrowdVault:
         """
         if job in self._contributors:
             return self._contributors[job].crowd
-        if not memory.is_known(self._state, job):
-            raise UnknownJob
         stored = memory.documents(self._state, job)
-        request = decode(stored.request, CrowdJobRequest).body
-        opening = decode(stored.opening, CrowdOpening).body
+        if stored is None:
+            raise UnknownJob
+        request = decode(stored[0], CrowdJobRequest).body
+        opening = decode(stored[1], CrowdOpening).body
         return Crowd(request, opening, self._site.book.get(request.manifest))
 
     def _contributor(self, job: str) -> Contributor:
@@ -295,69 +248,49 @@ class CrowdVault:
             if self._site.clock() >= contributor.crowd.request.closes_at:
                 return Contributed(count=0)
             return Contributed(count=contributor.contribute(asked.parts))
-        except MalformedDocument:
-            raise  # unsigned: anyone in between may have sent it
         except RefusedDraw as refusal:
             # signed by the trainer, but no draw of this job: there is no other of its nonce
             self._end(asked.job, f"refused: {refusal}")
             raise
 
-    def _pending(self, asked: CrowdPending) -> Submissions:
+    def _pending(self, asked: CrowdPending) -> Bytes:
         pending = memory.pending(self._state, asked.job, count=MOST_TOGETHER)
         key = self._site.key  # which may be newer than their signatures
-        return Submissions(
-            parts=tuple(sign_again(document, Submission, key) for _, document in pending)
-        )
+        return Bytes(parts=tuple(sign_again(document, Submission, key) for _, document in pending))
 
     def _receipts(self, asked: CrowdReceipts) -> Done:
-        if len(asked.parts) != len(asked.receipts):
+        if len(asked.parts) != len(asked.outcomes):
             raise MalformedDocument("there must be a receipt, or nothing, for each submission")
-        crowd, sent = self._on_file(asked.job), self._sent(asked.job)
-        settled = []
-        for each, told in zip(asked.receipts, asked.parts, strict=True):
-            if each.submission in sent:
-                contribution, submission = sent[each.submission]
-                found = judged(crowd, submission, each.outcome, told)
-                settled.append((contribution, found.outcome, found.receipt))
+        told = dict(zip(asked.outcomes, asked.parts, strict=True))
+        crowd, settled, outcomes = self._on_file(asked.job), [], Counter[str]()
+        for contribution, document in memory.pending(self._state, asked.job, count=MOST_TOGETHER):
+            submission = decode(document, Submission)
+            if (digest := submission.digest) in told:
+                said = judged(crowd, submission, asked.outcomes[digest], told[digest])
+                settled.append((contribution, *said))
+                outcomes[said[0]] += 1
         memory.settle(self._state, settled)
-        taken = sum(outcome == ACKNOWLEDGED for _, outcome, _ in settled)
+        taken = outcomes[ACKNOWLEDGED]
         self._report(
             "contributions settled", job=asked.job, taken=taken, not_taken=len(settled) - taken
         )
-        if any(outcome == CrowdClosed.code for _, outcome, _ in settled):
+        if outcomes[CrowdClosed.code]:
             self._end(asked.job, CrowdClosed.code)
         return Done()
 
-    def _sent(self, job: str) -> dict[str, tuple[str, Sent]]:
-        """Return unanswered contributions and submissions, by the submission's digest."""
-        found = {}
-        for contribution, document in memory.pending(self._state, job, count=MOST_TOGETHER):
-            submission = decode(document, Submission)
-            found[submission.digest] = (contribution, Sent.of(submission))
-        return found
-
     def _told_to_end(self, asked: EndCrowd) -> Done:
         self._end(asked.job, asked.reason)
-        self._closings.look_at_once(self._on_file(asked.job))
         return Done()
 
     def _show_closing(self, asked: ShowClosing) -> Done:
         self._closings.show(self._on_file(asked.job), asked.parts[0])
         return Done()
 
-    def _validate_closing(self, asked: ValidateClosing) -> WantedLog:
-        return _wanted(self._closings.judge(self._on_file(asked.job)))
-
-    def _show_log(self, asked: ShowLog) -> WantedLog:
-        return _wanted(self._closings.show_log(asked.job, asked.parts[0]))
-
     def _end_if_done(self, job: str) -> None:
         """End a job whose time is over, or to which no client here can contribute any more."""
         contributor = self._contributors.get(job)
-        if contributor is None:
-            return
-        if memory.pending(self._state, job, count=1):
-            return  # the trainer is still asked about submissions
+        if contributor is None or memory.pending(self._state, job, count=1):
+            return  # in the second case the trainer is still asked about submissions
         if self._site.clock() >= contributor.crowd.request.closes_at:
             self._end(job, OVER)
         elif not contributor.ready and contributor.schedule.next_moment is None:
@@ -371,14 +304,6 @@ class CrowdVault:
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):
                 self._report("contributions not made", job=job, contributions=missing)
-
-    def _told(self, asked: AskOfCrowds) -> Told:
-        found: Any
-        if asked.question == "statuses":
-            found = memory.statuses(self._state)
-        else:
-            found = so_far(self._state, self._site)
-        return Told(parts=(TOLD[asked.question].dump_json(found),))
 
 
 def _wanted(found: Sequence[int] | None) -> WantedLog:

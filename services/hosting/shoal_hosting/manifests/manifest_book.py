@@ -4,7 +4,6 @@ A party starts from the version that it pinned and goes on only along the author
 versions before, each is the one whose digest the next one names.
 """
 
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Final
 
 from nacl.signing import VerifyKey
 
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty, decode_manifest
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.trust.succession import TooFewWitnesses, following_version
@@ -43,22 +42,6 @@ def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
         directory / HISTORY / f"{sequence:06d}-{MANIFEST}",
         directory / HISTORY / f"{sequence:06d}-{ROSTER}",
     )
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves either the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".draft")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 class ManifestBook:
@@ -253,8 +236,8 @@ class ManifestBook:
                     raise MalformedDocument("a key is back that was revoked or replaced")
             paths = history_paths(self._directory, successor.manifest.sequence)
             # the roster first: a manifest on file always has its roster
-            write_durably(paths[1], roster)
-            write_durably(paths[0], signed_manifest)
+            replace(paths[1], roster)
+            replace(paths[0], signed_manifest)
             self._versions[successor.digest] = successor
             self._current = successor
             return successor

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Connection, Unavailable
+from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
 from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.succession import announced
@@ -31,14 +31,18 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
         ProtocolError: what it sends is no version that follows.
         OSError: a version could not be stored.
     """
+
+    def get(path: str, limit_bytes: int) -> Awaitable[Reply]:
+        return connection.ask("GET", path, limit_bytes=limit_bytes)
+
     here = book.current.manifest.sequence
     try:
-        shown = await _get(connection, "/v1/manifest", _SMALL_BYTES)
+        shown = await _read(get, "/v1/manifest", _SMALL_BYTES)
         there = decode_manifest(shown).body.sequence
-    except NoMore:
+    except _NoMore:
         there = here - 1
     if there > here:
-        await follow(lambda path, limit: _get(connection, path, limit), book)
+        await follow(get, book)
     for sequence in range(there + 1, here + 1):
         try:
             version = book.version(sequence)
@@ -50,10 +54,10 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
     return there != here
 
 
-async def follow(get: Callable[[str, int], Awaitable[bytes]], book: ManifestBook) -> None:
+async def follow(get: Callable[[str, int], Awaitable[Reply]], book: ManifestBook) -> None:
     """Accept the versions that follow ours one after another, until there is none.
 
-    `get` returns the body at a path, of so many bytes at most, and raises `Unavailable` without.
+    `get` returns the answer at a path, of so many bytes at most.
 
     Raises:
         Unavailable, ProtocolError, OSError: as `exchange`; not where there is no further version.
@@ -61,25 +65,26 @@ async def follow(get: Callable[[str, int], Awaitable[bytes]], book: ManifestBook
     while True:
         current = book.current
         try:
-            signed = await get(f"/v1/manifests/{current.manifest.sequence + 1}", _SMALL_BYTES)
-        except NoMore:
+            following = f"/v1/manifests/{current.manifest.sequence + 1}"
+            signed = await _read(get, following, _SMALL_BYTES)
+        except _NoMore:
             return
         named = announced(current, signed).body.roster
         if named.digest == current.manifest.roster.digest:
             roster = current.roster.encode()
         else:
-            roster = await get(f"/v1/rosters/{named.digest}", named.size_bytes)
+            roster = await _read(get, f"/v1/rosters/{named.digest}", named.size_bytes)
         book.accept(signed, roster)
 
 
-class NoMore(Unavailable):
+class _NoMore(Unavailable):
     """There is nothing at the path."""
 
 
-async def _get(connection: Connection, path: str, limit_bytes: int) -> bytes:
-    reply = await connection.ask("GET", path, limit_bytes=limit_bytes)
+async def _read(get: Callable[[str, int], Awaitable[Reply]], path: str, limit_bytes: int) -> bytes:
+    reply = await get(path, limit_bytes)
     if reply.status == HTTPStatus.NOT_FOUND:
-        raise NoMore("there is none")
+        raise _NoMore("there is none")
     if reply.status != HTTPStatus.OK:
         raise Unavailable("it shows no manifest")
     return reply.body

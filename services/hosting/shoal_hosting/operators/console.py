@@ -5,49 +5,36 @@ data holder, and the log is the one that the service writes.
 """
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pydantic
 from fastapi import APIRouter, Request
-from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
-from shoal_hosting.clock import Clock
 from shoal_hosting.operators.view import (
-    SPELL_SECONDS,
-    SPELLS,
     Look,
+    Operator,
     RecentLines,
     View,
     in_words,
     labelled,
 )
 from shoal_hosting.pages.console import START, Console
-from shoal_hosting.peers.exchange import Connections, Contact, Unavailable
-from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST
-from shoal_hosting.vitals import Vitals
+from shoal_hosting.peers.exchange import Contact
+from shoal_hosting.server.problems import HTTP_PROBLEMS
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
 
+if TYPE_CHECKING:
+    from shoal_hosting.service import Resources
+
 REFUSED, LOG = f"{START}/refused", f"{START}/log"
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
-ASK_AFTER_SECONDS: Final = 60.0  # the page asks each party so often
-WAIT_SECONDS: Final = 1.0  # for parties that the page asks
 _OWN_FIELDS: Final = frozenset({"event", "level", "timestamp"})
 _GIB: Final = 1 << 30
-
-
-class _Health(pydantic.BaseModel):
-    """What a party says of itself; strings of a peer, which pages escape."""
-
-    release: str = pydantic.Field(max_length=20)
-    wire: str = pydantic.Field(max_length=20)
 
 
 class OperatorConsole:
@@ -56,30 +43,23 @@ class OperatorConsole:
     def __init__(
         self,
         title: str,
-        *,
-        party: str,
-        token: str,
+        resources: "Resources",
+        operator: Operator,
         log: RecentLines,
+        *,
         ready: Callable[[], Awaitable[Mapping[str, str]]],
         look: Look,
-        vitals: Vitals,
-        peers: Connections,
-        registry: CollectorRegistry,
-        clock: Clock,
     ) -> None:
-        """Show what `look` returns and what all services have, to who has the `token`."""
-        self._party, self._log, self._ready, self._look = party, log, ready, look
-        self._vitals, self._peers, self._registry, self._clock = vitals, peers, registry, clock
-        self._asking: set[asyncio.Task[None]] = set()
-        self._releases: dict[str, tuple[float, str]] = {}  # when each party was asked, and it said
-        self._began_at = clock()
+        """Show what `look` returns and what all services have, to the `operator`."""
+        self._own, self._log, self._ready, self._look = resources, log, ready, look
+        self._began_at = resources.clock()
         self._console = Console(
             title=title,
             sections={START: "Now", REFUSED: "Refused", LOG: "Log"},
-            token=token,
+            token=operator.token,
             token_file="operator.token of the data directory",
             package=__package__,
-            clock=clock,
+            clock=resources.clock,
         )
         self._console.page(START, self._show_now)
         self._console.page(REFUSED, self._show_refused)
@@ -94,66 +74,39 @@ class OperatorConsole:
         view, told, broken = View(), dict[str, str](), None
         try:
             told = dict(await self._ready())
-            await self._vitals.read()
+            await self._own.vitals.read()
             view = await self._look()
         except ProtocolError as error:
             broken = error
-        parties = [each for each in view.parties if each.name != self._party]
-        await self._ask(parties)
+        parties = [each for each in view.parties if each.name != self._own.name]
         contacts = {each.name: self._contact(each) for each in parties}
-        clocks = labelled(self._registry, "shoal_compute_peer_clock_offset_seconds", "peer")
+        clocks = labelled(self._own.registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
         troubles += self._troubles(contacts, clocks)
         return self._console.shown(
             request,
             "now.html",
-            party=self._party,
-            at=in_words(self._clock()),
+            party=self._own.name,
+            at=in_words(self._own.clock()),
             troubles=troubles,
             facts=self._facts() | dict(view.facts),
             parties=[
-                (
-                    name,
-                    *_contact_in_words(contact),
-                    self._releases.get(name, (0.0, ""))[1] or "not known",
-                    clocks.get(name),
-                )
+                (name, *_contact_in_words(contact), clocks.get(name))
                 for name, contact in contacts.items()
             ],
             clocks=clocks,
             tables=view.tables,
-            rates=[(name, _Chart(rate.per_second())) for name, rate in view.rates.items()],
         )
-
-    async def _ask(self, parties: list[ServiceParty]) -> None:
-        """Ask those whom no page asked for a while whether they live; wait for a second."""
-        now = asyncio.get_running_loop().time()
-        for each in parties:
-            asked_at, said = self._releases.get(each.name, (-math.inf, ""))
-            if now > asked_at + ASK_AFTER_SECONDS:
-                self._releases[each.name] = now, said
-                task = asyncio.get_running_loop().create_task(self._ask_one(each))
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
-        if self._asking:
-            await asyncio.wait(self._asking, timeout=WAIT_SECONDS)
 
     def _contact(self, party: ServiceParty) -> Contact | None:
         try:
-            return self._peers.to(party).contact
+            return self._own.peers.to(party).contact
         except ValueError as error:  # of the certificate that the manifest lists
             return Contact(asyncio.get_running_loop().time(), None, str(error))
 
-    async def _ask_one(self, party: ServiceParty) -> None:
-        with suppress(Unavailable, ProtocolError, ValueError):  # the contact says so
-            reply = await self._peers.to(party).ask("GET", "/healthz")
-            told = _Health.model_validate(reply.json())
-            at, _ = self._releases[party.name]
-            self._releases[party.name] = at, f"{told.release}, protocol {told.wire}"
-
     def _value(self, metric: str) -> float | None:
-        return self._registry.get_sample_value(metric)
+        return self._own.registry.get_sample_value(metric)
 
     def _facts(self) -> dict[str, str]:
         days, free = (
@@ -188,11 +141,11 @@ class OperatorConsole:
         for name, seconds in clocks.items():
             if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
                 yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
-        if faults := labelled(self._registry, _REFUSED_METRIC, "reason").get("internal-error"):
+        if faults := labelled(self._own.registry, _REFUSED_METRIC, "reason").get("internal-error"):
             yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
 
     async def _show_refused(self, request: Request) -> Response:
-        counts = labelled(self._registry, _REFUSED_METRIC, "reason")
+        counts = labelled(self._own.registry, _REFUSED_METRIC, "reason")
         known = _problems()
         rows = [
             (count, reason, *known.get(reason, ("", "")))
@@ -217,24 +170,10 @@ class OperatorConsole:
 _REFUSED_METRIC: Final = "shoal_refused_requests_total"
 
 
-class _Chart:
-    """Bars of a rate: places and heights in a picture of 600 by 80."""
-
-    def __init__(self, per_second: list[float]) -> None:
-        self.most = max(per_second)
-        self.minute = sum(per_second[-60 // SPELL_SECONDS :]) / (60 // SPELL_SECONDS)
-        self.minutes = SPELLS * SPELL_SECONDS // 60
-        self.bars = [
-            (10 * place, 80 * each / self.most) for place, each in enumerate(per_second) if each > 0
-        ]
-
-
 def _problems() -> dict[str, tuple[str, str]]:
     """Return title and remedy of every problem by its code."""
     found = {f"http-{each.value}": (each.phrase, "") for each in HTTPStatus}
-    for status, (_, title, _, remedy) in HTTP_PROBLEMS.items():
-        found[f"http-{status}"] = title, remedy
-    found[INVALID_REQUEST[0]] = (INVALID_REQUEST[1], "")
+    found |= {code: (title, remedy) for code, title, _, remedy in HTTP_PROBLEMS.values()}
     kinds: list[type[ProtocolError]] = [ProtocolError]
     while kinds:
         kind = kinds.pop()
@@ -246,7 +185,7 @@ def _problems() -> dict[str, tuple[str, str]]:
 def _contact_in_words(contact: Contact | None) -> tuple[str, bool]:
     """Return how it stands with a party, and whether that is a trouble."""
     if contact is None:
-        return "being asked", False
+        return "not asked yet", False
     if contact.failure is not None:
         return contact.failure, True
     ago = asyncio.get_running_loop().time() - (contact.answered_at or 0.0)

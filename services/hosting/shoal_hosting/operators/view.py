@@ -12,14 +12,11 @@ import sqlalchemy
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, func, select
 
-from shoal_hosting.clock import Clock
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_protocol.privacy.ledger import counted
 from shoal_protocol.trust.manifest import ServiceParty
 
 LINES: Final = 200
-SPELL_SECONDS: Final = 10
-SPELLS: Final = 60
 
 
 class RecentLines(io.TextIOBase):
@@ -43,29 +40,6 @@ class RecentLines(io.TextIOBase):
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the kept lines, the newest first."""
         return [json.loads(line) for line in reversed(self._kept)]
-
-
-class Rate:
-    """Counts what happens, in each of the last spells of ten seconds."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._counts: deque[tuple[int, int]] = deque(maxlen=SPELLS + 1)  # spells that had any
-
-    def count(self, much: int) -> None:
-        """Note that this much happened now."""
-        spell = _spell(self._clock())
-        before = self._counts.pop() if self._counts and self._counts[-1][0] == spell else (spell, 0)
-        self._counts.append((spell, before[1] + much))
-
-    def per_second(self) -> list[float]:
-        """Return how much happened a second in each spell that is over, the newest last."""
-        now, counts = _spell(self._clock()), dict(self._counts)
-        return [counts.get(each, 0) / SPELL_SECONDS for each in range(now - SPELLS, now)]
-
-
-def _spell(moment: datetime) -> int:
-    return int(moment.timestamp()) // SPELL_SECONDS
 
 
 @dataclass(frozen=True)
@@ -94,7 +68,6 @@ class View:
     tables: Sequence[Table] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     parties: Iterable[ServiceParty] = ()
-    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
 Look = Callable[[], Awaitable[View]]

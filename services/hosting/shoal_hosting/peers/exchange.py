@@ -8,6 +8,7 @@ deadline is around all of it.
 import asyncio
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Any, Final, cast
 import httpx
 
 from shoal_hosting.clock import system_clock
+from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.settings import PROXY, proxy_in
 from shoal_hosting.tls_certificates import pinned_tls, unverified_tls, validity
 from shoal_protocol.trust.manifest import ServiceParty
@@ -31,11 +33,13 @@ ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a sma
 SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
 USUAL_BYTES_PER_SECOND: Final = 256 << 10  # least rate of large bodies: 2 Mbit/s
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
+LONGEST_DETAIL: Final = 4000  # characters of why a peer refuses
 CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0  # for TCP, and as much for TLS
 EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
 _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing connection
 _NOT_MODIFIED: Final = 304
+_PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # Each part of a body costs work, even a small one: the parts that may come, and one more for each
 # so many bytes. Over a slow network a part may be a single small segment.
 _PARTS: Final = 1024
@@ -51,10 +55,6 @@ class Unavailable(Exception):
 
     retry_after_seconds: float = 0.0
     """The least that it asked to be left in peace for."""
-
-
-class OtherCertificate(Unavailable):
-    """Who answers shows another certificate than the one pinned: one of us missed a manifest."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,53 @@ class Reply:
             return 0.0
         return min(float(wish), LONGEST_WISH_SECONDS)
 
+    @property
+    def is_refusal(self) -> bool:
+        """Tell whether the peer refused: the same request would be refused again."""
+        return self.status >= 400
+
+    @property
+    def code(self) -> str:
+        """Return the problem's code; `http-<status>` if the peer named none."""
+        try:
+            return problem_code(self.json(), self.status)
+        except MalformedDocument:
+            return problem_code(None, self.status)
+
+    @property
+    def reason(self) -> str:
+        """Return a refusal's code, and its detail if it has one, for a person to read."""
+        try:
+            detail = self.json()["detail"]
+        except (MalformedDocument, KeyError, TypeError):
+            return self.code
+        if not isinstance(detail, str):
+            return self.code
+        return f"{self.code}: {''.join(filter(str.isprintable, detail[:LONGEST_DETAIL]))}"
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome of the one message that was sent: taken, or a refusal's code."""
+        return self.code if self.is_refusal else ACKNOWLEDGED
+
     def json(self) -> Any:
         """Return the JSON in the body.
 
         Raises:
-            MalformedDocument: there is none.
+            MalformedDocument: there is none, or it has more values than a document may have.
         """
-        return json_in(self.body)
+        check_values(self.body)
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise MalformedDocument("the answer is not JSON") from None
 
 
-def json_in(body: bytes) -> Any:
-    """Return the JSON in an answer's body.
-
-    Raises:
-        MalformedDocument: there is none, or it has more values than a document may have.
-    """
-    check_values(body)
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise MalformedDocument("the answer is not JSON") from None
+def problem_code(problem: object, status: int) -> str:
+    """Return the code in a problem document; never anything else that the peer wrote."""
+    kind = problem.get("type") if isinstance(problem, dict) else None
+    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
+    return match[1] if match else f"http-{status}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +149,7 @@ class Connection:
 
         An answer's head has `answer_seconds` to come, and its body as much to begin with. Without
         a `certificate` anybody may answer: that is for what `manifest_exchange` does. `meet_other`
-        is called before `OtherCertificate` is raised.
+        is called where who answers shows another certificate: one of us missed a manifest.
 
         Raises:
             ValueError: `certificate` is not one certificate in PEM form.
@@ -170,7 +197,6 @@ class Connection:
         Raises:
             Unavailable: no connection, a broken one, a slow one, or an answer that is too long,
                 encoded, or leads elsewhere. The message is in words of our own.
-            OtherCertificate: nobody who answers there has the certificate.
         """
         patience = self._answer_seconds + wait_seconds
         fields = httpx.Headers({"Accept-Encoding": "identity"})
@@ -228,11 +254,9 @@ class Connection:
             raise Unavailable("no answer in time") from error
         except (httpx.TransportError, OSError) as error:
             reason, is_other = self._reason(error, request.url)
-            if not is_other:
-                raise Unavailable(reason) from error
-            if self._meet_other is not None:
+            if is_other and self._meet_other is not None:
                 await self._meet_other()
-            raise OtherCertificate(reason) from error
+            raise Unavailable(reason) from error
         return Reply(response.status_code, body, response.headers)
 
     def _reason(self, error: Exception, url: httpx.URL) -> tuple[str, bool]:

@@ -1,9 +1,5 @@
 """Sends requests to one party's service, judges its answers by status, and backs off on failure."""
 
-import re
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -12,21 +8,20 @@ import httpx
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, at_present
-from shoal_hosting.manifests.manifest_exchange import NoMore, exchange, follow
+from shoal_hosting.manifests.manifest_exchange import exchange, follow
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
-    LARGEST_ANSWER_BYTES,
     ORDINARY_ANSWER_BYTES,
     SLOWEST_BYTES_PER_SECOND,
-    Connection,
-    OtherCertificate,
+    Connections,
+    Reply,
     Unavailable,
-    json_in,
+    problem_code,
 )
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -35,8 +30,6 @@ LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE = 404, 410
 LATER: Final = frozenset({408, 425, 429})  # and every 5xx
-LONGEST_DETAIL: Final = 4000  # characters of why a peer refuses
-_PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 
 
 class NotThere(Unavailable):
@@ -46,59 +39,7 @@ class NotThere(Unavailable):
     """The problem's code."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A peer's final answer: it took the request, or refused it."""
-
-    status: int
-    body: bytes
-
-    @property
-    def is_refusal(self) -> bool:
-        """Tell whether the peer refused: the same request would be refused again."""
-        return self.status >= 400
-
-    @property
-    def code(self) -> str:
-        """Return the problem's code; `http-<status>` if the peer named none."""
-        try:
-            return problem_code(self.json(), self.status)
-        except MalformedDocument:
-            return problem_code(None, self.status)
-
-    @property
-    def reason(self) -> str:
-        """Return a refusal's code, and its detail if it has one, for a person to read."""
-        try:
-            detail = self.json()["detail"]
-        except (MalformedDocument, KeyError, TypeError):
-            return self.code
-        if not isinstance(detail, str):
-            return self.code
-        return f"{self.code}: {''.join(filter(str.isprintable, detail[:LONGEST_DETAIL]))}"
-
-    @property
-    def outcome(self) -> str:
-        """Return the outcome of the one message that was sent: taken, or a refusal's code."""
-        return self.code if self.is_refusal else ACKNOWLEDGED
-
-    def json(self) -> Any:
-        """Return the JSON in the body.
-
-        Raises:
-            MalformedDocument: there is none.
-        """
-        return json_in(self.body)
-
-
-def problem_code(problem: object, status: int) -> str:
-    """Return the code in a problem document; never anything else that the peer wrote."""
-    kind = problem.get("type") if isinstance(problem, dict) else None
-    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
-    return match[1] if match else f"http-{status}"
-
-
-def outcomes(answer: Answer, count: int) -> list[str | None]:
+def outcomes(answer: Reply, count: int) -> list[str | None]:
     """Return the outcome of each of `count` messages in a bulk request, in order.
 
     "acknowledged", the code of a refusal, or None where the same message may be sent again later.
@@ -151,10 +92,13 @@ class Peer:
         """
         self.name = party.name
         self._party, self._book = party, book
+        self._connections = Connections(
+            transport,
+            answer_seconds=answer_seconds,
+            exchange=None if book is None else partial(exchange, book=book),
+        )
         self._clock = clock
         self._random_bytes = random_bytes
-        self._connect = partial(Connection, transport=transport, answer_seconds=answer_seconds)
-        self._connections = [self._connect(party.url, party.certificate)]
         self._failures = 0
         self._trouble = f"{self.name} does not answer yet"  # why it is left in peace
         self._not_before: datetime | None = None
@@ -183,14 +127,13 @@ class Peer:
         return max(0.0, left.total_seconds())
 
     @property
-    def url(self) -> str:
-        """Return where it is."""
-        return self._party.url
+    def party(self) -> ServiceParty:
+        """Return it with its present address and certificate."""
+        return self._party if self._book is None else at_present(self._book, self._party)
 
     async def close(self) -> None:
         """Close the connections."""
-        for connection in self._connections:
-            await connection.close()
+        await self._connections.close()
 
     async def catch_up(self) -> None:
         """Accept the manifest versions that the peer has and the book lacks, one after another.
@@ -202,53 +145,17 @@ class Peer:
             ProtocolError: what it sent is no manifest that follows ours.
             OSError: a manifest could not be stored.
         """
-
-        async def get(path: str, limit_bytes: int) -> bytes:
-            answer = await self.get_large(path, limit_bytes=limit_bytes)
-            if answer.status == NOT_FOUND:
-                raise NoMore("there is none")
-            if answer.status != OK:
-                raise Unavailable(f"{self.name} shows no manifest")
-            return answer.body
-
         if self._book is not None:
-            await follow(get, self._book)
+            await follow(lambda path, limit: self.get(path, limit_bytes=limit), self._book)
 
-    def _go_over(self) -> Connection:
-        """Return the connection to where the peer is now."""
-        if self._book is not None and (now := at_present(self._book, self._party)) != self._party:
-            if (now.url, now.certificate) != (self._party.url, self._party.certificate):
-                self._connections.append(self._connect(now.url, now.certificate))
-            self._party = now
-        return self._connections[-1]
-
-    async def _meet_other(self) -> None:
-        if self._book is not None:
-            async with self._connect(self.url, None) as anybody:
-                with suppress(Unavailable, ProtocolError, OSError):  # it is tried again
-                    await exchange(anybody, self._book)
-
-    async def get(self, path: str, **parameters: str | int) -> Answer:
-        """Send a GET request; return the answer.
+    async def get(
+        self, path: str, *, limit_bytes: int = ORDINARY_ANSWER_BYTES, **parameters: str | int
+    ) -> Reply:
+        """Send a GET request; return the answer, of up to `limit_bytes`, with time in proportion.
 
         Raises:
             Unavailable: no answer, or one that says to come back later.
         """
-        return await self._get(path, ORDINARY_ANSWER_BYTES, parameters)
-
-    async def get_large(
-        self, path: str, *, limit_bytes: int = LARGEST_ANSWER_BYTES, **parameters: str | int
-    ) -> Answer:
-        """Send a GET request for up to `limit_bytes`, with time in proportion.
-
-        Raises:
-            Unavailable: as `get`.
-        """
-        return await self._get(path, min(limit_bytes, LARGEST_ANSWER_BYTES), parameters)
-
-    async def _get(
-        self, path: str, limit_bytes: int, parameters: Mapping[str, str | int]
-    ) -> Answer:
         return await self._request(
             "GET",
             path,
@@ -257,7 +164,7 @@ class Peer:
             parameters=parameters,
         )
 
-    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+    async def post(self, path: str, content: bytes, media_type: str) -> Reply:
         """Send a POST request; 404 means to try later, when the peer knows the resource.
 
         Raises:
@@ -280,26 +187,23 @@ class Peer:
 
     async def _request(
         self, method: str, path: str, content: bytes | None = None, **how: Any
-    ) -> Answer:
+    ) -> Reply:
         if not self.is_due:
             raise Unavailable(f"{self._trouble}; trying again")
         try:
-            reply = await self._go_over().ask(method, path, content, **how)
+            reply = await self._connections.to(self.party).ask(method, path, content, **how)
         except Unavailable as error:
-            if isinstance(error, OtherCertificate):
-                await self._meet_other()
             self.interruptions += 1
             self.pause()
             self._trouble = f"{self.name}: {error}"
             raise Unavailable(self._trouble) from error
-        answer = Answer(reply.status, reply.body)
         if reply.status in LATER or reply.status >= 500:
             self.pause(reply.retry_after_seconds)
-            self._trouble = f"{self.name} answered {reply.status}, {answer.reason}"
+            self._trouble = f"{self.name} answered {reply.status}, {reply.reason}"
             raise Unavailable(self._trouble)
-        if not answer.is_refusal:  # or a peer that answers nothing but 404 is asked every second
+        if not reply.is_refusal:  # or a peer that answers nothing but 404 is asked every second
             self._failures = 0  # a pause that another request brought about still stands
-        return answer
+        return reply
 
     def pause(self, wish_seconds: float = 0.0) -> None:
         """Wait before the next request, as after a failure, or as long as the peer wishes."""

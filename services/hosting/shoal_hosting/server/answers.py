@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_hosting.server.problems import PROBLEM_IN_SCOPE, problem
+from shoal_hosting.server.problems import PROBLEM_IN_SCOPE, refusal
 from shoal_protocol.wire.errors import NotReady
 
 PIECE_BYTES: Final = 16 << 10  # a TLS record
@@ -77,8 +77,8 @@ class AnswerLimits:
                 answer = self._admit(content, cut, refusable=start is not None)
                 refused = answer is None
             if refused:
-                scope[PROBLEM_IN_SCOPE] = NotReady.code
-                await _refusal()(scope, receive, send)
+                refuses = NotReady("Too many large answers wait for those who asked for them.")
+                await refusal(refuses)(scope, receive, send)
                 return
             try:
                 if start is not None:
@@ -162,14 +162,3 @@ async def _send_in_pieces(answer: _Answer, send: Send, *, more: bool) -> None:
         answer.waits_since = loop.time()
         message = {"type": "http.response.body", "body": view[begin:end]}
         await send(message | {"more_body": more or end < len(view)})
-
-
-def _refusal() -> ASGIApp:
-    return problem(
-        code=NotReady.code,
-        title=NotReady.title,
-        status=503,
-        detail="Too many large answers wait for those who asked for them.",
-        remedy=NotReady.remedy,
-        headers={"Retry-After": str(NotReady.retry_after_seconds)},
-    )

@@ -22,7 +22,6 @@ from shoal_hosting.server.problems import (
     PROBLEM_IN_SCOPE,
     http_problem,
     install_problem_handlers,
-    unexpected_problem,
 )
 from shoal_hosting.vitals import Vitals
 from shoal_protocol.wire.errors import NotReady
@@ -81,8 +80,6 @@ class Observation:
             ("reason",),
             registry=registry,
         )
-        # Looking labels up costs more than counting; routes, methods and statuses are few.
-        self._children: dict[tuple[str, str, int], tuple[Any, Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,21 +102,15 @@ class Observation:
             log.error("request failed", route=_route(scope), **describe_exception(error))
             # Once a response has begun, the server can only cut it off, which tells the peer.
             if status == 0:
-                await unexpected_problem()(scope, receive, observed_send)
+                await http_problem(500)(scope, receive, observed_send)
         finally:
             self._record(scope, status or NOBODY_LISTENED, perf_counter() - began)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         route = _route(scope)
-        labels = (method, route, status)
-        children = self._children.get(labels)
-        if children is None:
-            children = (self._requests.labels(*labels), self._seconds.labels(*labels))
-            self._children[labels] = children
-        requests, latency = children
-        requests.inc()
-        latency.observe(seconds)
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(method, route, status).observe(seconds)
         facts = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
         reason = scope.get(PROBLEM_IN_SCOPE)
         if status < 400 or _is_routine(method, status, reason):
@@ -135,7 +126,7 @@ def _is_routine(method: str, status: int, problem: str | None) -> bool:
     Parties ask again and again for what is not there yet or no more, hang up while they wait, and
     have the job's request fetched by a node that lacks it.
     """
-    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem is not None
+    asked_for = method in ("GET", "HEAD") and status in NOT_THERE and problem != "not-found"
     return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
 
 

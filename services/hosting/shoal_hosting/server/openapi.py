@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 from pydantic.json_schema import models_json_schema
 
-from shoal_hosting.server.problems import HTTP_PROBLEMS, INVALID_REQUEST, ProblemResponse
+from shoal_hosting.server.problems import HTTP_PROBLEMS, URN, ProblemResponse
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import NAME_PATTERN
 from shoal_protocol.wire.errors import (
@@ -144,13 +144,8 @@ def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, A
 
     A number stands for the problem that an HTTP status has by itself.
     """
-    titles: dict[int, dict[str, str]] = {
-        413: dict([HTTP_PROBLEMS[413][:2]]),
-        415: dict([HTTP_PROBLEMS[415][:2]]),
-        422: dict([INVALID_REQUEST]),
-        500: {"internal-error": "The service failed"},
-    }
-    for refusal in (*refuses, NotReady, StorageUnavailable, LedgerBroken):
+    titles: dict[int, dict[str, str]] = {}
+    for refusal in (413, 415, 422, 500, *refuses, NotReady, StorageUnavailable, LedgerBroken):
         if isinstance(refusal, int):
             titles.setdefault(refusal, {}).update([HTTP_PROBLEMS[refusal][:2]])
         else:
@@ -160,7 +155,7 @@ def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, A
 
 def _problems(status: int, titles: Mapping[str, str]) -> dict[str, Any]:
     """Return the declaration of a status whose problems have these titles, by their codes."""
-    types = [f"urn:shoal:problem:{code}" for code in titles]
+    types = [f"{URN}{code}" for code in titles]
     schema = {"$ref": f"{_REFERENCE}Problem", "properties": {"type": {"enum": types}}}
     content = {ProblemResponse.media_type: {"schema": schema}}
     declared: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}

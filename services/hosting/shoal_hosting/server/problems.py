@@ -8,11 +8,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from shoal_protocol.wire.errors import NotReady, ProtocolError
 
-# Where the problem's code is left for the request log.
 PROBLEM_IN_SCOPE: Final = "shoal.problem"
+URN: Final = "urn:shoal:problem:"
 # Code, title, detail and remedy of errors of HTTP itself.
 HTTP_PROBLEMS: Final = {
     401: (
@@ -58,45 +59,51 @@ HTTP_PROBLEMS: Final = {
         "Too many bodies are being received at once; nothing was stored.",
         NotReady.remedy,
     ),
+    422: (
+        "invalid-request",
+        "The request does not have the published form",
+        "The fields listed in `errors` are missing, unknown or of the wrong form.",
+        "Compare the request with this service's /openapi.json.",
+    ),
+    500: (
+        "internal-error",
+        "The service failed",
+        "The service met a fault of its own; its operator finds it in the log.",
+        "Keep the message and send the same bytes again later.",
+    ),
 }
 MOST_ERRORS: Final = 10  # that one problem document lists
-# Code and title of a request whose parameters are not as published.
-INVALID_REQUEST: Final = ("invalid-request", "The request does not have the published form")
 
 
 class ProblemResponse(JSONResponse):
+    """Answers with a problem document, and leaves its code in the scope for the request log."""
+
     media_type = "application/problem+json"
 
+    def __init__(self, document: dict[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(document, document["status"], headers)
+        self._code = document["type"].removeprefix(URN)
 
-def problem(
-    *,
-    code: str,
-    title: str,
-    status: int,
-    detail: str,
-    remedy: str,
-    headers: Mapping[str, str] | None = None,
-    **more: Any,
-) -> ProblemResponse:
-    """Return the problem document of type `urn:shoal:problem:<code>`, with the members `more`."""
-    content = _document(code=code, title=title, status=status, detail=detail, remedy=remedy)
-    return ProblemResponse(content | more, status_code=status, headers=headers)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PROBLEM_IN_SCOPE] = self._code
+        await super().__call__(scope, receive, send)
+
+
+def refusal(error: ProtocolError, headers: Mapping[str, str] | None = None) -> ProblemResponse:
+    """Answer with a protocol error as a problem document."""
+    wait = error.retry_after_seconds
+    later = {} if wait is None else {"Retry-After": str(wait)}
+    return ProblemResponse(problem_document(error), {**later, **(headers or {})})
 
 
 def problem_document(error: ProtocolError) -> dict[str, Any]:
-    """Return a peer's fault as a problem document, for a response that carries several."""
-    return _document(
-        code=error.code,
-        title=error.title,
-        status=error.status,
-        detail=str(error),
-        remedy=error.remedy,
-    )
+    """Return a protocol error as a problem document of type `urn:shoal:problem:<code>`."""
+    return _document(error.status, error.code, error.title, str(error), error.remedy)
 
 
-def _document(*, code: str, title: str, status: int, detail: str, remedy: str) -> dict[str, Any]:
+def _document(status: int, code: str, title: str, detail: str, remedy: str) -> dict[str, Any]:
     return {
-        "type": f"urn:shoal:problem:{code}",
+        "type": f"{URN}{code}",
         "title": title,
         "status": status,
         "detail": detail,
@@ -104,51 +111,33 @@ def _document(*, code: str, title: str, status: int, detail: str, remedy: str) -
     }
 
 
-def http_problem(status: int, headers: Mapping[str, str] | None = None) -> ProblemResponse:
-    """Return the problem document for a bare HTTP status."""
-    code, title, detail, remedy = HTTP_PROBLEMS.get(status) or (
+def http_problem(
+    status: int, headers: Mapping[str, str] | None = None, **more: Any
+) -> ProblemResponse:
+    """Answer with the problem document of an HTTP status by itself, with the members `more`."""
+    about = HTTP_PROBLEMS.get(status) or (
         f"http-{status}",
         HTTPStatus(status).phrase,
         "The request cannot be served.",
         "Compare the request with this service's /openapi.json.",
     )
-    return problem(
-        code=code, title=title, status=status, detail=detail, remedy=remedy, headers=headers
-    )
-
-
-def unexpected_problem() -> ProblemResponse:
-    """Return the problem document for a fault of this service, which tells nothing about it."""
-    return problem(
-        code="internal-error",
-        title="The service failed",
-        status=500,
-        detail="The service met a fault of its own; its operator finds it in the log.",
-        remedy="Keep the message and send the same bytes again later.",
-    )
+    return ProblemResponse(_document(status, *about) | more, headers)
 
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error that `app` answers with a problem document.
 
-    Exceptions nobody foresaw are not handled here but by `observation.Observation`: a handler
+    Exceptions nobody foresaw are not handled here but by `application.Observation`: a handler
     for them would have the server log their messages, which may hold values.
     """
-    app.add_exception_handler(ProtocolError, show_protocol_error)
+    app.add_exception_handler(ProtocolError, _protocol_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
 
 
-async def show_protocol_error(request: Request, error: Exception) -> ProblemResponse:
-    """Return a protocol error as a problem document, and leave its code for the request log."""
+async def _protocol_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, ProtocolError)  # noqa: S101 -- registered for this type only
-    request.scope[PROBLEM_IN_SCOPE] = error.code
-    wait = error.retry_after_seconds
-    return ProblemResponse(
-        problem_document(error),
-        status_code=error.status,
-        headers=None if wait is None else {"Retry-After": str(wait)},
-    )
+    return refusal(error)
 
 
 async def _http_exception(request: Request, error: Exception) -> ProblemResponse:
@@ -164,34 +153,13 @@ async def _http_exception(request: Request, error: Exception) -> ProblemResponse
 
 async def _validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this type only
-    code, title = INVALID_REQUEST
-    request.scope[PROBLEM_IN_SCOPE] = code
-    names = _published_names(request.app.openapi())
-    return problem(
-        code=code,
-        title=title,
-        status=422,
-        detail="The fields listed in `errors` are missing, unknown or of the wrong form.",
-        remedy="Compare the request with this service's /openapi.json.",
-        errors=[
-            {"location": _location(item["loc"], names), "type": item["type"]}
-            for item in error.errors()[:MOST_ERRORS]
-        ],
-    )
+    errors = [
+        {"location": _location(*item["loc"]), "type": item["type"]}
+        for item in error.errors()[:MOST_ERRORS]
+    ]
+    return http_problem(422, errors=errors)
 
 
-def _location(path: tuple[int | str, ...], names: frozenset[str]) -> str:
-    """Spell a location, with a star for a name that is not ours: an unknown field is input too."""
-    return ".".join(str(part) if isinstance(part, int) or part in names else "*" for part in path)
-
-
-def _published_names(schema: Any) -> frozenset[str]:
-    """Return the parameter and field names in an OpenAPI document, at any depth."""
-    if isinstance(schema, list):
-        return frozenset[str]().union(*map(_published_names, schema))
-    if not isinstance(schema, dict):
-        return frozenset()
-    own = set(schema["properties"]) if isinstance(schema.get("properties"), dict) else set()
-    if isinstance(schema.get("in"), str) and isinstance(schema.get("name"), str):
-        own |= {schema["name"], schema["in"]}
-    return frozenset({"body", *own}).union(*map(_published_names, schema.values()))
+def _location(part: str, name: int | str = "", *_: int | str) -> str:
+    """Return a parameter's place and name. Fields of a body may be input: they are not named."""
+    return part if part == "body" else f"{part}.{name}"

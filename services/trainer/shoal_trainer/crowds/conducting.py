@@ -7,9 +7,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from shoal_protocol.crowds import tasks
 from shoal_protocol.crowds.draws import (
-    CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
@@ -17,7 +15,7 @@ from shoal_protocol.crowds.draws import (
     commitment,
     reach_refusal,
 )
-from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.tasks import first_weights
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.policy import passed_message
@@ -27,6 +25,7 @@ from shoal_trainer.crowds import store
 from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.resources import Resources
+from shoal_trainer.schema import crowds
 
 SEED_BYTES: Final = 32
 ERASED_AT_ONCE: Final = 5_000
@@ -84,11 +83,22 @@ class Conductor:
     def _opening(
         self, request: CrowdJobRequest, seed: bytes, now: datetime
     ) -> Signed[CrowdOpening]:
+        """Return the opening: every instance begins with the same weights, which are not random.
+
+        So anyone can check them, and later differences come from noise and data alone.
+
+        Raises:
+            RefusedJob: the lattice has no such weights.
+        """
+        try:
+            weights = tuple(first_weights(request.task).tolist())
+        except ValueError as error:
+            raise RefusedJob(str(error)) from None
         opening = CrowdOpening(
             manifest=request.manifest,
             job=request.digest,
             commitment=commitment(seed),
-            instances=(first_weights(request.task),) * request.task.instances,
+            instances=(weights,) * request.task.instances,
             opened_at=now,
         )
         return self._resources.sign(opening)
@@ -108,13 +118,12 @@ class Conductor:
         request = crowd.request.body
         signed = await own.read(encoded, CrowdClosingRequest)
         check_ending(signed, request, own.book.get(request.manifest))
-        closing, is_new = await own.storage.run(
-            store.close_early, crowd, self._sign, now=own.clock(), asked=signed
-        )
+        is_new = await own.storage.run(store.close, crowd, own.sign, now=own.clock(), asked=signed)
         if is_new:
             self._tell_closed(job, log_as="crowd job closed early")
             own.wake.set()
-        return closing, is_new
+        column = crowds.jobs.c.closing
+        return await own.storage.run(store.find_document, crowd.number, column), is_new
 
     def _tell_closed(self, job: str, *, log_as: str) -> None:
         self._closed.inc()
@@ -133,7 +142,7 @@ class Conductor:
             request = crowd.request.body
             if now < request.closes_at and contributions < request.contributions:
                 still_open.add(job)
-            elif await own.storage.run(store.close, crowd, self._sign, now=now):
+            elif await own.storage.run(store.close, crowd, own.sign, now=now):
                 self._tell_closed(job, log_as="crowd job closed")
         if await own.storage.run(store.erase_counts, ERASED_AT_ONCE):
             own.wake.set()  # the rest is due at once
@@ -141,20 +150,3 @@ class Conductor:
             self._told_open = still_open
             for job in changed:
                 own.changes.tell(job)
-
-    def _sign(self, closing: CrowdClosing) -> Signed[CrowdClosing]:
-        return self._resources.sign(closing)
-
-
-def first_weights(task: CrowdTask) -> tuple[int, ...]:
-    """Return the weights, shape (p,), with which every instance begins; they are not random.
-
-    So anyone can check them, and later differences of instances come from noise and data alone.
-
-    Raises:
-        RefusedJob: the lattice has no such weights.
-    """
-    try:
-        return tuple(tasks.first_weights(task).tolist())
-    except ValueError as error:
-        raise RefusedJob(str(error)) from None

@@ -10,10 +10,10 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter
 
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.crowds.draws import CrowdClosed, Draw, drawn_instance
+from shoal_protocol.crowds.draws import CrowdClosed, Draw, InstanceHead, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
-from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, Instance
+from shoal_trainer.crowds.store import CrowdBook, CrowdRecord
 from shoal_trainer.resources import Resources
 
 LONGEST_WAIT_SECONDS: Final = 8.0
@@ -160,7 +160,7 @@ class Draws:
         return await asyncio.to_thread(self._sign_all, batch, instances)
 
     def _sign_all(
-        self, batch: Sequence[_Asked], instances: dict[tuple[int, int], Instance]
+        self, batch: Sequence[_Asked], instances: dict[tuple[int, int], InstanceHead]
     ) -> list[bytes | ProtocolError]:
         return [
             CrowdClosed() if found is None else self._signed(asked, found)
@@ -168,7 +168,7 @@ class Draws:
             for found in [instances.get((asked.crowd.number, asked.instance))]
         ]
 
-    def _signed(self, asked: _Asked, instance: Instance) -> bytes:
+    def _signed(self, asked: _Asked, instance: InstanceHead) -> bytes:
         own, request = self._resources, asked.crowd.request.body
         expires_at = own.clock() + timedelta(seconds=request.session_seconds)
         draw = Draw(

@@ -39,13 +39,13 @@ from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     Draw,
+    InstanceHead,
     LogEntry,
     RefusedDraw,
     RefusedSubmission,
     SessionExpired,
     Submission,
 )
-from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
@@ -59,11 +59,11 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
-from shoal_trainer import notices
+from shoal_trainer import notices, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
-from shoal_trainer.crowds.store import CrowdBook, CrowdState, Instance, open_crowds
+from shoal_trainer.crowds.store import CrowdBook, open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.job_views import check_query
 from shoal_trainer.resources import Resources
@@ -78,121 +78,11 @@ class UnknownInstance(ProtocolError):
     remedy = "Instances are numbered from 0; the job's request says how many there are."
 
 
-class CrowdJobViews:
-    """Reads crowd jobs, their instances, logs and documents for the public routes."""
-
-    def __init__(self, resources: Resources, book: CrowdBook) -> None:
-        """Read from the storage of `resources`."""
-        self._resources = resources
-        self._storage = resources.storage
-        self._book = book
-
-    async def list_crowds(self, phase: CrowdPhase | None) -> list[dict[str, str]]:
-        """Return all crowd jobs, or those in `phase`."""
-        found = await self._storage.run(store.list_crowds, phase)
-        return [{"job": job, "phase": phase_.value} for job, phase_ in found]
-
-    async def newest(self, query: JobsQuery) -> dict[str, Any]:
-        """Return the page of crowd jobs that an analyst asks for, and where the next one begins."""
-        after, count = query.after, query.count
-        found = await self._storage.run(store.newest_crowds, after=after, count=count)
-        listed = await asyncio.to_thread(lambda: [_listed(*each) for each in found])
-        still_open = [each["job"] for each in listed if each["phase"] == CrowdPhase.OPEN]
-        counts = await self._storage.run(notices.counts, still_open)
-        for each in listed:
-            each["approvals"] = self._approvals(counts.get(each["job"], notices.NOBODY))
-        return {
-            "crowds": listed,
-            "next": after + count if len(found) == count else None,
-        }
-
-    async def state(self, job: str) -> bytes:
-        """Return where a crowd job stands, in JSON.
-
-        `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units
-        of the weight; null with a single instance.
-
-        Raises:
-            UnknownJob
-        """
-        crowd = await self._book.find(job)
-        found, instances = await self._storage.run(store.state, crowd.number)
-        approvals = self._approvals(await self._storage.run(notices.count, job))
-        return await asyncio.to_thread(
-            _state_shown, crowd.request.body, found, instances, approvals
-        )
-
-    def _approvals(self, counted: dict[str, int]) -> dict[str, int]:
-        return counted | {"holders": self._resources.book.current.roster.in_force}
-
-    async def request(self, job: str) -> bytes:
-        """Return the signed request.
-
-        Raises:
-            UnknownJob
-        """
-        return (await self._book.find(job)).request.encode()
-
-    async def opening(self, job: str) -> bytes:
-        """Return the signed opening.
-
-        Raises:
-            UnknownJob
-        """
-        crowd = await self._book.find(job)
-        return await self._storage.run(store.find_opening, crowd.number)
-
-    async def closing(self, job: str) -> bytes | None:
-        """Return the signed closing, None while the job is open.
-
-        Raises:
-            UnknownJob
-        """
-        crowd = await self._book.find(job)
-        return await self._storage.run(store.find_closing, crowd.number)
-
-    async def instances(self, job: str) -> bytes:
-        """Return all instances as they are at one moment, after how many contributions, in JSON.
-
-        Raises:
-            UnknownJob
-        """
-        crowd = await self._book.find(job)
-        found = await self._storage.run(store.snapshot, crowd.number)
-        return await asyncio.to_thread(_instances_shown, job, found)
-
-    async def log(self, job: str, instance: int, *, after: int, count: int) -> bytes:
-        """Return up to `count` log entries of an instance that follow revision `after`, in JSON.
-
-        `next` is the last one's revision, None if there was no more than that.
-
-        Raises:
-            UnknownJob, UnknownInstance
-        """
-        crowd = await self._book.find(job)
-        if instance >= crowd.request.body.task.instances:
-            raise UnknownInstance
-        page = store.log_page
-        entries = await self._storage.run(
-            page, job, crowd.number, instance, after=after, count=count
-        )
-        following = after + count if len(entries) == count else None
-        return await asyncio.to_thread(_log_shown, entries, following)
-
-
-def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | None:
-    """Return the unbiased variance over k instances of each weight, in its squared units."""
-    if len(instances) < 2:
-        return None
-    weights = np.array([each.weights for each in instances]) / task.grid
-    return [float(each) for each in weights.var(axis=0, ddof=1)]
-
-
-def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, Any]:
+def _listed(encoded: bytes, phase: str, contributions: int) -> dict[str, Any]:
     request = decode(encoded, CrowdJobRequest).body
     return {
         "job": request.digest,
-        "phase": phase.value,
+        "phase": phase,
         "analyst": request.analyst,
         "family": request.task.family,
         "epsilon": request.task.epsilon,
@@ -204,26 +94,33 @@ def _listed(encoded: bytes, phase: CrowdPhase, contributions: int) -> dict[str, 
 
 def _state_shown(
     request: CrowdJobRequest,
-    state: CrowdState,
-    instances: Sequence[Instance],
+    state: Any,
+    instances: Sequence[InstanceHead],
     approvals: dict[str, int],
 ) -> bytes:
+    """Return where a crowd job stands, in JSON.
+
+    `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units of
+    the weight; null with a single instance.
+    """
+    weights = np.array([each.weights for each in instances]) / request.task.grid
+    spread = weights.var(axis=0, ddof=1).tolist() if len(instances) > 1 else None
     return canonical_json(
         {
             "job": request.digest,
-            "phase": state.phase.value,
+            "phase": state.phase,
             "contributions": state.contributions,
             "contributors": state.contributors,
             "wanted": request.contributions,
             "instances": request.task.instances,
-            "spread": spread_of(request.task, instances),
+            "spread": spread,
             "approvals": approvals,
             "closes_at": format_time(request.closes_at),
         }
     )
 
 
-def _instances_shown(job: str, instances: Sequence[Instance]) -> bytes:
+def _instances_shown(job: str, instances: Sequence[InstanceHead]) -> bytes:
     return canonical_json(
         {
             "job": job,
@@ -236,6 +133,7 @@ def _instances_shown(job: str, instances: Sequence[Instance]) -> bytes:
 
 
 def _log_shown(entries: Sequence[LogEntry], following: int | None) -> bytes:
+    """Return log entries, and the last one's revision, None if there are no more, in JSON."""
     shown = [entry.model_dump(mode="json") for entry in entries]
     return canonical_json({"entries": shown, "next": following})
 
@@ -257,7 +155,7 @@ class Crowds:
     conductor: Conductor
     draws: Draws
     submissions: Submissions
-    views: CrowdJobViews
+    book: CrowdBook
 
     async def is_open(self) -> bool:
         """Tell whether a crowd job is open."""
@@ -267,7 +165,17 @@ class Crowds:
 def crowd_routes(crowds: Crowds) -> APIRouter:
     """Return the routes below /v1/crowds."""
     router = APIRouter(prefix="/v1/crowds")
-    views, changes = crowds.views, crowds.resources.changes
+    own, book = crowds.resources, crowds.book
+    storage, changes, jobs = own.storage, own.changes, schema.crowds.jobs.c
+
+    def approvals(counted: dict[str, int]) -> dict[str, int]:
+        return counted | {"holders": own.book.current.roster.in_force}
+
+    async def state_of(job: str) -> bytes:
+        crowd = await book.find(job)
+        state, instances = await storage.run(store.state, crowd.number)
+        counted = approvals(await storage.run(notices.count, job))
+        return await asyncio.to_thread(_state_shown, crowd.request.body, state, instances, counted)
 
     @router.post(
         "",
@@ -297,10 +205,19 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     )
     async def list_crowds(request: Request, phase: CrowdPhase | None = None) -> Response:
         """List crowd jobs: for data holders those in a phase, for analysts a page of the newest."""
-        query = await check_query(crowds.resources, await request.body(), HolderQuery, JobsQuery)
-        if isinstance(query, JobsQuery):
-            return shown(await views.newest(query))
-        return shown({"crowds": await views.list_crowds(phase)})
+        query = await check_query(own, await request.body(), HolderQuery, JobsQuery)
+        if isinstance(query, HolderQuery):
+            found = await storage.run(store.list_crowds, phase)
+            return shown({"crowds": [{"job": job, "phase": here} for job, here in found]})
+        after, count = query.after, query.count
+        newest = await storage.run(store.newest_crowds, after=after, count=count)
+        listed = await asyncio.to_thread(lambda: [_listed(*each) for each in newest])
+        still_open = [each["job"] for each in listed if each["phase"] == CrowdPhase.OPEN]
+        counts = await storage.run(notices.counts, still_open)
+        for each in listed:
+            each["approvals"] = approvals(counts.get(each["job"], notices.NOBODY))
+        following = after + count if len(newest) == count else None
+        return shown({"crowds": listed, "next": following})
 
     @router.get("/list", include_in_schema=False)
     async def refuse_to_get() -> None:
@@ -310,17 +227,18 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     @router.get("/{job}", **answers(_STATE, UnknownJob))
     async def show_crowd(job: JobId) -> Response:
         """Say where the crowd job stands: contributions, spread over instances, and until when."""
-        return document(await views.state(job))
+        return document(await state_of(job))
 
     @router.get("/{job}/request", **answers(signed(CrowdJobRequest), UnknownJob))
     async def show_request(job: JobId) -> Response:
         """Serve the request as its analyst signed it."""
-        return document(await views.request(job))
+        return document((await book.find(job)).request.encode())
 
     @router.get("/{job}/opening", **answers(signed(CrowdOpening), UnknownJob))
     async def show_opening(job: JobId) -> Response:
         """Serve the signed opening: the first instances, and the commitment to the seed."""
-        return document(await views.opening(job))
+        crowd = await book.find(job)
+        return document(await storage.run(store.find_document, crowd.number, jobs.opening))
 
     @router.post(
         "/{job}/draws",
@@ -373,21 +291,31 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     @router.get("/{job}/instances", **answers(having("instances"), UnknownJob))
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
-        return document(await views.instances(job))
+        instances = await storage.run(store.snapshot, (await book.find(job)).number)
+        return document(await asyncio.to_thread(_instances_shown, job, instances))
 
     @router.get("/{job}/log/{instance}", **answers(having("entries"), UnknownJob, UnknownInstance))
     async def show_log(
         job: JobId, instance: InstanceIndex, after: After = 0, count: Count = 1000
     ) -> Response:
         """List an instance's replacements from revision `after` on."""
-        return document(await views.log(job, instance, after=after, count=count))
+        crowd = await book.find(job)
+        if instance >= crowd.request.body.task.instances:
+            raise UnknownInstance
+        where = job, crowd.number, instance
+        entries = await storage.run(store.log_page, *where, after=after, count=count)
+        following = after + count if len(entries) == count else None
+        return document(await asyncio.to_thread(_log_shown, entries, following))
 
     @router.get("/{job}/closing", **answers(signed(CrowdClosing), UnknownJob, pending=_STATE))
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed closing: the last instances, and the seed. 202 while it is open."""
-        closing = await changes.until_found(job, lambda: views.closing(job), wait)
+        number = (await book.find(job)).number
+        closing = await changes.until_found(
+            job, lambda: storage.run(store.find_document, number, jobs.closing), wait
+        )
         if closing is None:
-            return document(await views.state(job), 202)
+            return document(await state_of(job), 202)
         return document(closing)
 
     @router.post(

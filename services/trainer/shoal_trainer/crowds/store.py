@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Column, Connection, Row, Select, select
 
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.crowds.draws import (
@@ -35,36 +36,9 @@ class CrowdRecord:
     seed: bytes = field(repr=False)
 
 
-@dataclass(frozen=True)
-class CrowdState:
-    """A crowd job's state."""
-
-    phase: CrowdPhase
-    contributions: int
-    contributors: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """An instance as it is now; `digest` is its last log entry's, in hex."""
-
-    revision: int
-    digest: str
-    weights: tuple[int, ...]
-
-    def head(self) -> InstanceHead:
-        """Return the instance's head, as a closing holds it."""
-        return InstanceHead(revision=self.revision, digest=self.digest, weights=self.weights)
-
-
 def pack(weights: Sequence[int]) -> bytes:
     """Return weights, shape (p,), as the store keeps them."""
     return np.array(weights, _WEIGHT).tobytes()
-
-
-def unpack(stored: bytes) -> tuple[int, ...]:
-    """Return what `pack` packed."""
-    return tuple(np.frombuffer(stored, _WEIGHT).tolist())
 
 
 def add_crowd(
@@ -117,18 +91,16 @@ def find_crowd(db: Connection, job: str) -> CrowdRecord:
     return CrowdRecord(row.number, decode(row.request, CrowdJobRequest), row.seed)
 
 
-def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, CrowdPhase]]:
+def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, str]]:
     """Return all crowd jobs, or those in `phase`, with their phases."""
     columns = crowds.jobs.c
     query = select(columns.id, columns.phase).order_by(columns.id)
     if phase is not None:
         query = query.where(columns.phase == phase.value)
-    return [(row.id, CrowdPhase(row.phase)) for row in db.execute(query)]
+    return [(row.id, row.phase) for row in db.execute(query)]
 
 
-def newest_crowds(
-    db: Connection, *, after: int, count: int
-) -> Sequence[tuple[bytes, CrowdPhase, int]]:
+def newest_crowds(db: Connection, *, after: int, count: int) -> Sequence[tuple[bytes, str, int]]:
     """Return `count` crowd jobs but the `after` newest, the newest first.
 
     Each is its signed request, its phase, and the number of its contributions.
@@ -136,7 +108,7 @@ def newest_crowds(
     columns = crowds.jobs.c
     query = select(columns.request, columns.phase, columns.contributions)
     query = query.order_by(columns.number.desc()).offset(after).limit(count)
-    return [(row.request, CrowdPhase(row.phase), row.contributions) for row in db.execute(query)]
+    return [(row.request, row.phase, row.contributions) for row in db.execute(query)]
 
 
 def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
@@ -147,38 +119,21 @@ def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
     return [(row.id, row.contributions) for row in rows]
 
 
-def open_records(db: Connection) -> Sequence[CrowdRecord]:
-    """Return the crowd jobs that are open, in full."""
-    return [find_crowd(db, job) for job, _ in open_crowds(db)]
-
-
-def state(db: Connection, number: int) -> tuple[CrowdState, list[Instance]]:
-    """Return where the crowd job of that number stands, and its instances."""
+def state(db: Connection, number: int) -> tuple[Any, list[InstanceHead]]:
+    """Return phase and counts of the crowd job of that number, and its instances."""
     columns = crowds.jobs.c
     query = select(columns.phase, columns.contributions, columns.contributors)
-    row = db.execute(query.where(columns.number == number)).one()
-    found = CrowdState(CrowdPhase(row.phase), row.contributions, row.contributors)
-    return found, snapshot(db, number)
+    return db.execute(query.where(columns.number == number)).one(), snapshot(db, number)
 
 
-def find_opening(db: Connection, number: int) -> bytes:
-    """Return a crowd job's signed opening."""
-    columns = crowds.jobs.c
-    found: bytes = db.execute(select(columns.opening).where(columns.number == number)).scalar_one()
-    return found
-
-
-def find_closing(db: Connection, number: int) -> bytes | None:
-    """Return a crowd job's signed closing, None while it is open."""
-    columns = crowds.jobs.c
-    query = select(columns.closing).where(columns.number == number)
-    found: bytes | None = db.execute(query).scalar_one()
-    return found
+def find_document(db: Connection, number: int, column: Column[Any]) -> Any:
+    """Return a crowd job's signed opening or closing, as `column` says; None: there is none yet."""
+    return db.execute(select(column).where(crowds.jobs.c.number == number)).scalar_one()
 
 
 def open_instances(
     db: Connection, wanted: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], Instance]:
+) -> dict[tuple[int, int], InstanceHead]:
     """Return the wanted instances, by number of the job and index, of those jobs that are open.
 
     Instances of one job are of one moment.
@@ -195,7 +150,7 @@ def open_instances(
     return found
 
 
-def snapshot(db: Connection, number: int) -> list[Instance]:
+def snapshot(db: Connection, number: int) -> list[InstanceHead]:
     """Return all instances of a job in order, as they are at one moment."""
     rows = db.execute(_instances(number).order_by(crowds.instances.c.instance))
     return [_instance(row) for row in rows]
@@ -207,8 +162,11 @@ def _instances(number: int) -> Select[tuple[int, int, bytes, bytes]]:
     return query.where(columns.job == number)
 
 
-def _instance(row: Row[tuple[int, int, bytes, bytes]]) -> Instance:
-    return Instance(row.revision, row.digest.hex(), unpack(row.weights))
+def _instance(row: Row[tuple[int, int, bytes, bytes]]) -> InstanceHead:
+    weights = tuple(np.frombuffer(row.weights, _WEIGHT).tolist())
+    return InstanceHead.model_construct(
+        revision=row.revision, digest=row.digest.hex(), weights=weights
+    )
 
 
 def log_page(
@@ -261,12 +219,12 @@ def close(
     is_due = now >= request.closes_at or contributions >= request.contributions
     if not is_due and asked is None:
         return False
-    opening = decode(find_opening(db, crowd.number), CrowdOpening)
+    opening = decode(find_document(db, crowd.number, jobs.opening), CrowdOpening)
     closing = CrowdClosing(
         manifest=request.manifest,
         job=request.digest,
         seed=crowd.seed.hex(),
-        heads=tuple(each.head() for each in snapshot(db, crowd.number)),
+        heads=tuple(snapshot(db, crowd.number)),
         contributions=contributions,
         closed_at=max(now, opening.body.opened_at),  # the clock may have been set back since
         closing_request=None if is_due else asked,
@@ -274,21 +232,6 @@ def close(
     closed = {"phase": CrowdPhase.CLOSED.value, "closing": sign(closing).encode()}
     db.execute(crowds.jobs.update().where(jobs.number == crowd.number).values(closed))
     return True
-
-
-def close_early(
-    db: Connection,
-    crowd: CrowdRecord,
-    sign: Callable[[CrowdClosing], Signed[CrowdClosing]],
-    *,
-    now: datetime,
-    asked: Signed[CrowdClosingRequest],
-) -> tuple[bytes, bool]:
-    """Close a crowd job now, unless it is closed; return its closing, and whether it is new."""
-    is_new = close(db, crowd, sign, now=now, asked=asked)
-    query = select(crowds.jobs.c.closing).where(crowds.jobs.c.number == crowd.number)
-    closing: bytes = db.execute(query).scalar_one()
-    return closing, is_new
 
 
 def erase_counts(db: Connection, most: int) -> bool:

@@ -237,12 +237,6 @@ class Acknowledged:
 Answer = Acknowledged | ProtocolError
 
 
-@dataclass(frozen=True, slots=True)
-class _Offered:
-    crowd: CrowdRecord
-    submission: bytes
-
-
 class Submissions:
     """Validates and stores submissions; returns a signed receipt for each."""
 
@@ -277,14 +271,14 @@ class Submissions:
         crowd = await self._book.find(job)
         documents = await asyncio.to_thread(documents_in, encoded, Role.CLIENT, most=MOST_IN_BULK)
         if documents is None:
-            return await self._take(_Offered(crowd, encoded))
-        answers = await asyncio.gather(*(self._take(_Offered(crowd, each)) for each in documents))
+            return await self._take(crowd, encoded)
+        answers = await asyncio.gather(*(self._take(crowd, each) for each in documents))
         if answers and all(isinstance(each, StorageUnavailable) for each in answers):
             raise StorageUnavailable  # so that the sender is told when to come back
         return answers
 
-    async def _take(self, offered: _Offered) -> Answer:
-        judged = await self._validation.submit(offered)
+    async def _take(self, crowd: CrowdRecord, encoded: bytes) -> Answer:
+        judged = await self._validation.submit((crowd, encoded))
         if isinstance(judged, ProtocolError):
             return judged
         try:
@@ -292,13 +286,14 @@ class Submissions:
         except StorageUnavailable as error:  # to one of many, this is an answer like any other
             return error
 
-    async def _validate(self, batch: list[_Offered]) -> list[Replacement | ProtocolError]:
-        return await asyncio.to_thread(lambda: [self._validated(offered) for offered in batch])
+    async def _validate(
+        self, batch: list[tuple[CrowdRecord, bytes]]
+    ) -> list[Replacement | ProtocolError]:
+        return await asyncio.to_thread(lambda: [self._validated(*offered) for offered in batch])
 
-    def _validated(self, offered: _Offered) -> Replacement | ProtocolError:
+    def _validated(self, crowd: CrowdRecord, encoded: bytes) -> Replacement | ProtocolError:
         try:
-            signed = self._resources.book.decode(offered.submission, Submission)
-            return self._checked(offered.crowd, signed)
+            return self._checked(crowd, self._resources.book.decode(encoded, Submission))
         except ProtocolError as error:
             return error
 
