@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pydantic
 import typer
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
@@ -33,12 +32,12 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    present,
     shell_command,
     tell,
 )
 from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import next_key_of, read_holder_key
+from shoal_holder.opening import read_pin
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_a_record
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
@@ -47,20 +46,15 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import read_pin, replace
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
-from shoal_protocol.wire.encoding import Count
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 from typing import Final
 
-from rich.console import RenderableType
-
 from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
 from shoal_agent.status import AskingView
-from shoal_command.rendering import rendered
-from shoal_command.terminal import say, show
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision
@@ -74,7 +68,8 @@ def retention(
     Caps and the refusal of replays rest on most of it, so nothing goes by `retention_days`.
     The slots of ids stay too; `shoal records check` alone counts those.
     """
-    present(own_agent(directory, url, data).ask(Keeping, "/v1/retention"), as_json)
+    kept = own_agent(directory, url, data).ask(Keeping, "/v1/retention")
+    tell(kept, as_json, kept)
 
 
 def console(
@@ -99,10 +94,9 @@ def console(
     key = None if owner is None else read_holder_key(owner)
 
     def made_for(token: str) -> "FastAPI":
-        from shoal_agent.console.own_agent import OwnAgent
         from shoal_agent.console.pages import console_of
 
-        return console_of(OwnAgent(endpoint), token=token, clock=system_clock, owner_key=key)
+        return console_of(endpoint, token=token, clock=system_clock, owner_key=key)
 
     serve_console(made_for, port=port, extra="shoal-holder[agent]")
 
@@ -145,11 +139,9 @@ def approvals(
     jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
     found = pages[-1].model_copy(update={"jobs": jobs})
     sentence = found.missing or ("" if found.jobs else "No job has asked.")
-    if not as_json:  # facts, not a table: it would fold the ids that are to be copied
-        for each in found.jobs:
-            show(rendered(_row(each)))
-            say("")
-    tell(found, as_json, *filter(None, [sentence]))
+    # facts, not a table: it would fold the ids that are to be copied
+    facts = [part for each in found.jobs for part in (_row(each), "")]
+    tell(found, as_json, *facts, *filter(None, [sentence]))
 
 
 def approve(
@@ -193,15 +185,15 @@ def _decide(
     tell({"job": job, "decision": decision, "stage": after.stage}, as_json, said)
 
 
-def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> RenderableType:
+def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> dict[str, str]:
     """Return what a job asks, as its own signed request has it: an agent may lie about the rest."""
     request = request_of(asking)
     left = sentences.left_after(request, shown.left, agent.ask(Policy, "/v1/policy").cap)
-    facts = dict(sentences.asked(request, asking.parties, now=now(), left=left))
+    facts = sentences.asked(request, asking.parties, now=now(), left=left)
     facts["Who decided"] = sentences.decisions(asking)
-    return rendered(
-        {name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()}
-    )
+    return {
+        name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()
+    }
 
 
 def _asked(agent: Endpoint, job: str) -> ApprovalsView:
@@ -227,26 +219,6 @@ app.command()(console)
 app.command()(retention)
 for command in (owner_key, approvals, approve, refuse):
     app.command()(command)
-
-_NEEDED = {
-    "fastapi",
-    "httptools",
-    "prometheus_client",
-    "starlette",
-    "structlog",
-    "uvicorn",
-    "uvloop",
-}
-
-
-class _Left(pydantic.BaseModel):
-    job: str
-    slots: Count
-    answered_rounds: Count
-
-
-class _Sealed(pydantic.BaseModel):
-    sealed: str
 
 
 @app.command()
@@ -349,17 +321,16 @@ def make_recovery_key(
 def back_up(
     directory: AgentDirectory,
     data: AgentData,
-    to: Annotated[Path, typer.Option(help="File of the backup; an older one is replaced.")],
     url: AgentUrl,
+    to: Annotated[Path, typer.Option(help="File of the backup; an older one is replaced.")],
     as_json: AsJson = False,
 ) -> None:
     """Write what `shoal agent restore` needs into one file, sealed to your recovery key.
 
     It has no key that signs: keep a copy of holder.key apart.
     """
-    agent = own_agent(directory, url, data)
-    sealed = b64decode(agent.ask(_Sealed, "/v1/backup", method="POST").sealed)
-    replace(to, sealed, private=True)
+    made = own_agent(directory, url, data).ask(dict[str, str], "/v1/backup", method="POST")
+    replace(to, b64decode(made["sealed"]), private=True)
     tell({"backup": to}, as_json, f"{to} holds your state, sealed to your recovery key.")
 
 
@@ -430,7 +401,7 @@ def status(
     Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
     """
     found = own_agent(directory, url, data).ask(HolderStatus, "/v1/status")
-    present(found, as_json, shown=sentences.described(found))
+    tell(found, as_json, sentences.described(found))
     if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
         fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
 
@@ -458,17 +429,12 @@ def leave(
         yes=yes,
     )
     agent = own_agent(directory, url, data)
-    left = agent.ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
-    charged = (
-        f"It had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
-        "and what was sent may still be summed."
-    )
+    left = agent.ask(dict[str, Any], f"/v1/jobs/{job}/leave", method="POST")
     tell(
         left,
         as_json,
         "You have left the job: no round of it is answered any more, and the budgets of "
-        f"{left.slots:,} slots are free.",
-        *([charged] if left.answered_rounds else []),
+        f"{left['slots']:,} slots are free. It had answered {left['answered_rounds']:,} rounds.",
     )
 
 
@@ -493,8 +459,9 @@ def run(settings: dict[str, Any]) -> None:
     try:
         from shoal_agent.__main__ import main
     except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
-            raise
-        fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
+        fail(
+            f"the agent needs more packages, as {missing.name}: pip install 'shoal-holder[agent]'",
+            ExitStatus.MISTAKE,
+        )
     os.environ.update({f"SHOAL_{name.upper()}": str(value) for name, value in settings.items()})
     main()

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from shoal_command.connection import read_file
-from shoal_command.rendering import plain
-from shoal_command.terminal import AsJson, ExitStatus, fail, output, say_json
+from shoal_command.terminal import AsJson, ExitStatus, fail, tell
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import history_beside, open_chain
 from shoal_protocol.certificates.checks import Verified, verify_certificate
@@ -24,14 +20,10 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
-from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.studies import Task
 from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
-
-FEW_ROUNDS: Final = 4  # are shown one by one
 
 Said = dict[str, Any]
 
@@ -52,12 +44,6 @@ def released(said: Said) -> Iterator[str]:
         f"{span([asked['least'], asked['most']])} of all rounds, the lost ones too, and pays for "
         "those alone."
     )
-
-
-def lost(said: Said) -> Iterator[str]:
-    """Say which rounds were lost, and why."""
-    for group in alike(said["lost_rounds"], lambda each: each["reason"]):
-        yield f"{_counted(group)}: {group[0]['reason']}."
 
 
 def ledgers(rounds: Iterable[Said]) -> Iterator[str]:
@@ -172,7 +158,9 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "task": {
             "name": request.task.name,
             "columns": [each.name for each in request.task.columns],
-            "model": _installed_model(request.task),
+            "model": f"the installed model {request.task.entry_point}@{request.task.digest}"
+            if isinstance(request.task, NumpyroTask)
+            else None,
         },
         "population_size": report.population_size,
         "participations": report.participations.model_dump(),
@@ -193,7 +181,14 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
             )
         ],
         "coalitions": _coalitions(certificate),
-        "log": _in_log(verified),
+        "log": None
+        if verified.logged is None
+        else {
+            "origin": verified.logged.checkpoint.origin,
+            "place": verified.logged.place,
+            "size": verified.logged.checkpoint.size,
+            "signed_by": list(verified.logged.signed_by),
+        },
         "privacy": report.privacy.model_dump(mode="json"),
         "not_shown": [
             *NOT_SHOWN,
@@ -206,13 +201,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
 def _signer(verified: Verified, signed: Signed[Any]) -> dict[str, str]:
     party = verified.signer(signed)
     return {"name": party.name, "operator": party.operator}
-
-
-def _installed_model(task: Task) -> str | None:
-    """Return what data holders allowed by name and digest, where the task is one of those."""
-    if not isinstance(task, NumpyroTask):
-        return None
-    return f"the installed model {task.entry_point}@{task.digest}"
 
 
 def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
@@ -234,7 +222,7 @@ def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
         "colluders": spec.colluders,
         "mu": spec.mu,
         "epsilon": spec.epsilon,
-        "ledger_entries": [_entry(each) for each in certified.ledger_entries],
+        "ledger_entries": _entries(certified),
     }
 
 
@@ -246,31 +234,32 @@ def _lost(lost: LostRound) -> dict[str, Any]:
         "reason": "no client was asked, says the trainer alone"
         if word is None
         else word.body.reason.code,
-        "ledger_entries": [_entry(each) for each in lost.ledger_entries],
+        "ledger_entries": _entries(lost),
     }
 
 
-def _entry(entry: LedgerEntry) -> dict[str, Any]:
-    return {"ledger": entry.ledger, "number": entry.number, "digest": entry.digest}
+def _entries(of: CertifiedRound | LostRound) -> list[Said]:
+    return [
+        {"ledger": each.ledger, "number": each.number, "digest": each.digest}
+        for each in of.ledger_entries
+    ]
 
 
-def certificate_in_words(verified: Verified) -> RenderableType:
+def certificate_in_words(verified: Verified) -> Iterator[str]:
     """Say what was released, to whom, from how many, by whose word and at what price."""
-    parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
-    for title, paragraphs in sections(certificate_facts(verified)):
-        parts.append(Text(f"\n{title}", style="bold"))
-        parts.extend(
-            Padding(plain(paragraph), (0, 0, 0, 2), expand=False) for paragraph in paragraphs
-        )
-    return Group(*parts)
+    yield "The certificate holds."
+    for title, paragraphs in sections(certificate_facts(verified)).items():
+        yield f"\n{title}"
+        yield from (f"  {each}" for each in paragraphs)
 
 
-def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Yield a title and paragraphs for each thing that a certificate says."""
+def sections(said: Said) -> dict[str, list[str]]:
+    """Return paragraphs for each thing that a certificate says, by their titles."""
     manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
-    yield (
-        "Under which agreement",
-        [
+    lost = alike(said["lost_rounds"], lambda each: each["reason"])
+    lost_rounds = [f"{_counted(each)}: {each[0]['reason']}." for each in lost]
+    return {
+        "Under which agreement": [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
             f"{manifest['digest']}. {_trusted(manifest)}",
             *(
@@ -279,64 +268,30 @@ def sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
                 for number, reason in manifest["emergencies"].items()
             ),
         ],
-    )
-    sums = "sum" if len(rounds) == 1 else "sums"
-    yield (
-        "What was released, and to whom",
-        [
+        "What was released, and to whom": [
             f"A posterior of {task['model'] or task['name'].replace('_', ' ')} on the "
-            f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
+            f"columns {', '.join(task['columns'])}, made of the sums below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
             f"What it is for: {said['purpose'] or 'the request does not say.'}",
         ],
-    )
-    are_few = len(rounds) <= FEW_ROUNDS
-    if are_few:
-        for each in rounds:
-            yield f"Round {each['number']}", _round_paragraphs(each)
-    else:
-        yield "Its rounds", list(released(said))
-    if said["lost_rounds"]:
-        yield "Lost rounds", list(lost(said))
-    yield (
-        "At what price for each client, by replacement of all its records",
-        [
+        "Its rounds, whose ids are in the JSON": list(released(said)),
+        **({"Lost rounds": lost_rounds} if lost_rounds else {}),
+        "At what price for each client, by replacement of all its records": [
             *(_price(each) for each in said["prices"]),
             *(f"{each['says']}." for each in said["coalitions"]),
         ],
-    )
-    yield (
-        "Who signed that this is so",
-        [
+        "Who signed that this is so": [
             f"{_party(said['analyst'])}: the job request.",
             f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
-            *(_attested(group) for group in alike(rounds, _by_whom(are_few))),
+            *(_attested(group) for group in alike(rounds, _signers)),
             f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
             "take none.",
         ],
-    )
-    yield "In the log that the Compute nodes witness", [_logged(said["log"])]
-    yield (
-        "Ledger entries in which the price is kept",
-        [
-            f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
-            for each in rounds
-            for entry in each["ledger_entries"]
-        ]
-        if are_few
-        else list(ledgers(rounds)),
-    )
-    yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
-
-
-def _in_log(verified: Verified) -> dict[str, Any] | None:
-    found = verified.logged
-    if found is None:
-        return None
-    head = found.checkpoint
-    signed = list(found.signed_by)
-    return {"origin": head.origin, "place": found.place, "size": head.size, "signed_by": signed}
+        "In the log that the Compute nodes witness": [_logged(said["log"])],
+        "Ledger entries in which the price is kept": list(ledgers(rounds)),
+        "What no certificate can show": [f"- {each}" for each in said["not_shown"]],
+    }
 
 
 def _logged(of: dict[str, Any] | None) -> str:
@@ -348,7 +303,7 @@ def _logged(of: dict[str, Any] | None) -> str:
     return (
         f"Entry {of['place']:,} of {of['origin']}, in a checkpoint of {of['size']:,} entries that "
         f"{', '.join(of['signed_by'])} signed: nobody was shown another certificate of this job "
-        "unless such a one is in the log, too (`shoal log monitor`), or so many of them lie."
+        "unless such a one is in the log, too (`shoal log verify`), or so many of them lie."
     )
 
 
@@ -380,16 +335,6 @@ def _party(party: dict[str, str]) -> str:
     return f"{party['name']} ({party['operator']})"
 
 
-def _round_paragraphs(of: dict[str, Any]) -> list[str]:
-    return [
-        f"id {of['round']}",
-        f"cohort {of['cohort']}",
-        f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
-        f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
-        noise(of),
-    ]
-
-
 def _price(of: dict[str, Any]) -> str:
     against = f"Against {of['who']} (seeing {of['sees']}): "
     if of["promised"] is None:
@@ -399,28 +344,18 @@ def _price(of: dict[str, Any]) -> str:
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
 
 
-def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:
-    """Return what rounds must share to be told of at once: their signers, or the round itself."""
-
-    def trait(of: dict[str, Any]) -> Hashable:
-        names = tuple(each["name"] for each in of["compute_nodes"])
-        return of["number"] if one_by_one else (names, of["aggregator"]["name"])
-
-    return trait
+def _signers(of: Said) -> Hashable:
+    return tuple(each["name"] for each in of["compute_nodes"]), of["aggregator"]["name"]
 
 
-def _attested(rounds: Sequence[dict[str, Any]]) -> str:
+def _attested(rounds: Sequence[Said]) -> str:
     """Say by whose word the sums of these rounds, which have the same signers, are right."""
     of = rounds[0]
-    nodes = "; ".join(map(_party, of["compute_nodes"]))
-    count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']} Compute nodes"
-    if len(rounds) == 1:
-        which, each = f"round {of['number']}", ""
-    else:
-        which, each = f"{len(rounds):,} rounds", " each time"
     return (
-        f"Of {which}, {count}: {nodes}. Their partial sums are{each} over one cohort and, "
-        f"added up again here, give the result that {_party(of['aggregator'])} signed."
+        f"Of {_counted(rounds)}, {len(of['compute_nodes'])} of {of['compute_nodes_in_all']} "
+        f"Compute nodes: {'; '.join(map(_party, of['compute_nodes']))}. Their partial sums are of "
+        "one cohort each time and, added up again here, give the result that "
+        f"{_party(of['aggregator'])} signed."
     )
 
 
@@ -476,7 +411,4 @@ def verify(
         verified = checked(file, manifest, consortium)
     except ProtocolError as error:
         fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
-    if as_json:
-        say_json(certificate_facts(verified))
-    else:
-        output().print(certificate_in_words(verified))
+    tell(certificate_facts(verified), as_json, *certificate_in_words(verified))

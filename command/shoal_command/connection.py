@@ -2,9 +2,9 @@
 
 import re
 import sys
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -40,33 +40,22 @@ def open_book(party: Path, consortium: Path) -> ManifestBook:
     return ManifestBook.open(consortium, read_pin(party), party)
 
 
-def trainer_of(book: ManifestBook) -> Endpoint:
-    """Return where the trainer of the newest manifest is."""
-    return Endpoint.of(book.current.manifest.trainer)
-
-
-def own_trainer(book: ManifestBook, data: Path) -> Endpoint:
-    """Return the caller's trainer, to whom requests carry the token in its data directory."""
-    return replace(trainer_of(book), token=_token(data / "operator.token"))
-
-
 def own_service(directory: Path, data: Path) -> Endpoint:
     """Return the caller's service, of any role, to whom requests carry the token in `data`."""
     card = load_party(directory).card
     if card.url is None:
         raise ValueError(f"{directory} is the directory of an analyst, who runs no service")
-    certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    return Endpoint(card.url, certificate, _token(data / "operator.token"))
+    return _own(directory, card.url, data / "operator.token")
 
 
 def own_agent(directory: Path, url: str, data: Path) -> Endpoint:
     """Return the caller's agent; requests carry the owner's token from its `data`."""
+    return _own(directory, url, data / "owner.token")
+
+
+def _own(directory: Path, url: str, token: Path) -> Endpoint:
     certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    return Endpoint(url, certificate, _token(data / "owner.token"))
-
-
-def _token(path: Path) -> str:
-    return read_private(path).decode("ascii").strip()
+    return Endpoint(url, certificate, read_private(token).decode("ascii").strip())
 
 
 def checked_id(digest: str, *, of: str = "job", listed_by: str = "shoal job list") -> str:
@@ -87,16 +76,9 @@ def read_file(path: Path) -> bytes:
         ValueError: it has more than `LARGEST_FILE` bytes.
         OSError: it cannot be read.
     """
-    if str(path) == "-":
-        return _read(sys.stdin.buffer, "what was piped in")
-    with path.open("rb") as file:
-        return _read(file, str(path))
-
-
-def _read(file: BinaryIO, name: str) -> bytes:
-    content = bytearray()
-    while part := file.read(min(1 << 20, LARGEST_FILE + 1 - len(content))):
-        content += part
+    name = "what was piped in" if str(path) == "-" else str(path)
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise ValueError(f"{name} has more than {LARGEST_FILE >> 20} MiB: it was not read")
-    return bytes(content)
+    return content

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shoal_command.terminal import AsJson, present, tell
+from shoal_command.terminal import AsJson, tell
 from shoal_hosting.installed_models import digest_of, installed
 
 app = typer.Typer(no_args_is_help=True, help="Compare the NumPyro models that are installed.")
@@ -20,7 +20,7 @@ def list_models(as_json: AsJson = False) -> None:
     no_digest = "none: it is more than Python sources, and cannot be used"
     listed = [{"model": name, "digest": found[name] or no_digest} for name in sorted(found)]
     if found:
-        present(found, as_json, shown=listed)
+        tell(found, as_json, listed)
     else:
         none = "No models are installed here: they come as entry points of the group shoal.models."
         tell(found, as_json, none)

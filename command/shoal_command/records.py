@@ -7,16 +7,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
 
 from shoal_agent.client_files import enrolment_of, read_enrolment
 from shoal_command.connection import open_book
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, shell_command, warn
+from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command, tell, warn
 from shoal_holder.record_files import open_table, read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
@@ -25,46 +24,32 @@ from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
 
 
-@dataclass(frozen=True)
-class ClippingReport:
-    """A record counts that has a value in every column; `outside_bounds` is of those with bounds.
-
-    `clients_over_the_bound` have more records than a job takes of each; None if no job is known.
-    """
-
-    clients: int
-    rows: int
-    records: int
-    most_records_of_a_client: int
-    clients_without_a_record: int
-    clients_over_the_bound: int | None
-    columns: tuple[str, ...]
-    missing: dict[str, int]
-    outside_bounds: dict[str, int]
-
-
 def clipping_report(
     found: Records, bounds: Mapping[str, ColumnBounds], most: int | None
-) -> ClippingReport:
-    """Count records, and hold them to the columns of a job that takes `most` of each client."""
+) -> dict[str, Any]:
+    """Count records, and hold them to the columns of a job that takes `most` of each client.
+
+    A record counts that has a value in every column; `outside_bounds` is of those with bounds.
+    `clients_over_the_bound` have more records than a job takes of each; None if no job is known.
+    """
     whole = ~np.isnan(found.values).any(axis=1)
     of_clients = np.add.reduceat(whole.astype(np.int64), found.starts[:-1])
     columns = dict(zip(found.columns, found.values.T, strict=True))
-    return ClippingReport(
-        clients=len(found),
-        rows=len(found.values),
-        records=int(whole.sum()),
-        most_records_of_a_client=int(of_clients.max()),
-        clients_without_a_record=int((of_clients == 0).sum()),
-        clients_over_the_bound=None if most is None else int((of_clients > most).sum()),
-        columns=found.columns,
-        missing={name: int(np.isnan(values).sum()) for name, values in columns.items()},
-        outside_bounds={
+    return {
+        "clients": len(found),
+        "rows": len(found.values),
+        "records": int(whole.sum()),
+        "most_records_of_a_client": int(of_clients.max()),
+        "clients_without_a_record": int((of_clients == 0).sum()),
+        "clients_over_the_bound": None if most is None else int((of_clients > most).sum()),
+        "columns": found.columns,
+        "missing": {name: int(np.isnan(values).sum()) for name, values in columns.items()},
+        "outside_bounds": {
             name: int(((values < bounds[name].lower) | (values > bounds[name].upper)).sum())
             for name, values in columns.items()
             if name in bounds
         },
-    )
+    }
 
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
@@ -169,11 +154,11 @@ def check(
             each if each["outside_bounds"] is not None else each | {"outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
         ]
-        present(
+        tell(
             mapped,
             as_json,
+            mapped | {"variables": variables},
             "Nothing was written: `shoal records load` does that.",
-            shown=mapped | {"variables": variables},
         )
         return
     if consortium is not None:
@@ -182,32 +167,35 @@ def check(
             name: ColumnBounds(name=name, lower=lower, upper=upper)
             for name, (lower, upper) in known.items()
         } | bounds
-    wanted, most = list(asked), records_per_client
-    found = clipping_report(read_records(file, wanted or None, id_column=id_column), bounds, most)
-    _warn_of_slots(file.parent, found.clients)
-    said = (
-        f"{found.clients:,} clients with {found.rows:,} rows: every value is a number. "
-        f"{found.records:,} rows are whole records, and "
-        f"{found.clients_without_a_record:,} clients have none: they take part with zeros."
-    )
-    over = (
-        f"The job takes {most or 0:,} of each client's records. "
-        f"{found.clients_over_the_bound or 0:,} clients have more: a fixed choice counts."
-    )
+    most = records_per_client
+    records = read_records(file, list(asked) or None, id_column=id_column)
+    found = clipping_report(records, bounds, most)
+    _warn_of_slots(file.parent, found["clients"])
+    sentences = [
+        f"{found['clients']:,} clients with {found['rows']:,} rows: every value is a number. "
+        f"{found['records']:,} rows are whole records, and "
+        f"{found['clients_without_a_record']:,} clients have none: they take part with zeros."
+    ]
+    if most is not None:
+        sentences.append(
+            f"The job takes {most:,} of each client's records. "
+            f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
+        )
     shown = [
         {
             "column": name,
-            "values": found.rows - found.missing[name],
-            "missing": found.missing[name],
-            "outside bounds": found.outside_bounds.get(name, _UNBOUNDED),
+            "values": found["rows"] - missing,
+            "missing": missing,
+            "outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
         }
-        for name in found.columns
+        for name, missing in found["missing"].items()
     ]
-    table = None if file.suffix.lower() == ".npz" else open_table(file)
-    trimmed = [] if table is None else sorted(set(table.names) - set(table.written))
-    around = f"Read without spaces around the column's name: {', '.join(map(repr, trimmed))}."
-    sentences = [said, *([] if most is None else [over]), *([around] if trimmed else [])]
-    present(found, as_json, *sentences, shown=shown)
+    if file.suffix.lower() != ".npz":
+        table = open_table(file)
+        if trimmed := sorted(set(table.names) - set(table.written)):
+            names = ", ".join(map(repr, trimmed))
+            sentences.append(f"Read without spaces around the column's name: {names}.")
+    tell(found, as_json, shown, *sentences)
 
 
 def _column(text: str) -> tuple[str, ColumnBounds | None]:

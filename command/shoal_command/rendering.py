@@ -7,7 +7,6 @@ they are shown without markup and control characters.
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -18,8 +17,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_FEW_DIGITS: Final = 12  # of digests in rows that have several: enough to tell them apart
 _UNITS: Final = {"seconds": "s", "bytes": "bytes"}
 
 
@@ -52,11 +49,7 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(plain(name.replace("_", " ")), "", justify="right" if numbers else "left")
         table.columns[-1].overflow = "fold"
     for each in documents:
-        cells = [_cell(name, each.get(name)) for name in names]
-        digests = [cell for cell in cells if _DIGEST.fullmatch(cell.plain)]
-        for cell in digests if len(digests) > 1 else []:
-            cell.truncate(_FEW_DIGITS)
-        table.add_row(*cells)
+        table.add_row(*(_cell(name, each.get(name)) for name in names))
     return table
 
 

@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -18,7 +17,7 @@ import pydantic
 import pydantic_core
 import typer
 import typer.core
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from shoal_command.rendering import plain, rendered
@@ -55,14 +54,19 @@ def now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the command is a process of its own
 
 
-def output() -> Console:
-    """Return the console for a command's output."""
-    return Console(highlight=False)
+def say(part: Any) -> None:
+    """Print a line of plain text, in which nothing is taken for markup, or a value as tables."""
+    _print(part, Console(highlight=False))
 
 
-def say(message: str) -> None:
-    """Print a line of plain text: nothing in it is taken for markup."""
-    output().print(plain(message), soft_wrap=True)
+def _print(part: Any, console: Console) -> None:
+    """Print as `say`; tables are wide enough for their cells where the output is no terminal."""
+    if isinstance(part, str):
+        console.print(plain(part), soft_wrap=True)
+        return
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(rendered(part))
 
 
 def warn(message: str) -> None:
@@ -81,54 +85,24 @@ def say_json(value: Any, *, indent: int | None = 2) -> None:
     typer.echo(json.dumps(pydantic_core.to_jsonable_python(value), indent=indent))
 
 
-def tell(value: Any, as_json: bool, *sentences: str) -> None:
-    """Print a value as JSON, or else the sentences that say it."""
+def tell(value: Any, as_json: bool, *parts: Any, indent: int | None = 2) -> None:
+    """Print a value as JSON, or else the parts that say it, each as `say`."""
     if as_json:
-        say_json(value)
+        say_json(value, indent=indent)
         return
-    for each in sentences:
+    for each in parts:
         say(each)
 
 
-def present(value: Any, as_json: bool, *sentences: str, shown: Any = None) -> None:
-    """Print a value as JSON, or else tables of its fields and then sentences about it.
-
-    `shown` is put in tables in its place, where a value holds more than anyone reads.
-    """
-    if not as_json:
-        show(rendered(value if shown is None else shown))
-    tell(value, as_json, *sentences)
-
-
-def show(renderable: RenderableType) -> None:
-    """Print tables, wide enough for their cells where the output is no terminal."""
-    Console(highlight=False, width=columns()).print(renderable)
-
-
-def columns() -> int:
-    """Return how wide tables may be."""
-    console = output()
-    return console.width if console.is_terminal else _WIDTH
-
-
-def asking(whom: str) -> AbstractContextManager[object]:
-    """Show, on a terminal only, that an answer is being waited for."""
-    console = Console(stderr=True)
-    return console.status(f"Asking {whom} ...") if console.is_terminal else nullcontext()
-
-
-def confirm(question: str, *facts: str | RenderableType, yes: bool) -> None:
-    """Show on standard error what a command is about to do, and ask before it is done.
+def confirm(question: str, *facts: Any, yes: bool) -> None:
+    """Show on standard error what a command is about to do, as `say`, and ask before it is done.
 
     With `yes` nobody is asked. Without it the command ends, with nothing done, where no terminal
     is there to ask at, or if the answer is no.
     """
     console = Console(stderr=True, highlight=False)
     for each in facts:
-        if isinstance(each, str):
-            console.print(plain(each), soft_wrap=True)
-        else:
-            console.print(each, width=columns())
+        _print(each, console)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,17 +1,16 @@
 """`shoal certificate page`: one page of a certificate that a layman can read, print and file."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from shoal_agent.console.sentences import chance
+from shoal_agent.console.sentences import price as price_in_words
 from shoal_command.certificate import certificate_facts, checked, sections
 from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
-from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.wire.errors import ProtocolError
 
 _TEMPLATE: Final = "certificate.html"
@@ -59,7 +58,7 @@ def _said(verified: Verified) -> dict[str, Any]:
             {
                 "who": price["who"][0].upper() + price["who"][1:],
                 "sees": price["sees"],
-                "chance": None if each.promised is None else chance_of_a_guess(each.promised),
+                "chance": None if each.promised is None else chance(each.promised),
                 "epsilon": None if each.promised is None else f"{each.promised.epsilon:.3g}",
                 "delta": f"{certificate.request.body.privacy.delta:g}",
             }
@@ -67,7 +66,7 @@ def _said(verified: Verified) -> dict[str, Any]:
         ],
         "certain": _CERTAIN,
         "job_epsilon": f"{certificate.request.body.privacy.epsilon:g}",
-        "cap": _cap(verified.parties.manifest.policy.cap),
+        "cap": price_in_words(verified.parties.manifest.policy.cap),
         "operators": sorted(
             {
                 (node["name"], node["operator"])
@@ -76,21 +75,5 @@ def _said(verified: Verified) -> dict[str, Any]:
             }
         ),
         "result": certificate.report.body.summary(),
-        "sections": list(sections(said)),
+        "sections": list(sections(said).items()),
     }
-
-
-def _cap(cap: Cap) -> str:
-    return f"ε = {cap.epsilon:g}" + (f" at δ = {cap.delta:g}" if cap.delta else "")
-
-
-def chance_of_a_guess(spent: PrivacySpent) -> float:
-    """Return the most that a guess between two versions of a client's records is right.
-
-    They are equally likely to who guesses, and he sees everything that `spent` is the price of. Of
-    Gaussian noise it is Phi(mu / 2) (Dong, Roth and Su 2022, arXiv:1905.02383), of any mechanism
-    with pure epsilon 1 / (1 + exp(-epsilon)).
-    """
-    if spent.delta == 0.0:
-        return 1.0 / (1.0 + math.exp(-spent.epsilon))
-    return 0.5 * math.erfc(-spent.mu / 2.0 / math.sqrt(2.0))

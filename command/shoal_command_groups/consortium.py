@@ -21,14 +21,17 @@ from shoal_command.terminal import (
     confirm,
     fail,
     now,
-    present,
     say,
     tell,
     warn,
 )
-from shoal_consortium import changes, consortium_files, deployment, dictionary_files, parties
-from shoal_consortium.cards import fingerprint
-from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
+from shoal_consortium import consortium_files, deployment, dictionary_files, parties
+from shoal_consortium.party_files import (
+    fingerprint,
+    make_authority_directory,
+    read_party_card,
+    read_signing_key,
+)
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.log.notes import lying_witnesses
@@ -92,7 +95,7 @@ def create(
     make_authority_directory(authority, key)
     make_authority_directory(recovery, spare)
     consortium = consortium_files.create(directory, manifest, roster)
-    _warn_of_shared_operators(consortium)
+    _warn_of_weaknesses(consortium)
     tell(
         described(consortium),
         as_json,
@@ -109,21 +112,15 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     """Show parties, operators, policy and roster, after checking the whole chain of versions."""
     chain = open_chain(directory)
     shown = described(chain[-1])
-    _warn_of_shared_operators(chain[-1])
-    nodes = len(chain[-1].manifest.compute_nodes)
-    policy = chain[-1].manifest.policy
-    needed, committee = policy.minimum_threshold or nodes, policy.minimum_committee
-    holders = holders_of(chain)
+    _warn_of_weaknesses(chain[-1])
+    holders = [_holder(chain, index) for index in range(chain[-1].roster.holders)]
     more = len(holders) - _MOST_SHOWN
-    present(
+    tell(
         shown | {"data_holders": holders, "versions": [each.digest for each in chain]},
         as_json,
+        shown | {"data_holders": holders[:_MOST_SHOWN]},
         *([f"{more:,} more data holders: --json lists them all."] if more > 0 else []),
-        f"Sums open with {needed} of {nodes} Compute nodes, or more."
-        if committee is None
-        else f"Answers open with {min(needed, committee)} of {nodes} Compute nodes, or more.",
         *of_the_log(chain),
-        shown=shown | {"data_holders": holders[:_MOST_SHOWN]},
     )
 
 
@@ -135,11 +132,8 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     """
     chain = open_chain(directory)
     findings = deployment.check(chain[-1].manifest, now=now())
-    if findings:
-        present(findings, as_json, *of_the_log(chain))
-    else:
-        nothing = "Nothing is wrong as far as the manifest shows."
-        tell(findings, as_json, nothing, *of_the_log(chain))
+    nothing = "Nothing is wrong as far as the manifest shows."
+    tell(findings, as_json, findings or nothing, *of_the_log(chain))
     if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
@@ -159,10 +153,8 @@ def enrol(
     chain, asking = open_chain(directory), [read_enrolment(path) for path in enrolment]
     *earlier, before = [each.roster for each in chain]
     roster = parties.enrol(before, asking, earlier=earlier)
-    manifest = _signed(chain[-1], roster, authority)
-    added = consortium_files.add_version(directory, manifest, roster)
     lines = [_enrolled(before, roster, each) for each in asking]
-    _tell_added(added, lines, as_json, directory if publish else None)
+    _add(directory, _signed(chain[-1], roster, authority), roster, lines, publish, as_json)
 
 
 @app.command()
@@ -192,9 +184,8 @@ def replace(
         "Only a person whom you know can tell you that the new key is the data holder's own.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, roster)
     lines = [_enrolled(before, roster, asked)]
-    _tell_added(added, lines, as_json, directory if publish else None)
+    _add(directory, manifest, roster, lines, publish, as_json)
 
 
 @app.command()
@@ -220,8 +211,8 @@ def revoke(
         "again.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, roster)
-    _tell_added(added, [f"Revoked {e}." for e in lines], as_json, directory if publish else None)
+    revoked = [f"Revoked {each}." for each in lines]
+    _add(directory, manifest, roster, revoked, publish, as_json)
 
 
 @app.command()
@@ -266,7 +257,7 @@ def change(
     kept = chain if emergency is None else consortium_files.believed(chain)
     cards = [read_party_card(path) for path in card or []]
     queries = {"queries": get_args(QueryName)} if all_queries else {}
-    manifest = changes.changed(
+    manifest = parties.changed(
         kept,
         authority=read_signing_key(authority / "signing.key"),
         cards=cards,
@@ -287,14 +278,8 @@ def change(
         "are never listed again.",
         yes=yes,
     )
-    added = consortium_files.add_version(directory, manifest, kept[-1].roster)
-    _warn_of_shared_operators(added)
-    _tell_added(
-        added,
-        [f"{each.name}: card {fingerprint(each)}" for each in cards],
-        as_json,
-        directory if publish else None,
-    )
+    lines = [f"{each.name}: card {fingerprint(each)}" for each in cards]
+    _add(directory, manifest, kept[-1].roster, lines, publish, as_json)
 
 
 @app.command("move-authority")
@@ -328,7 +313,7 @@ def move_authority(
     if spare is not None:
         recovery = spare.verify_key
     if to is None or bytes(key.verify_key).hex() != current.manifest.authority:
-        manifest = changes.moved(current, consent=consent, authority=key, recovery=recovery or None)
+        manifest = parties.moved(current, consent=consent, authority=key, recovery=recovery or None)
         confirm(
             "Move the authority?",
             f"Version {manifest.body.sequence} changes for good:",
@@ -336,7 +321,7 @@ def move_authority(
             yes=yes,
         )
         for place, made in ((to, key), (new_recovery, spare)):
-            if place is not None and made is not None and not _signing_key(place).exists():
+            if place and made and not (place / "signing.key").exists():
                 make_authority_directory(place, made)
         current = consortium_files.add_version(directory, manifest, current.roster)
     dictionary_files.sign_again(directory, key)
@@ -346,12 +331,8 @@ def move_authority(
 
 def _key_in(directory: Path) -> SigningKey:
     """Return the key in a private directory; a new one, which is not written, if there is none."""
-    file = _signing_key(directory)
+    file = directory / "signing.key"
     return read_signing_key(file) if file.exists() else SigningKey(secrets.token_bytes(32))
-
-
-def _signing_key(directory: Path) -> Path:
-    return directory / "signing.key"
 
 
 @app.command()
@@ -363,19 +344,15 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
     believes the version.
     """
     outcomes = publish_directory(directory)
-    version = open_chain(directory)[-1].digest
-    present({"manifest": version, "services": _shown(outcomes)}, as_json)
-    _require_all(outcomes)
+    _tell_published({"manifest": open_chain(directory)[-1].digest}, outcomes, as_json)
 
 
-def _shown(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    return [
+def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Say who took a version; end the command with an error unless everybody did."""
+    services = [
         {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
     ]
-
-
-def _require_all(outcomes: Sequence[Outcome]) -> None:
-    """End the command with an error unless everybody took what was published."""
+    tell(version | {"services": services}, as_json, {"services": services})
     if missing := [each for each in outcomes if not each.accepted]:
         unreached = all(each.unreachable for each in missing)
         fail(
@@ -390,6 +367,20 @@ def _signed(current: Consortium, roster: Roster, authority: Path) -> Signed[Mani
     return parties.next_manifest(current, roster=roster, authority=key)
 
 
+def _add(
+    directory: Path,
+    manifest: Signed[Manifest],
+    roster: Roster,
+    lines: Sequence[str],
+    publish: bool,
+    as_json: bool,
+) -> None:
+    """Add a version, warn of what is wrong with it, and go on as `_tell_added`."""
+    added = consortium_files.add_version(directory, manifest, roster)
+    _warn_of_weaknesses(added)
+    _tell_added(added, lines, as_json, directory if publish else None)
+
+
 def _tell_added(
     added: Consortium, lines: Sequence[str], as_json: bool, publish_in: Path | None
 ) -> None:
@@ -401,10 +392,7 @@ def _tell_added(
         return
     for each in [] if as_json else lines:
         say(each)
-    outcomes = publish_directory(publish_in)
-    services = {"services": _shown(outcomes)}
-    tell(described(added) | services, as_json, *(f"{e.name}: {e.detail}" for e in outcomes))
-    _require_all(outcomes)
+    _tell_published(described(added), publish_directory(publish_in), as_json)
 
 
 def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
@@ -421,11 +409,10 @@ def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
     return f"Data holder {new}: {'; '.join(said)}."
 
 
-def _warn_of_shared_operators(consortium: Consortium) -> None:
-    for operator, names in parties.shared_operators(consortium.manifest).items():
-        warn(
-            f"“{operator}” runs {', '.join(names)}; the protection assumes separate organisations."
-        )
+def _warn_of_weaknesses(consortium: Consortium) -> None:
+    for each in deployment.check(consortium.manifest, now=now()):
+        if each.severity is deployment.Severity.SERIOUS:
+            warn(f"{each.subject}: {each.problem}")
 
 
 def described(consortium: Consortium) -> dict[str, Any]:
@@ -455,16 +442,7 @@ def described(consortium: Consortium) -> dict[str, Any]:
         "policy": manifest.policy.model_dump(mode="json"),
         "holders": roster.holders,
         "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
-        "shared_operators": parties.shared_operators(manifest),
     }
-
-
-def holders_of(chain: Sequence[Consortium]) -> list[dict[str, str]]:
-    """Return the data holders by number, with fingerprint, slots and state in the newest version.
-
-    Checks and failures of jobs name a data holder by its number.
-    """
-    return [_holder(chain, index) for index in range(chain[-1].roster.holders)]
 
 
 def holder_in_words(chain: Sequence[Consortium], holder: int) -> str:

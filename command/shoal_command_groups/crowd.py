@@ -9,6 +9,7 @@ import typer
 from shoal.jobs import crowd_files
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_states import CrowdState
+from shoal_agent.console.sentences import Described, ahead
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -19,17 +20,13 @@ from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     Yes,
-    asking,
     confirm,
     fail,
     now,
-    present,
     say,
-    say_json,
     tell,
     warn,
 )
-from shoal_command_groups.job_views import Described, listed_crowds, until
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
@@ -56,8 +53,7 @@ def open_crowd(
     See `shoal crowd example` for a file.
     """
     read = crowd_files.read_crowd_file(file)
-    with asking("the trainer"):
-        job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
+    job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
     tell({"job": job.id}, as_json, job.id)
 
 
@@ -69,30 +65,14 @@ def example(
     say(crowd_files.example(family))
 
 
-@app.command("list")
-def list_crowds(
-    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
-) -> None:
-    """List the trainer's crowd jobs, of all analysts, the newest first, by its word."""
-    with asking("the trainer"):
-        listed = Analyst.open(party, consortium, notice=warn).crowds()
-    found = {"crowds": [each.model_dump() for each in listed]}
-    present(found, as_json, shown={"Crowd jobs": listed_crowds(listed)})
-
-
 @app.command("show")
 def show_crowd(
     job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """Show what a job asks and costs, and where it stands by the trainer's word."""
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        request, state = handle.request(), handle.state()
-    present(
-        {"request": request, "state": state},
-        as_json,
-        shown=described(request, state, now=now()),
-    )
+    request, state = handle.request(), handle.state()
+    tell({"request": request, "state": state}, as_json, described(request, state, now=now()))
 
 
 @app.command()
@@ -105,15 +85,9 @@ def watch(
     nobody contributed.
     """
     handle = _handle(job, party, consortium)
-    if as_json:
-        model = handle.wait(lambda state: say_json(state, indent=None))
-    else:
-        model = handle.wait(lambda state: say(str(state)))
+    model = handle.wait(lambda state: tell(state, as_json, str(state), indent=None))
     _check_contributions(model.contributions)
-    if as_json:
-        say_json(model.to_dict(), indent=None)
-    else:
-        say(_learned(model))
+    tell(model.to_dict(), as_json, _learned(model), indent=None)
 
 
 @app.command()
@@ -137,8 +111,7 @@ def model(
     Exit status: 5 nobody contributed; 6 the job is still open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        found = handle.snapshot() if snapshot else handle.result()
+    found = handle.snapshot() if snapshot else handle.result()
     if found is None:
         fail("the job is still open; --snapshot shows its model so far", ExitStatus.NOT_YET)
     if not snapshot:
@@ -160,16 +133,14 @@ def close(
     says that you asked. A job that is closed stays as it is.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        state = handle.state()
+    state = handle.state()
     confirm(
         "Close for good?",
         f"Job {job} takes no more contributions, for good.",
         str(state),
         yes=yes,
     )
-    with asking("the trainer"):
-        closing = handle.close()
+    closing = handle.close()
     tell(closing, as_json, str(closing))
 
 
@@ -190,8 +161,7 @@ def verify(
     open.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        closing = handle.verify()
+    closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
     _check_contributions(closing.contributions)
@@ -204,7 +174,7 @@ def verify(
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
     analyst = Analyst.open(party, consortium, notice=warn)
-    return analyst.crowd(checked_id(job, listed_by="shoal crowd list"))
+    return analyst.crowd(checked_id(job, listed_by="shoal job list"))
 
 
 def _check_contributions(made: int) -> None:
@@ -215,7 +185,7 @@ def _check_contributions(made: int) -> None:
 def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> Described:
     """Describe what a crowd job asks of whom, its cost to a client and a record, and its state."""
     task = request.task
-    found: Described = {
+    facts = {
         "Job": request.digest,
         "Asked by": request.analyst,
         "Learns": f"{task.family} model of {task.target.name}",
@@ -229,16 +199,12 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Phase": state.phase.value,
         "Contributions": f"{state.contributions:,} of {state.wanted:,}",
         "Contributors": f"{state.contributors:,} clients",
-        "Closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now)})",
+        "Closes": ahead(state.closes_at, now=now),
+        "Approval": state.waits_in_words,
+        "If it stays so": None if state.contributions else NOBODY,
+        "Variance over instances": ", ".join(f"{each:.4g}" for each in state.spread or ()),
     }
-    if state.waits_in_words:
-        found["Approval"] = state.waits_in_words
-    if not state.contributions:
-        found["If it stays so"] = NOBODY
-    if state.spread is not None:
-        spread = ", ".join(f"{each:.4g}" for each in state.spread)
-        found["Variance over instances"] = spread
-    return found
+    return {name: each for name, each in facts.items() if each}
 
 
 def _learned(model: CrowdModel) -> str:

@@ -1,16 +1,13 @@
 """`shoal dictionary`: which variables a consortium has, for its authority and whoever reads it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say, tell
-from shoal_consortium import dictionary_draft, dictionary_files
+from shoal_command.terminal import AsJson, say, tell
+from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
-from shoal_consortium.publishing import publish_dictionary
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.trust.dictionary import DataDictionary
 
 app = typer.Typer(no_args_is_help=True, help="Agree on variables: the consortium's dictionary.")
 
@@ -22,13 +19,12 @@ Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is
 def draft(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of one data holder.")],
 ) -> None:
-    """Print a dictionary to finish by hand, from a file's names, types and clear codes.
+    """Print a dictionary to finish by hand, from the names and types of a file's columns.
 
-    It has no bounds: those come from general knowledge, never from data. Texts are shown only where
-    they are few and short, and each is of five persons or more by each column that may tell persons
-    apart. A column called id or patient_id must say whose the rows are.
+    It has no value of the file: bounds and levels come from general knowledge. A file whose first
+    line may be a person's values is refused.
     """
-    say(dictionary_draft.draft(file))
+    say(dictionary_files.draft(file))
 
 
 @app.command()
@@ -54,39 +50,5 @@ def sign(
         {"sequence": signed.body.sequence, "dictionary": signed.digest},
         as_json,
         f"Version {signed.body.sequence} of the dictionary, digest {signed.digest}",
-        "Run `shoal dictionary publish`, so that the trainer learns of it.",
+        "Run `shoal consortium publish`, so that the trainer learns of it.",
     )
-
-
-@app.command()
-def publish(directory: Directory, as_json: AsJson = False) -> None:
-    """Hand the versions to the trainer, which then refuses jobs that read anything else."""
-    found = dictionary_files.versions(directory)
-    if not found:
-        fail("the consortium has no dictionary; see `shoal dictionary sign`", ExitStatus.MISTAKE)
-    outcome = publish_dictionary(open_chain(directory)[-1].manifest.trainer, found)
-    present(
-        {"dictionary": found[-1].digest, "service": outcome.name, "detail": outcome.detail}, as_json
-    )
-    if not outcome.accepted:
-        fail(
-            "the trainer does not have the newest version; run the same command again",
-            ExitStatus.UNREACHABLE if outcome.unreachable else ExitStatus.REFUSED,
-        )
-
-
-@app.command()
-def show(directory: Directory, as_json: AsJson = False) -> None:
-    """Show the variables, their types, units, bounds or levels, and meanings."""
-    found = dictionary_files.versions(directory)
-    if not found:
-        fail("the consortium has no dictionary", ExitStatus.MISTAKE)
-    present(_described(found[-1].body), as_json)
-
-
-def _described(dictionary: DataDictionary) -> dict[str, Any]:
-    return {
-        "sequence": dictionary.sequence,
-        "dictionary": dictionary.digest,
-        "variables": [each.model_dump(mode="json") for each in dictionary.variables],
-    }

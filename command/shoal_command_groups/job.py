@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,7 @@ import typer
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_states import JobState
-from shoal_command.certificate import FEW_ROUNDS
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -19,19 +18,15 @@ from shoal_command.connection import (
     checked_id,
     open_book,
 )
-from shoal_command.rendering import rendered
 from shoal_command.terminal import (
     AsJson,
     ExitStatus,
     Yes,
-    asking,
     confirm,
     fail,
-    present,
     say,
     say_json,
     shell_command,
-    show,
     tell,
     warn,
 )
@@ -59,15 +54,15 @@ def submit(
     See `shoal job example` for a task file.
     """
     file = task_files.read_task_file(task)
-    with asking("the trainer"):
-        job = Analyst.open(party, consortium, notice=warn).submit(file.task, file.settings)
+    job = Analyst.open(party, consortium, notice=warn).submit(file.task, file.settings)
     if not wait:
         tell({"job": job.id}, as_json, job.id)
         return
     with _going_on(job.id, party, consortium):
         if not as_json:
             say(f"Submitted job {job.id}")
-        _print(job.wait() if as_json else _watched(job), as_json)
+        report = job.wait() if as_json else _watched(job)
+    tell(report, as_json, job_views.posterior(report))
 
 
 @app.command()
@@ -89,19 +84,10 @@ def check(
     """
     file = task_files.read_task_file(task)
     analyst = Analyst.open(party, consortium, notice=warn)
-    with asking("the trainer"):
-        checked = analyst.check(file.task, file.settings)
-        known = analyst.variables() if simulate else {}
-    errors: tuple[ExpectedError, ...] | None = None
-    if simulate:
-        try:
-            errors = checked.expected_errors(known.values())
-        except ValueError as error:
-            warn(f"the job was not simulated: {error}")
-    if as_json:
-        say_json(job_views.check_facts(checked, errors))
-    else:
-        show(rendered(job_views.check(checked, errors)))
+    checked = analyst.check(file.task, file.settings)
+    known = analyst.variables() if simulate else {}
+    errors = job_views.simulated(checked, known.values()) if simulate else ()
+    tell(job_views.check_facts(checked, errors), as_json, job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 
@@ -111,9 +97,8 @@ def variables(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """Show the consortium's data dictionary: what jobs may read, with bounds and meanings."""
-    with asking("the trainer"):
-        dictionary = Analyst.open(party, consortium, notice=warn).dictionary()
-    present(dictionary.variables, as_json)
+    variables = Analyst.open(party, consortium, notice=warn).dictionary().variables
+    tell(variables, as_json, variables)
 
 
 @app.command()
@@ -134,10 +119,8 @@ def watch(
     """
     handle = _handle(job, party, consortium)
     with _going_on(job, party, consortium):
-        if as_json:
-            say_json(handle.wait(lambda state: say_json(state, indent=None)), indent=None)
-        else:
-            _print(_watched(handle), as_json)
+        report = handle.wait(partial(say_json, indent=None)) if as_json else _watched(handle)
+    tell(report, as_json, job_views.posterior(report), indent=None)
 
 
 @app.command()
@@ -145,11 +128,10 @@ def result(
     job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
-    with asking("the trainer"):
-        report = _handle(job, party, consortium).result()
+    report = _handle(job, party, consortium).result()
     if report is None:
         fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
-    _print(report, as_json)
+    tell(report, as_json, job_views.posterior(report))
 
 
 @app.command("list")
@@ -160,14 +142,10 @@ def list_jobs(
 
     Crowd jobs follow those in rounds. Below is how much epsilon clients have left for one more job.
     """
-    with asking("the trainer"):
-        analyst = Analyst.open(party, consortium, notice=warn)
-        listed, crowds = analyst.jobs(), analyst.crowds()
-    if as_json:
-        of_crowds = [each.model_dump(mode="json") for each in crowds]
-        say_json(listed.model_dump(mode="json", exclude={"next"}) | {"crowds": of_crowds})
-    else:
-        show(rendered(job_views.listed(listed, crowds)))
+    analyst = Analyst.open(party, consortium, notice=warn)
+    listed, crowds = analyst.jobs(), analyst.crowds()
+    found = listed.model_dump(exclude={"next"}) | {"crowds": crowds}
+    tell(found, as_json, job_views.listed(listed, crowds))
 
 
 @app.command()
@@ -184,8 +162,7 @@ def withdraw(
     and `withdraw` are the same.
     """
     handle = _handle(job, party, consortium)
-    with asking("the trainer"):
-        request, state = handle.request(), handle.state()
+    request, state = handle.request(), handle.state()
     rounds, deadline = request.task.rounds, request.join_deadline
     confirm(
         "Withdraw for good?",
@@ -193,8 +170,7 @@ def withdraw(
         state.in_words(rounds=rounds, join_deadline=deadline),
         yes=yes,
     )
-    with asking("the trainer"):
-        handle.withdraw()
+    handle.withdraw()
     tell(
         {"job": job, "phase": JobPhase.WITHDRAWN},
         as_json,
@@ -222,8 +198,7 @@ def fetch(
     usage; 3 the trainer refused, or what it sent does not hold; 4 it could not be reached; 5 the
     job ended without a posterior; 6 the job is not finished yet.
     """
-    with asking("the trainer"):
-        encoded = _handle(job, party, consortium).certificate()
+    encoded = _handle(job, party, consortium).certificate()
     if encoded is None:
         fail("the job is not finished; see `shoal job watch`", ExitStatus.NOT_YET)
     if str(out) == "-":
@@ -257,17 +232,10 @@ def _watched(job: Job) -> PosteriorReport:
     begun = set[str]()
 
     def tell_of(state: JobState) -> None:
-        for each in state.rounds if rounds <= FEW_ROUNDS else ():
+        for each in state.rounds if rounds <= job_views.FEW_ROUNDS else ():
             if each.round not in begun:
                 say(f"Round {each.number} is {each.round}")
             begun.add(each.round)
         say(state.in_words(rounds=rounds, join_deadline=deadline))
 
     return job.wait(tell_of)
-
-
-def _print(report: PosteriorReport, as_json: bool) -> None:
-    if as_json:
-        say_json(report)
-    else:
-        show(rendered(job_views.posterior(report)))

@@ -1,23 +1,24 @@
 """Describes jobs to analysts: their progress, posteriors and checks, and lists of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from shoal.jobs.expected_error import ASSUMED, ExpectedError
 from shoal.jobs.job_check import BEYOND, EpsilonLeft, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
-from shoal_command.certificate import FEW_ROUNDS, span
+from shoal_agent.console.sentences import Described, ahead, price, to_go
+from shoal_command.certificate import span
 from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.wire.phases import JobPhase, Phase
 
+FEW_ROUNDS: Final = 4  # are shown one by one
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
-
-Described = dict[str, Any]
-"""Facts and tables by their names, which the command prints as text and the console as a page."""
 
 
 def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> Described:
@@ -25,48 +26,45 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
 
     `rounds` is how many the job has at most; of many, the newest are described.
     """
-    found: Described = {
+    until = ahead(join_deadline, now=now)
+    is_joining = state.phase is JobPhase.JOINING
+    facts = {
         "Job": state.job,
         "Phase": state.phase.value,
         "Joined": f"{state.joined:,} clients",
+        "Left": f"{state.left:,} clients" if state.left else None,
+        "Population": None
+        if state.population_size is None
+        else f"{state.population_size:,} clients",
+        "Joining open until": until if is_joining else None,
+        "Approval": state.approvals.in_words(f"until {until}") if is_joining else None,
+        "Over by": ahead(state.ends_by, now=now)
+        if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING)
+        else None,
+        "Progress": state.rounds_in_words(rounds),
+        "Reason": state.reason,
     }
-    if state.left:
-        found["Left"] = f"{state.left:,} clients"
-    if state.population_size is not None:
-        found["Population"] = f"{state.population_size:,} clients"
-    if state.phase is JobPhase.JOINING:
-        found["Joining open until"] = _moment(join_deadline, now)
-        if said := state.approvals.in_words(f"until {_moment(join_deadline, now)}"):
-            found["Approval"] = said
-    if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
-        found["Over by"] = _moment(state.ends_by, now)
-    found["Progress"] = state.rounds_in_words(rounds)
-    if state.reason is not None:
-        found["Reason"] = state.reason
-    found["Rounds"] = [
+    newest = [
         {
             "round": str(each.number),
             "phase": each.phase,
-            "uploads close": until(each.deadline, now)
+            "uploads close": to_go(each.deadline, now=now)
             if each.deadline is not None and each.phase in _TAKING_SHARES
             else "closed",
-            "asked": _count(each.asked),
-            "in the cohort": _count(each.cohort),
+            "asked": "" if each.asked is None else f"{each.asked:,}",
+            "in the cohort": "" if each.cohort is None else f"{each.cohort:,}",
             "id": each.round,
         }
         for each in state.rounds[-FEW_ROUNDS:]
     ]
-    return found
+    return {**{name: each for name, each in facts.items() if each}, "Rounds": newest}
 
 
 def posterior(report: PosteriorReport) -> Described:
     """Describe a posterior: each number with its interval, then rounds, sharing, cohorts, price."""
     found = report.summary()
-    if len(report.rounds) > FEW_ROUNDS:
-        asked = span([report.participations.least, report.participations.most])
-        rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
-    else:
-        rounds = {f"Round {number}": each for number, each in enumerate(report.rounds)}
+    asked = span([report.participations.least, report.participations.most])
+    rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
     if report.lost_rounds:
         rounds["Lost rounds"] = f"{len(report.lost_rounds):,}, says the trainer"
     rows = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
@@ -84,36 +82,8 @@ def _sharing(report: PosteriorReport) -> str:
     counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
     if all(sums == nodes for sums, nodes in counts):
         return said
-    told = counts if len(counts) <= FEW_ROUNDS else sorted(set(counts))
-    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in told)
+    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in sorted(set(counts)))
     return f"{said}; results rest on the sums of {rests}"
-
-
-def _count(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
-
-
-def _moment(deadline: datetime, now: datetime) -> str:
-    """Say when something ends at the latest, and how long that is from now."""
-    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
-
-
-def until(deadline: datetime, now: datetime) -> str:
-    """Say how long it is until a deadline."""
-    left = deadline - now
-    if left <= timedelta(0):
-        return "closed"
-    seconds = int(left.total_seconds())
-    if seconds >= 86_400:
-        return f"in {seconds // 86_400} d {seconds % 86_400 // 3600} h"
-    if seconds >= 3600:
-        return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
-    return f"in {seconds // 60} min {seconds % 60} s"
-
-
-def price(epsilon: float, delta: float) -> str:
-    """Say a price as in "ε = 1 at δ = 1e-06"."""
-    return f"ε = {epsilon:g}" + (f" at δ = {delta:g}" if delta else "")
 
 
 def left_in_words(left: EpsilonLeft) -> str:
@@ -123,20 +93,21 @@ def left_in_words(left: EpsilonLeft) -> str:
 
 def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
     """Describe the trainer's jobs, the newest first, crowd jobs, and what clients have left."""
-    jobs = []
-    for each in page.jobs:
-        what = f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
-        said = each.phase + (f": {each.reason}" if each.reason else "")
-        jobs.append(
-            {
-                "submitted, UTC": f"{each.submitted_at:%Y-%m-%d %H:%M}",
-                "job": each.job,
-                "analyst": each.analyst,
-                "what": f"{what}: {each.purpose}" if each.purpose else what,
-                "price": price(each.epsilon, each.delta),
-                "state": _joined(said, each.approvals.in_words("until joining closes")),
-            }
-        )
+    jobs = [
+        {
+            "submitted, UTC": f"{each.submitted_at:%Y-%m-%d %H:%M}",
+            "job": each.job,
+            "analyst": each.analyst,
+            "what": f"{each.task.replace('_', ' ')} of {', '.join(each.columns)}"
+            + (f": {each.purpose}" if each.purpose else ""),
+            "price": price(Cap(epsilon=each.epsilon, delta=each.delta)),
+            "state": _joined(
+                each.phase + (f": {each.reason}" if each.reason else ""),
+                each.approvals.in_words("until joining closes"),
+            ),
+        }
+        for each in page.jobs
+    ]
     budgets = [
         {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
         for each in page.budgets
@@ -166,7 +137,17 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> dict[str, Any]:
+def simulated(
+    checked: JobCheckReport, variables: Iterable[Variable]
+) -> tuple[ExpectedError, ...] | str:
+    """Return what errors to expect, by a simulation, or why there was none."""
+    try:
+        return checked.expected_errors(variables)
+    except ValueError as error:
+        return f"The job was not simulated: {error}."
+
+
+def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> dict[str, Any]:
     """Return what is known of a job before it is submitted, for JSON."""
     privacy = checked.request.privacy
     return {
@@ -178,18 +159,20 @@ def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | None)
         "answering": checked.answering,
         "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
-        "expected_errors": None if errors is None else [asdict(each) for each in errors],
+        "expected_errors": errors
+        if isinstance(errors, str)
+        else [asdict(each) for each in errors] or None,
     }
 
 
-def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> Described:
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> Described:
     """Describe what is known of a job before it is submitted, with a row for each data holder.
 
     And one for each number of the posterior, if the job was simulated.
     """
-    request, privacy = checked.request, checked.request.privacy
+    request = checked.request
     found: Described = {
-        "Price": f"{price(privacy.epsilon, privacy.delta)} for each client who joins",
+        "Price": f"{price(request.privacy.cap)} for each client who joins",
         "Left for a job": left_in_words(checked.left),
         "Rounds": f"{request.task.rounds:,}",
         "Would answer": f"{checked.answering:,} clients, of {request.minimum_population:,} that "
@@ -206,7 +189,9 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | None) -> De
             for each in checked.holders
         ],
     }
-    if errors is not None:
+    if isinstance(errors, str):
+        return found | {"Errors to expect": errors}
+    if errors:
         more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
         found["Where errors come from"] = ASSUMED + more
         found["Errors to expect"] = [

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from shoal_agent.console.sentences import in_epsilon
 from shoal_agent.status import (
     AgentPage,
     ChainPage,
@@ -21,20 +22,14 @@ from shoal_command.connection import (
     AgentData,
     AgentDirectory,
     AgentUrl,
-    ConsortiumDirectory,
     PartyDirectory,
     TrainerData,
-    open_book,
     own_agent,
-    own_trainer,
+    own_service,
     read_file,
 )
-from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
-from shoal_holder.crowds.status import RecordsLeft
-from shoal_holder.state import ReservedBudget
+from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -47,7 +42,6 @@ _MOST: Final = 2_000  # entries in one answer: the agent has other work than to 
 @app.command()
 def trainer(
     party: PartyDirectory,
-    consortium: ConsortiumDirectory,
     data: TrainerData,
     as_json: AsJson = False,
 ) -> None:
@@ -57,24 +51,25 @@ def trainer(
     is that of the client of the round's population who has spent most. The chain of entries is
     checked; `shoal ledger verify` checks what --json printed again.
     """
-    service = own_trainer(open_book(party, consortium), data)
-    pages = list(service.pages(TrainerPage, "/v1/ledger"))
+    pages = list(own_service(party, data).pages(TrainerPage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     chain = verified(lines)
-    shown = [
+    entries = [
         {
             **_cells(each, each.delta),
-            "epsilon so far": _number(each.cumulative_epsilon),
+            "epsilon so far": math.inf
+            if each.cumulative_epsilon is None
+            else each.cumulative_epsilon,
             "at delta": each.delta,
         }
         for each in lines
     ]
-    present(
+    tell(
         {**_exported(lines, chain), "withdrawn": withdrawn},
         as_json,
+        {"entries": entries},
         _unbroken(chain),
         *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
-        shown={"entries": shown},
     )
 
 
@@ -102,7 +97,7 @@ def agent(
     lines = [line for each in chain_pages for line in each.entries]
     chain = verified(lines)
     summed = [] if every else page.crowds
-    present(
+    tell(
         {
             **_exported(lines, chain),
             "spent": page.spent,
@@ -111,22 +106,23 @@ def agent(
             "clients": clients,
         },
         as_json,
-        *_sentences(page.spent, lines),
-        _unbroken(chain),
-        shown={
+        {
             "entries": [
                 _cells(each, page.spent.delta)
-                for each in _beside(lines, {each.job for each in summed})
+                for each in lines
+                if each.job not in {crowd.job for crowd in summed}
             ],
             "crowd_jobs": summed,
             "reserved_by_open_jobs": [
                 {
                     **{name: getattr(each, name) for name in ("job", "slots", "until")},
-                    "epsilon": _epsilon(each, page.spent.delta),
+                    "epsilon": in_epsilon(each, page.spent.delta),
                 }
                 for each in page.reserved
             ],
         },
+        *_sentences(page.spent, lines),
+        _unbroken(chain),
     )
 
 
@@ -188,62 +184,39 @@ def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
     return {"entries": lines, "head": chain.head._asdict()}
 
 
-def _beside(lines: Iterable[Line], jobs: Collection[str]) -> Iterator[Line]:
-    """Yield the entries of other jobs than these."""
-    return (each for each in lines if each.job not in jobs)
-
-
 def _cells(line: Line, delta: float) -> dict[str, Any]:
     return {
         "": line.number,
         **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
-        "epsilon": _epsilon(line, delta),
+        "epsilon": in_epsilon(line, delta),
         "digest": line.shown_digest,
     }
-
-
-def _epsilon(charge: Line | ReservedBudget, delta: float) -> str:
-    """Say what is charged or reserved as an epsilon at the delta of the cap."""
-    found = epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
-    return _number(found if math.isfinite(found) else None)
 
 
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
-def _sentences(spent: Spent, lines: Sequence[Line]) -> Iterator[str]:
-    yield (
+def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
+    pure, gaussian, records = spent.left.pure, spent.left.gaussian, spent.left_to_records
+    return [
         f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
-        f"{sum(each.clients for each in lines):,} times to a client."
-    )
-    yield (
+        f"{sum(each.clients for each in lines):,} times to a client.",
         f"Every epsilon here is at delta {spent.delta:.3g}, but for pure jobs and crowd jobs, "
-        "which need none. They do not add up: what is left says what one more job may cost."
-    )
-    yield (
+        "which need none. They do not add up: what is left says what one more job may cost.",
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
         f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "
-        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}."
-    )
-    pure, gaussian = spent.left.pure, spent.left.gaussian
-    yield (
+        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}.",
         "Left to the client with the least: "
         + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
         + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
-        + " for Gaussian jobs. What open jobs may still ask for is counted as spent."
-        + _left_to_records(spent.left_to_records)
-    )
-
-
-def _left_to_records(left: RecordsLeft | None) -> str:
-    if left is None:
-        return " Crowd jobs are not allowed."
-    return (
-        f" For crowd jobs, of the epsilon {left.maximum:.4g} that you allow one record: "
-        f"{left.least:.4g} to those of the client with the least, {left.most:.4g} with the most, "
-        "and to no client more than it has for pure jobs."
-    )
+        + " for Gaussian jobs. What open jobs may still ask for is counted as spent.",
+        "Crowd jobs are not allowed."
+        if records is None
+        else f"For crowd jobs, of the epsilon {records.maximum:.4g} that you allow one record: "
+        f"{records.least:.4g} to those of the client with the least, {records.most:.4g} with the "
+        "most, and to no client more than it has for pure jobs.",
+    ]
 
 
 def _unbroken(chain: Chain) -> str:

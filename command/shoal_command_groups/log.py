@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal_command.connection import read_file
-from shoal_command.terminal import AsJson, ExitStatus, asking, fail, now, present, say, warn
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, tell, warn
 from shoal_consortium.log_reading import (
     Read,
     Reading,
@@ -19,7 +19,7 @@ from shoal_consortium.log_reading import (
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.log.entries import Entry, ForkedLog
+from shoal_protocol.log.entries import ForkedLog
 from shoal_protocol.log.notes import lying_witnesses, read_note
 from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import Consortium
@@ -53,41 +53,30 @@ def verify(
 ) -> None:
     """Check every entry, every tile and the Compute nodes' signatures.
 
+    With --copy it shows what is new since the last look.
+
     Exit status: 0 it holds; 1 a directory cannot be read; 3 it does not hold; 4 it cannot be
     reached; 7 it contradicts itself, or what was seen of it.
     """
     chain = _believed(directory, pin)
     reading = _read(chain, files, copy, against or [])
-    present(_said(reading, chain[-1]), as_json, *_sentences(reading, chain[-1]))
-    _warn(reading)
-
-
-@app.command()
-def monitor(
-    directory: Directory,
-    copy: Annotated[Path, typer.Option("--copy", help="Where a copy is kept between two looks.")],
-    pin: Pin = None,
-    files: Source = None,
-    against: Others = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what is new in the log since the last look, and warn of what contradicts it.
-
-    Exit status: as `shoal log verify`.
-    """
-    chain = _believed(directory, pin)
-    reading = _read(chain, files, copy, against or [])
-    new = [
-        {"place": place, **each.model_dump(mode="json")}
-        for place, each in enumerate(reading.entries[reading.seen :], reading.seen)
-    ]
-    if as_json:
-        present({**_said(reading, chain[-1]), "new": new}, as_json)
-    else:
-        for place, each in enumerate(reading.entries[reading.seen :], reading.seen):
-            say(f"{place} {_line(each)}")
-        say(f"{len(new)} new entries. {_sentences(reading, chain[-1])[0]}")
-    _warn(reading)
+    said = _said(reading)
+    places = range(reading.seen, len(reading.entries)) if copy else ()
+    new = [{"place": each, **reading.entries[each].model_dump(mode="json")} for each in places]
+    tell(
+        {**said, "new": new},
+        as_json,
+        *(
+            " ".join(f"{name} {value}" for name, value in each.items() if name != "ledgers")
+            for each in new
+        ),
+        said,
+        *_sentences(reading, chain[-1]),
+    )
+    for each in reading.findings:
+        warn(f"entry {each.place}: {each.what}")
+    if reading.findings:
+        fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
 
 
 def _believed(directory: Path, pin: str | None) -> list[Consortium]:
@@ -111,8 +100,7 @@ def _read(
     read: Read = from_files(files) if files else from_aggregator(Endpoint.of(aggregator))
     others = [read_note(read_file(path).decode("utf-8", "replace")) for path in against]
     try:
-        with asking("the aggregator"):
-            return read_log(read, chain, copy=copy, others=others)
+        return read_log(read, chain, copy=copy, others=others)
     except ForkedLog as fork:
         where = keep_evidence(copy, fork) if copy else []
         kept = f" Both checkpoints are in {where[0]} and {where[1]}." if where else ""
@@ -123,22 +111,16 @@ def _read(
         fail(f"the log does not hold: {error}. {error.remedy}", ExitStatus.REFUSED)
 
 
-def _warn(reading: Reading) -> None:
-    for each in reading.findings:
-        warn(f"entry {each.place}: {each.what}")
-    if reading.findings:
-        fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
-
-
-def _said(reading: Reading, version: Consortium) -> dict[str, Any]:
+def _said(reading: Reading) -> dict[str, Any]:
     return {
         "origin": reading.note.checkpoint.origin,
-        "size": reading.size,
+        "size": len(reading.entries),
         "root": reading.note.checkpoint.root.hex(),
         "signed_by": sorted(reading.signed_by),
         "version": reading.version.sequence,
         "needed": reading.version.quorum,
         "signed_at": _signed_at(reading).isoformat(),
+        "new_entries": len(reading.entries) - reading.seen,
         "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
     }
 
@@ -157,14 +139,9 @@ def _sentences(reading: Reading, version: Consortium) -> list[str]:
         f"{newest} have not signed this checkpoint: it does not show whether the log went on."
     ]
     return [
-        f"The log holds: {reading.size:,} entries, signed by {signed}, {needed} of whom are "
-        f"needed; the newest signature is {age:,.0f} s old.",
+        f"The log holds: {len(reading.entries):,} entries, signed by {signed}, {needed} of whom "
+        f"are needed; the newest signature is {age:,.0f} s old.",
         *(stale if reading.version.sequence < newest else []),
         f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
         "aggregator.",
     ]
-
-
-def _line(entry: Entry) -> str:
-    fields = entry.model_dump(mode="json", exclude={"kind", "ledgers"})
-    return " ".join([entry.kind, *(f"{name} {value}" for name, value in fields.items())])

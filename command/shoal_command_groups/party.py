@@ -2,19 +2,16 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays
-from shoal_command.terminal import AsJson, now, tell
-from shoal_consortium.backups import Backup, back_up
+from shoal_command.terminal import AsJson, now, shell_command, tell
+from shoal_consortium.backups import back_up
 from shoal_consortium.backups import restore as put_back
-from shoal_consortium.cards import KeyKind, PartyRole, fingerprint, new_party
+from shoal_consortium.party_files import KeyKind, PartyRole, fingerprint, new_party, write_party
 from shoal_consortium.party_files import rotate as rotate_keys
-from shoal_consortium.party_files import write_party
-from shoal_hosting.party import generations
-from shoal_protocol.privacy.ledger import counted
 
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
@@ -85,12 +82,10 @@ def rotate(
     goes over by itself, without a restart. The old signing key signs the card, so the authority
     need not telephone. Is that key lost, make the party anew by `shoal party new`.
     """
-    files = zip(KeyKind, ("signing.key", "box.key", "tls.key"), strict=True)
-    has = [kind for kind, name in files if any(generations(directory, name))]
-    named = [kind for kind, is_meant in zip(KeyKind, (signing, box, tls), strict=True) if is_meant]
+    kinds = zip(get_args(KeyKind), (signing, box, tls), strict=True)
     card, file = rotate_keys(
         directory,
-        named or ([] if url else has),
+        [kind for kind, is_meant in kinds if is_meant],
         url=url,
         extra_hosts=san or [],
         now=now(),
@@ -101,7 +96,11 @@ def rotate(
         {"card": file, "fingerprint": fingerprint(card)},
         as_json,
         f"Made the next keys of {card.name} in {directory}; those in force stay.",
-        f"Hand {file} to the consortium's authority: `shoal consortium change`, then `publish`.",
+        f"Hand {file} to the consortium's authority. It signs and publishes the next version by",
+        shell_command(
+            *("shoal", "consortium", "change", "CONSORTIUM", "--authority", "AUTHORITY"),
+            *("--card", file, "--publish"),
+        ),
         f"Fingerprint of the card: {fingerprint(card)}",
     )
 
@@ -116,11 +115,11 @@ def backup(
     It has no keys: keep a copy of the party's directory apart. A node's has the shares of open
     rounds: keep it as private as the data directory, and no longer than you need it.
     """
-    made = back_up(data, to)
+    role = back_up(data, to)
     tell(
-        _said(made) | {"backup": to},
+        {"role": role, "backup": to},
         as_json,
-        f"{to} holds the state of the {_ROLES.get(made.role, made.role)}: {_content(made)}.",
+        f"{to} holds the state of the {_ROLES.get(role, role)}.",
         "It has no keys: keep a copy of the party's directory apart.",
     )
 
@@ -135,26 +134,11 @@ def restore(
     Run it as the service's user. An older copy does not pass for the newest: the service then
     refuses to start until its operator accepts, by a token, what is lost.
     """
-    restored = put_back(file, data)
-    role = restored.backup.role
-    missing = (
-        f"The service will refuse to start: {restored.lacks}. Look for a newer copy first. If "
-        "there is none, what came after this one is lost: before you accept that, by the token of "
-        f"the refusal, {_BEFORE_ACCEPTING[role]}."
-    )
+    role = put_back(file, data)
     tell(
-        _said(restored.backup) | {"lacks": restored.lacks},
+        {"role": role, "data": data},
         as_json,
-        f"The state of the {_ROLES.get(role, role)} is in {data}: {_content(restored.backup)}.",
-        "It is as it was last: start the service." if restored.lacks is None else missing,
+        f"The state of the {_ROLES.get(role, role)} is in {data}. Start the service: if the copy "
+        "is not the newest state, it refuses, and says what is lost and how to accept that.",
+        f"Look for a newer copy first. Before you accept a loss, {_BEFORE_ACCEPTING[role]}.",
     )
-
-
-def _said(made: Backup) -> dict[str, object]:
-    ledger = None if made.ledger is None else made.ledger._asdict()
-    return {"role": made.role, "ledger": ledger, "manifests": made.manifests}
-
-
-def _content(made: Backup) -> str:
-    ledger = "" if made.ledger is None else f", whose ledger has {counted(made.ledger.number)},"
-    return f"its database{ledger} and manifests ({made.manifests} after the pinned one)"

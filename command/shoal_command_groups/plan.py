@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +20,7 @@ from shoal.planning import (
     trust,
 )
 from shoal_command.options import with_options_of
-from shoal_command.terminal import AsJson, present
+from shoal_command.terminal import AsJson, tell
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions
 from shoal_protocol.sharing.schemes import sharing_of
 
@@ -61,11 +60,11 @@ def plan(
         instances = instances_for_load(study.open_sessions, study.coefficients)
         study = Study.model_validate(sizes | {"sharing": sharing, "instances": instances})
     prospects = compare(study)
-    present(
+    tell(
         {"study": study, **_values(study, prospects)},
         as_json,
+        _side_by_side(study, prospects),
         *_sentences(study, prospects),
-        shown=_side_by_side(study, prospects),
     )
 
 
@@ -76,16 +75,16 @@ def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
             "trust": trust(each),
             "formulas": formulas(each),
-            **(_load(study) if each.protocol == "draw_and_discard" else {}),
+            **(
+                {
+                    "assumed_open_sessions": assumed_open_sessions(study),
+                    "sufficient_open_seconds": sufficient_open_seconds(study),
+                }
+                if each.protocol == "draw_and_discard"
+                else {}
+            ),
         }
         for each in prospects
-    }
-
-
-def _load(study: Study) -> dict[str, float]:
-    return {
-        "assumed_open_sessions": assumed_open_sessions(study),
-        "sufficient_open_seconds": sufficient_open_seconds(study),
     }
 
 
@@ -108,40 +107,46 @@ def _side_by_side(study: Study, prospects: tuple[Prospect, ...]) -> list[dict[st
     return [{"": what, **dict(zip(names, cells, strict=True))} for what, cells in rows.items()]
 
 
-def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
-    yield f"An estimate of zero for every coefficient would err by {study.effect:g}."
-    if study.instances > 1:
-        single = draw_and_discard(study.model_copy(update={"instances": 1}))
-        yield (
-            f"With one instance instead of {study.instances} Draw and Discard would err by "
-            f"{single.error.total:.3g}: instances are for load, and cost accuracy."
-        )
-    yield _of_the_load(study)
+def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> list[str]:
+    single = draw_and_discard(study.model_copy(update={"instances": 1}))
     needed = contributions_needed(study, study.effect / 4.0)
     many = "more than 10^12" if needed is None else f"about {needed:,}"
-    yield (
-        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
-        f"{many} contributions at this price each."
+    instances = (
+        f"With one instance instead of {study.instances} Draw and Discard would err by "
+        f"{single.error.total:.3g}: instances are for load, and cost accuracy."
     )
-    for each in prospects:
-        name = _NAMES[each.protocol]
-        if each.excluded is not None:
-            yield f"{name}: not possible: {each.excluded}."
-        chosen = ", ".join(
-            f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
-            for what, value in each.settings.items()
-        )
-        yield f"{name}, for: {chosen}."
-        yield f"{name}, trust: {trust(each)}"
-        if study.sharing.committee is not None and each.protocol == "distributed_compute":
-            opening = study.sharing.opening(study.nodes)
-            found = coalitions(
-                nodes=study.nodes, committee=study.sharing.committee, opening=opening
-            )
-            for size, chance in found.items():
-                yield f"{name}, coalitions: {coalition_in_words(size, chance)}."
-        yield f"{name}, formulas: {formulas(each)}"
-    yield _ASSUMED
+    return [
+        f"An estimate of zero for every coefficient would err by {study.effect:g}.",
+        *([instances] if study.instances > 1 else []),
+        _of_the_load(study),
+        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
+        f"{many} contributions at this price each.",
+        *(sentence for each in prospects for sentence in _of_a_protocol(study, each)),
+        _ASSUMED,
+    ]
+
+
+def _of_a_protocol(study: Study, prospect: Prospect) -> list[str]:
+    name = _NAMES[prospect.protocol]
+    excluded = [] if prospect.excluded is None else [f"not possible: {prospect.excluded}."]
+    chosen = ", ".join(
+        f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
+        for what, value in prospect.settings.items()
+    )
+    chances: dict[int, float] = {}
+    if study.sharing.committee is not None and prospect.protocol == "distributed_compute":
+        opening = study.sharing.opening(study.nodes)
+        chances = coalitions(nodes=study.nodes, committee=study.sharing.committee, opening=opening)
+    return [
+        *(f"{name}: {each}" for each in excluded),
+        f"{name}, for: {chosen}.",
+        f"{name}, trust: {trust(prospect)}",
+        *(
+            f"{name}, coalitions: {coalition_in_words(size, chance)}."
+            for size, chance in chances.items()
+        ),
+        f"{name}, formulas: {formulas(prospect)}",
+    ]
 
 
 def _of_the_load(study: Study) -> str:
@@ -155,20 +160,9 @@ def _of_the_load(study: Study) -> str:
     )
     return (
         f"Assumed of the load: {overlaps}. With {ANSWER_SECONDS:g} s from a draw to its answer a "
-        f"job is to be open for {_duration(sufficient_open_seconds(study))} or longer; for other "
-        "loads see --open-sessions."
+        f"job is to be open for {math.ceil(sufficient_open_seconds(study) / 360.0) / 10.0:g} hours "
+        "or longer; for other loads see --open-sessions."
     )
-
-
-def _duration(seconds: float) -> str:
-    """Return at least so many seconds, in two digits of the largest unit that fits."""
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds > size:
-            tenths = math.ceil(10.0 * seconds / size)
-            return (
-                f"{tenths / 10:g} {unit}" if tenths < 100 else f"{math.ceil(tenths / 10):,} {unit}"
-            )
-    return f"{max(1, math.ceil(seconds))} seconds"
 
 
 _ASSUMED = (

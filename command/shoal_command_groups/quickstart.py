@@ -9,7 +9,7 @@ import typer
 from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
 from shoal_consortium.dictionary_files import read_variables
-from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
+from shoal_consortium.quickstart import Plan, agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.trust.dictionary import Flag, Number, Variable
 
@@ -53,7 +53,6 @@ _RULES: Final = {
     "delta": 1e-5,
 }
 _FIRST_PORT: Final = 8440
-_PROCESSES: Final = "`--if-missing --processes` says how to start each process by itself.\n"
 
 
 def for_trying_out(*, valid_days: int) -> Plan:
@@ -106,9 +105,6 @@ def quickstart(
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
-    processes: Annotated[
-        bool, typer.Option("--processes", help="Say how to start each process by itself, too.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a whole federation in one directory, for trying out, and print how to start it.
@@ -133,7 +129,13 @@ def quickstart(
         make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]
     home = directory.resolve()
-    started, later = services(home, consortium), agents(home)
+    started, later = (
+        [
+            {name: getattr(each, name) for name in ("name", "url", "module", "environment")}
+            for each in processes
+        ]
+        for processes in (services(home, consortium), agents(home))
+    )
     if not as_json:
         warn(WARNING)
     who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
@@ -142,28 +144,17 @@ def quickstart(
         "policy.toml must have maximum_local_epsilon and crowd_families:\n\n"
         + shell_command("shoal", "crowd", "open", *who, "CROWD.toml")
     )
-    by_themselves = [
-        "or each of these in a terminal of its own:\n",
-        *map(_in_words, started),
-        "and, once its site's directory has records and policy.toml, each agent, which here asks "
-        "no owner before it takes part in a job:\n",
-        *map(_in_words, later),
-    ]
     tell(
         {"manifest": consortium.digest, "processes": started, "agents": later},
         as_json,
         f"Federation in {directory}, manifest {consortium.digest}.",
         f"Each site's records and policy.toml go into {directory}/clients/SITE.",
         f"Start all of it with\n\n{shell_command('shoal', 'up', directory)}\n",
-        *(by_themselves if processes else [_PROCESSES]),
+        "With --json it says how to start each process by itself.\n",
         "Then submit a job:\n\n"
         + shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml"),
         *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),
     )
-
-
-def _in_words(process: Process) -> str:
-    return f"# {process.name} at {process.url}\n{process.command()}\n"
 
 
 def _sites(texts: list[str]) -> dict[str, int]:

@@ -1,28 +1,12 @@
 """`shoal retention`: shows what a service keeps and until when, and deletes what is due."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import pydantic
 import typer
 
 from shoal_command.connection import PartyDirectory, own_service
-from shoal_command.rendering import rendered
-from shoal_command.terminal import AsJson, Yes, confirm, present
-from shoal_protocol.wire.encoding import Count
-
-
-class _Kind(pydantic.BaseModel):
-    kind: str
-    documents: Count
-    stays: str
-    why: str
-
-
-class _Kept(pydantic.BaseModel):
-    retention_days: Count | None
-    is_due: bool
-    kinds: list[_Kind]
+from shoal_command.terminal import AsJson, Yes, confirm, tell
 
 
 def retention(
@@ -51,10 +35,10 @@ def retention(
     """
     service = own_service(party, data)
     path = "/v1/retention"
-    found = service.ask(_Kept, path)
+    found = service.ask(dict[str, Any], path)
     if do:
         what = "What the policy says is due of these is deleted and overwritten now, for good."
-        confirm("Delete?", rendered(found), what, yes=yes)
-        found = service.ask(_Kept, path, method="POST", trust_clock=int(trust_clock))
+        confirm("Delete?", found, what, yes=yes)
+        found = service.ask(dict[str, Any], path, method="POST", trust_clock=int(trust_clock))
     due = "Something is due: the service deletes it within the hour, or at once with --do."
-    present(found, as_json, due if found.is_due else "Nothing is due.")
+    tell(found, as_json, found, due if found["is_due"] else "Nothing is due.")

@@ -8,7 +8,7 @@ import typer
 
 from shoal.jobs.round_documents import gather
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory, checked_id, open_book
-from shoal_command.terminal import AsJson, asking, present, warn
+from shoal_command.terminal import AsJson, tell, warn
 from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.rounds.round_audit import Account
 
@@ -37,12 +37,11 @@ def account(
     """
     round_id = checked_id(round_id, of="round", listed_by="shoal job watch")
     book = open_book(party, consortium)
-    with asking("all Compute nodes and the aggregator"):
-        gathered = asyncio.run(gather(book, round_id, warn))
+    gathered = asyncio.run(gather(book, round_id, warn))
     found, sums = gathered.account(), gathered.summed()
     listed = list(gathered.spec.body.clients()) if clients else []
     counts = found.counts()
-    present(
+    tell(
         {
             "outcome": found.outcome,
             "reason": found.reason,
@@ -54,11 +53,11 @@ def account(
             "partial_sums": sums,
         },
         as_json,
-        *_sentences(found, sums),
-        shown={
+        {
             "": [{"clients": count, "what became of them": what} for what, count in counts.items()],
             "every client": [{"client": each, "outcome": found.of(each)} for each in listed] or {},
         },
+        *_sentences(found, sums),
     )
 
 

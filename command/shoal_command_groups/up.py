@@ -3,8 +3,6 @@
 import secrets
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -13,9 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, asking, fail, now, say, shell_command, warn
+from shoal_command.terminal import ExitStatus, fail, now, say, shell_command, warn
 from shoal_command_groups.quickstart import WARNING, for_trying_out
-from shoal_consortium.processes import Federation, Process, logged
+from shoal_consortium.processes import Federation, Process
 from shoal_consortium.quickstart import agents, exists, make, records_of, services
 from shoal_holder.site_files import POLICY
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -54,28 +52,26 @@ def up(
         make(home, plan, now=now(), random_bytes=secrets.token_bytes)
         say(f"There was no federation in {home}, so one was made: {', '.join(plan.clients)}.")
     warn(WARNING)
-    logs = home / "logs"
-    logs.mkdir(mode=0o700, exist_ok=True)
+    (home / "logs").mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
     parties, holders = services(home, consortium), agents(home, ask_owners=ask_owners)
     names = [each.name for each in (*parties, *holders)]
     if unknown := set(only or ()) - set(names):
         fail(f"{min(unknown)} is no party here: these are {', '.join(names)}", ExitStatus.MISTAKE)
-    shown = [
+    started = [
         replace(each, environment={**each.environment, "SHOAL_CONSOLE": "true"})
         for each in parties
         if only is None or each.name in only
     ]
-    started = [logged(each, logs) for each in shown]
     sites = [
-        _Site(home / "clients" / each.name, each.url, logged(each, logs))
+        _Site(home / "clients" / each.name, each)
         for each in holders
         if only is None or each.name in only
     ]
-    with _told_to_stop() as stopping, Federation() as federation:
+    stopping = _told_to_stop()
+    with Federation() as federation:
         try:
-            with asking(f"{len(started)} services whether they are ready"):
-                federation.start(*started)
+            federation.start(*started)
         except RuntimeError as error:
             taken = "in use" in str(error)
             hint = ". Is another federation running on these ports?" if taken else ""
@@ -85,12 +81,12 @@ def up(
         say(f"{running}. {ends}" if started else ends)
         if started:
             say(f"What each does, by the token in {home}/data/NAME/operator.token:")
-        for each in shown:
-            say(f"  {each.name}  {each.url}/console  process {federation[each.name].pid}")
+        for each in started:
+            say(f"  {each.name}  {each.url}/console  process {each.pid}")
         if not ask_owners:
             say("Agents take part without asking their owners; --ask-owners lets them ask.")
         for site in sites:
-            site.begin(federation)
+            site.look(federation)
         who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
         submit = shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml")
         say(f"Submit a job: {submit}")
@@ -121,45 +117,39 @@ def _look_after(started: list[Process], home: Path) -> None:
 class _Site:
     """A site's agent, which runs while its owner's files are there."""
 
-    def __init__(self, home: Path, url: str, process: Process) -> None:
-        self._home, self._url, self._process = home, url, process
-        self._of: tuple[tuple[str, int], ...] = ()  # the files that it was started with
+    def __init__(self, home: Path, process: Process) -> None:
+        self._home, self._process = home, process
+        # the files that it was started with; () while it waits for some, None before the first look
+        self._of: tuple[tuple[str, int], ...] | None = None
         self.is_over = False  # another terminal runs it
 
-    def begin(self, federation: Federation) -> None:
-        """Start the agent, or say what it waits for."""
-        if not self._files():
-            say(
-                f"{self._process.name} waits for policy.toml and records in {self._home}: "
-                "records.csv, or what `shoal records load` makes by records.toml; see "
-                "examples/hospitals"
-            )
-        self.look(federation)
-
     def look(self, federation: Federation) -> None:
-        """Start the agent when its files are new; say so when it ended by itself."""
-        files = self._files()
+        """Start the agent when its files are new; say what it waits for, and when it ended."""
+        process = self._process
+        files = tuple((path.name, path.stat().st_mtime_ns) for path in records_of(self._home))
         if files and files != self._of:
-            self._of = files
-            self._process.stop()
-            self._start(federation)
-        elif self._process.exit_status is not None:
-            self._tell_end()
-
-    def _start(self, federation: Federation) -> None:
-        self.is_over = False
-        try:
-            federation.start(self._process)
-        except RuntimeError:
-            self._tell_end()
-        else:
-            name, data = self._process.name, self._process.environment["SHOAL_DATA"]
-            own = ("--agent", self._home, "--data", data, "--url", self._url)
+            self._of, self.is_over = files, False
+            process.stop()
+            try:
+                federation.start(process)
+            except RuntimeError:
+                self._tell_end()
+                return
+            data = process.environment["SHOAL_DATA"]
+            own = ("--agent", self._home, "--data", data, "--url", process.url)
             say(
-                f"{name} runs at {self._url} as process {self._process.pid}; its owner's pages "
-                "(to decide, add --owner KEY): "
+                f"{process.name} runs at {process.url} as process {process.pid}; its owner's "
+                "pages (to decide, add --owner KEY): "
                 f"{shell_command('shoal', 'agent', 'console', *own)}"
             )
+        elif self._of is None:
+            self._of = ()
+            say(
+                f"{process.name} waits for policy.toml and records in {self._home}: records.csv, "
+                "or what `shoal records load` makes by records.toml; see examples/hospitals"
+            )
+        elif process.exit_status is not None:
+            self._tell_end()
 
     def _tell_end(self) -> None:
         ending = self._process.ending()
@@ -172,15 +162,9 @@ class _Site:
         )
         self._process.stop()
 
-    def _files(self) -> tuple[tuple[str, int], ...]:
-        """Return the owner's files with when each was changed; () while they are not complete."""
-        found = records_of(self._home)
-        return tuple((path.name, path.stat().st_mtime_ns) for path in found)
 
-
-@contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
-    """Set the event at the first signal to stop; the second ends this process at once."""
+def _told_to_stop() -> threading.Event:
+    """Return what the first signal to stop sets; the second ends this process at once."""
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -188,9 +172,6 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.default_int_handler(number, frame)
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in _STOPS}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for each in _STOPS:
+        signal.signal(each, stop)
+    return stopping

@@ -13,7 +13,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of
+from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of, hosts_of, validity
 from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
 
 LARGEST_EPSILON: Final = 10.0
@@ -48,125 +48,114 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
         *_shared_by_nodes(manifest),
         *_near(manifest),
         *_certificates(manifest, now),
-        *_threshold(manifest),
         *_policy(manifest),
     ]
     return sorted(findings, key=lambda found: found.severity is not Severity.SERIOUS)
 
 
-def _shared_by_nodes(manifest: Manifest) -> Iterator[Finding]:
-    """Yield what Compute nodes have in common and must not, and what others share with them."""
-    nodes = manifest.compute_nodes
+def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
+    """Return what Compute nodes have in common and must not, and what others share with them."""
+    nodes, others = manifest.compute_nodes, (manifest.aggregator, manifest.trainer)
     blinding = "the blinding assumes that Compute nodes do not put their shares together"
     common: dict[str, list[str] | list[bytes]] = {
         "are run by one operator": [_folded(node.operator) for node in nodes],
-        "are on one host": [host_of(node.url).casefold() for node in nodes],
+        "are on one host": [_host(node) for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
-    for what, values in common.items():
-        for names in _alike(nodes, values):
-            yield Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
-    for other in (manifest.aggregator, manifest.trainer):
-        same = [node.name for node in nodes if _folded(node.operator) == _folded(other.operator)]
-        if same:
-            yield Finding(
+    parties: list[ServiceParty | Analyst] = [*nodes, *others, *manifest.analysts]
+    return [
+        *(
+            Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
+            for what, values in common.items()
+            for names in _alike(nodes, values)
+        ),
+        *(
+            Finding(
                 Severity.CAUTION,
                 ", ".join([*same, other.name]),
                 "are run by one operator: this operator can also stop any round",
             )
-    parties: list[ServiceParty | Analyst] = [
-        *(*nodes, manifest.aggregator, manifest.trainer),
-        *manifest.analysts,
-    ]
-    for party in parties:
-        if party.verify_key == manifest.authority:
-            yield Finding(
+            for other in others
+            if (same := [e.name for e in nodes if _folded(e.operator) == _folded(other.operator)])
+        ),
+        *(
+            Finding(
                 Severity.SERIOUS,
                 party.name,
                 "signs with the authority's key: who runs it can change the consortium",
             )
+            for party in parties
+            if party.verify_key == manifest.authority
+        ),
+    ]
 
 
-def _near(manifest: Manifest) -> Iterator[Finding]:
-    """Yield hosts of Compute nodes that differ but lie close together."""
+def _near(manifest: Manifest) -> list[Finding]:
+    """Return hosts of Compute nodes that differ but lie close together."""
     nodes = manifest.compute_nodes
-    hosts = [host_of(node.url).casefold() for node in nodes]
+    hosts = [_host(node) for node in nodes]
     if len(set(hosts)) == 1:
-        return  # said already
-    for names in _alike(nodes, [_domain(host) for host in hosts]):
-        yield Finding(
-            Severity.CAUTION,
-            names,
-            "are under one domain or network: ask whether one organisation, or one hosting "
-            "company, could read them all",
-        )
-    for node, host in zip(nodes, hosts, strict=True):
-        if host == "localhost" or _is_local(host):
-            yield Finding(
+        return []  # said already
+    near = (
+        "are under one domain or network: ask whether one organisation, or one hosting company, "
+        "could read them all"
+    )
+    return [
+        *(Finding(Severity.CAUTION, each, near) for each in _alike(nodes, map(_domain, hosts))),
+        *(
+            Finding(
                 Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
             )
+            for node, host in zip(nodes, hosts, strict=True)
+            if host in ("localhost", "::1") or host.startswith("127.")
+        ),
+    ]
 
 
 def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
     for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
-        certificate = _certificate(party)
-        ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-        if ends <= now:
-            yield Finding(
-                Severity.SERIOUS, party.name, f"its certificate expired on {ends:%Y-%m-%d}"
-            )
-        elif begins > now:
-            yield Finding(
-                Severity.SERIOUS, party.name, f"its certificate is valid from {begins:%Y-%m-%d} on"
-            )
-        elif ends - now < EXPIRES_SOON:
-            days = (ends - now).days
+        begins, ends = validity(party.certificate)
+        hosts = {each.casefold() for each in hosts_of(party.certificate)}
+        serious = {
+            f"its certificate expired on {ends:%Y-%m-%d}": ends <= now,
+            f"its certificate is valid from {begins:%Y-%m-%d} on": now < begins,
+            "its certificate is not for the host of its URL: nobody will connect": (
+                _host(party) not in hosts
+            ),
+        }
+        for problem, is_so in serious.items():
+            if is_so:
+                yield Finding(Severity.SERIOUS, party.name, problem)
+        if begins <= now < ends < now + EXPIRES_SOON:
             yield Finding(
                 Severity.CAUTION,
                 party.name,
-                f"its certificate expires in {days} days: `shoal party rotate --tls` there, then "
-                "`shoal consortium change` and `publish`",
-            )
-        if not _is_for(certificate, host_of(party.url)):
-            yield Finding(
-                Severity.SERIOUS,
-                party.name,
-                "its certificate is not for the host of its URL: nobody will connect",
+                f"its certificate expires in {(ends - now).days} days: `shoal party rotate --tls` "
+                "there, then `shoal consortium change` and `publish`",
             )
 
 
-def _threshold(manifest: Manifest) -> Iterator[Finding]:
+def _policy(manifest: Manifest) -> list[Finding]:
+    policy, clients = manifest.policy, manifest.roster.clients
     nodes, lowest = len(manifest.compute_nodes), manifest.policy.minimum_threshold
-    if lowest is None:
-        return  # additive sharing only: all nodes are needed
     majority = nodes // 2 + 1
-    if lowest > nodes:
-        yield Finding(
-            Severity.SERIOUS,
-            "policy",
+    loose = [
+        (
+            lowest is not None and lowest > nodes,
             f"minimum_threshold is {lowest}, and there are {nodes} Compute nodes: "
             "threshold sharing can never be used",
-        )
-    elif lowest < majority and manifest.policy.minimum_committee is None:
-        yield Finding(
-            Severity.CAUTION,
-            "policy",
+        ),
+        (
+            lowest is not None and lowest < majority and policy.minimum_committee is None,
             f"minimum_threshold is {lowest}, which is never used: of {nodes} Compute nodes "
             f"at least {majority} are needed anyway",
-        )
-    if 2 * max(lowest, majority) == nodes + 1:
-        yield Finding(
-            Severity.CAUTION,
-            "policy",
+        ),
+        (
+            lowest is not None and 2 * max(lowest, majority) == nodes + 1,
             f"sums may be opened by {majority} of {nodes} Compute nodes: one lying node and the "
             "aggregator together can then open two cohorts of one round; "
             f"{majority + 1} would need two lying nodes",
-        )
-
-
-def _policy(manifest: Manifest) -> Iterator[Finding]:
-    policy, clients = manifest.policy, manifest.roster.clients
-    loose = [
+        ),
         (
             policy.maximum_epsilon > LARGEST_EPSILON,
             f"maximum_epsilon is {policy.maximum_epsilon:g}: above {LARGEST_EPSILON:g} it promises "
@@ -208,9 +197,11 @@ def _policy(manifest: Manifest) -> Iterator[Finding]:
             f"of minimum_cohort {policy.minimum_cohort}",
         ),
     ]
-    for is_so, problem in loose:
-        if is_so:
-            yield Finding(Severity.CAUTION, "policy", problem)
+    return [
+        Finding(Severity.CAUTION if place else Severity.SERIOUS, "policy", problem)
+        for place, (is_so, problem) in enumerate(loose)  # the first one stops rounds
+        if is_so
+    ]
 
 
 def _alike(nodes: Sequence[ServiceParty], values: Iterable[object]) -> Iterator[str]:
@@ -236,32 +227,17 @@ def _domain(host: str) -> str | None:
     return str(ipaddress.ip_network(f"{host}/{_NEARBY[address.version]}", strict=False))
 
 
-def _is_local(host: str) -> bool:
+def _host(party: ServiceParty) -> str:
+    """Return a service's host, in the one way in which certificates have it, too."""
+    host = host_of(party.url)
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return str(ipaddress.ip_address(host))
     except ValueError:
-        return False
-
-
-def _certificate(party: ServiceParty) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(party.certificate.encode())
+        return host.casefold()
 
 
 def _public_key(party: ServiceParty) -> bytes:
-    return (
-        _certificate(party)
-        .public_key()
-        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    key = x509.load_pem_x509_certificate(party.certificate.encode()).public_key()
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def _is_for(certificate: x509.Certificate, host: str) -> bool:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    try:
-        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
-    except ValueError:
-        listed = (name.casefold() for name in names.get_values_for_type(x509.DNSName))
-        return host.casefold() in listed

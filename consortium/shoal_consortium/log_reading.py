@@ -70,7 +70,6 @@ class Reading:
     note: Note
     version: Manifest
     signed_by: dict[str, int]
-    size: int
     entries: Sequence[Entry]
     seen: int
     findings: Sequence[Finding]
@@ -120,9 +119,7 @@ def read_log(
     monitor, entries = Monitor(), [decode_entry(each) for each in encoded]
     for entry in entries:
         monitor.follow(entry)
-    return Reading(
-        note, manifest, cosigners(note, manifest), head.size, entries, start, monitor.findings
-    )
+    return Reading(note, manifest, cosigners(note, manifest), entries, start, monitor.findings)
 
 
 def tree_of(leaves: Sequence[bytes]) -> Tree:

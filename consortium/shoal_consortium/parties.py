@@ -1,8 +1,8 @@
-"""Builds manifests and rosters: the consortium's authority puts parties' cards together."""
+"""Builds manifests and rosters: the authority's first version, and every change that follows."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,9 +10,16 @@ import pydantic
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import Enrolment, read_enrolment
-from shoal_consortium.cards import Card, PartyRole
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
-from shoal_protocol.trust.policy import Policy
+from shoal_consortium.party_files import entry_of, fingerprint, is_endorsed
+from shoal_hosting.party import Card
+from shoal_protocol.trust.manifest import (
+    AUTHORITY_NAME,
+    AuthorityMove,
+    ComputeParty,
+    Consortium,
+    Manifest,
+)
+from shoal_protocol.trust.policy import Policy, all_but_one
 from shoal_protocol.trust.roster import Roster, RosterReference, key_fingerprint
 from shoal_protocol.trust.roster_changes import (
     with_enrolled,
@@ -20,6 +27,7 @@ from shoal_protocol.trust.roster_changes import (
     with_key,
     with_revoked,
 )
+from shoal_protocol.trust.succession import may_be_emergency, move_message
 from shoal_protocol.wire.documents import Signed, describe, sign
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8,32}")
@@ -39,14 +47,20 @@ def first_manifest(
     Raises:
         ValueError: a role is missing or filled too often, or two parties share a name or key.
     """
-    by_role: dict[str, list[dict[str, Any]]] = {role.value: [] for role in PartyRole}
+    by_role = defaultdict[str, list[Any]](list)
     for card in cards:
-        by_role[card.role].append(card.model_dump(exclude={"role", "endorsements"}))
-    nodes, aggregators, trainers, analysts = by_role.values()
-    _require("at least two Compute nodes", len(nodes) >= 2, len(nodes))
-    _require("exactly one aggregator", len(aggregators) == 1, len(aggregators))
-    _require("exactly one trainer", len(trainers) == 1, len(trainers))
-    _require("at least one analyst", len(analysts) >= 1, len(analysts))
+        by_role[card.role].append(entry_of(card))
+    nodes, aggregators, trainers, analysts = (
+        by_role[role] for role in ("compute", "aggregator", "trainer", "analyst")
+    )
+    for what, holds, parties in (
+        ("at least two Compute nodes", len(nodes) >= 2, nodes),
+        ("exactly one aggregator", len(aggregators) == 1, aggregators),
+        ("exactly one trainer", len(trainers) == 1, trainers),
+        ("at least one analyst", len(analysts) >= 1, analysts),
+    ):
+        if not holds:
+            raise ValueError(f"a consortium has {what}; the cards name {len(parties)}")
     try:
         manifest = Manifest.model_validate(
             {
@@ -58,7 +72,7 @@ def first_manifest(
                 "aggregator": aggregators[0],
                 "trainer": trainers[0],
                 "analysts": analysts,
-                "roster": _reference(roster),
+                "roster": RosterReference.of(roster),
                 "policy": policy,
                 "recovery": None if recovery is None else bytes(recovery).hex(),
             }
@@ -78,7 +92,7 @@ def next_manifest(
     """
     if bytes(authority.verify_key).hex() != current.manifest.authority:
         raise ValueError("this is not the key of the authority that the manifest names")
-    reference = {} if roster is None else {"roster": _reference(roster)}
+    reference = {} if roster is None else {"roster": RosterReference.of(roster)}
     return sign(following(current, reference | changes), AUTHORITY_NAME, authority)
 
 
@@ -217,25 +231,126 @@ def revoke(roster: Roster, holders: Sequence[int]) -> Roster:
     return shorter
 
 
-def shared_operators(manifest: Manifest) -> dict[str, list[str]]:
-    """Return the operators that run several of the services, with the services' names.
+def changed(
+    chain: Sequence[Consortium],
+    *,
+    authority: SigningKey,
+    cards: Iterable[Card] = (),
+    retired: Collection[str] = (),
+    policy: Mapping[str, Any] | None = None,
+    fingerprints: Collection[str] = (),
+    emergency: str | None = None,
+) -> Signed[Manifest]:
+    """Return the version after the newest of `chain`, with these parties and changes of `policy`.
 
-    The blinding holds as long as the Compute nodes do not collude: one operator of all of them
-    could. With the aggregator or trainer it is availability that hangs on one organisation.
+    A card of a party's name replaces its keys and address; it is endorsed by the key in force, or
+    its fingerprint is among `fingerprints`, which the authority compared with a person.
+    `emergency` says why too few Compute nodes are left to sign the log. A card of
+    another name adds a Compute node or an analyst, or takes the place of aggregator or trainer.
+
+    Raises:
+        ValueError: a card is not vouched for, has another role than before or a key that was
+            replaced or retired; or a name is not there to retire; or nothing would change.
     """
-    services = [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
-    counts = Counter(party.operator.casefold() for party in services)
-    shared: dict[str, list[str]] = {}
-    for party in services:
-        if counts[party.operator.casefold()] > 1:
-            shared.setdefault(party.operator, []).append(party.name)
-    return shared
+    current = chain[-1]
+    manifest = current.manifest
+    nodes: dict[str, Any] = {each.name: each for each in manifest.compute_nodes}
+    analysts: dict[str, Any] = {each.name: each for each in manifest.analysts}
+    single: dict[str, Any] = {"aggregator": manifest.aggregator, "trainer": manifest.trainer}
+    _refuse_old_keys(chain, cards := list(cards))
+    for card in cards:
+        _check_vouched(current, card, fingerprints)
+        if card.role in single:
+            single[card.role] = entry_of(card)
+        else:
+            (nodes if card.role == "compute" else analysts)[card.name] = entry_of(card)
+    for name in retired:
+        if nodes.pop(name, None) is None and analysts.pop(name, None) is None:
+            raise ValueError(
+                f"there is no Compute node or analyst {name} to retire; aggregator and trainer are "
+                "replaced by a card"
+            )
+    before = manifest.policy.model_dump()
+    if manifest.policy.cosignatures == all_but_one(len(manifest.compute_nodes)):
+        before["cosignatures"] = all_but_one(len(nodes))
+    rules = Policy.model_validate(before | dict(policy or {}))
+    changes: dict[str, Any] = {
+        "compute_nodes": tuple(nodes.values()),
+        "analysts": tuple(analysts.values()),
+        **single,
+        "policy": rules,
+    }
+    if all(getattr(manifest, name) == value for name, value in changes.items()):
+        raise ValueError("nothing would change: no new version was signed")
+    signed = next_manifest(current, authority=authority, **changes, emergency=emergency)
+    if emergency is not None and not may_be_emergency(manifest, signed.body):
+        raise ValueError("enough Compute nodes stay to sign the log: this is no emergency")
+    return signed
 
 
-def _reference(roster: Roster) -> RosterReference:
-    return RosterReference.of(roster)
+def _check_vouched(current: Consortium, card: Card, fingerprints: Collection[str]) -> None:
+    if not current.lists(card.name):
+        return  # a new party, whose card the authority compares as it did when it founded
+    listed, manifest = current.party(card.name), current.manifest
+    roles = {manifest.aggregator.name: "aggregator", manifest.trainer.name: "trainer"}
+    usual = "compute" if isinstance(listed, ComputeParty) else "analyst"
+    if card.role != roles.get(card.name, usual):
+        raise ValueError(f"{card.name} has another role in the manifest than on its card")
+    if entry_of(card) == listed:
+        return  # it is in force already, and changes nothing
+    if not is_endorsed(card, listed.verify_key) and fingerprint(card) not in fingerprints:
+        raise ValueError(
+            f"the card of {card.name} is not signed by the key in force. If that is lost, compare "
+            "the card's fingerprint with a person whom you know, and add --fingerprint with it"
+        )
 
 
-def _require(what: str, holds: bool, found: int) -> None:
-    if not holds:
-        raise ValueError(f"a consortium has {what}; the cards name {found}")
+def _refuse_old_keys(chain: Sequence[Consortium], cards: Iterable[Card]) -> None:
+    """Refuse keys and certificates that an earlier version listed and the newest does not."""
+    in_force = _public(chain[-1])
+    earlier = {each for version in chain[:-1] for each in _public(version)} - in_force
+    for card in cards:
+        if {card.verify_key, card.box_key, card.certificate} & earlier:
+            raise ValueError(
+                f"the card of {card.name} has a key that was replaced or retired, which is for good"
+            )
+
+
+def _public(version: Consortium) -> set[str]:
+    manifest = version.manifest
+    nodes = manifest.compute_nodes
+    services = (*nodes, manifest.aggregator, manifest.trainer)
+    return {
+        *(each.verify_key for each in services),
+        *(each.verify_key for each in manifest.analysts),
+        *(each.certificate for each in services),
+        *(each.box_key for each in nodes),
+    }
+
+
+def moved(
+    current: Consortium, *, consent: SigningKey, authority: SigningKey, recovery: VerifyKey | None
+) -> Signed[Manifest]:
+    """Return the version that changes the authority's keys and nothing else.
+
+    `consent` is the authority's key in force, or the recovery key; `authority` signs from then on,
+    and `recovery` may stand in for it.
+
+    Raises:
+        ValueError: `consent` is neither key, or no key would change.
+    """
+    manifest, given = current.manifest, bytes(consent.verify_key).hex()
+    if given not in (manifest.authority, manifest.recovery):
+        raise ValueError("this is neither the authority's key nor the recovery key")
+    keys = {
+        "authority": bytes(authority.verify_key).hex(),
+        "recovery": None if recovery is None else bytes(recovery).hex(),
+    }
+    if keys == {"authority": manifest.authority, "recovery": manifest.recovery}:
+        raise ValueError("no key would change")
+    draft = following(current, keys | {"founder": manifest.identity})
+    move = AuthorityMove(
+        by="authority" if given == manifest.authority else "recovery",
+        signature=consent.sign(move_message(draft)).signature.hex(),
+    )
+    return sign(draft.model_copy(update={"move": move}), AUTHORITY_NAME, authority)

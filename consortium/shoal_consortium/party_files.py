@@ -1,42 +1,159 @@
-"""Party directories and the authority's key on disk."""
+"""Parties' directories: keys and cards, the first ones and the next that older keys endorse.
 
-from collections.abc import Collection, Sequence
+A party makes its own keys and hands out its card, which is public. The authority's key is in a
+directory of its own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from nacl.signing import SigningKey
+import pydantic
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.client_files import DIGEST, hex_line, new_directory, write_tls
-from shoal_consortium.cards import (
-    Card,
-    KeyKind,
-    NewParty,
-    RandomBytes,
-    next_generation,
-    read_card,
-    write_card,
-)
-from shoal_holder.keys import read_private
-from shoal_hosting.party import CARD, generations
+from shoal_agent.client_files import hex_line, new_directory
+from shoal_hosting.party import CARD, Card, Endorsement, generations, read_card, read_seed
 from shoal_hosting.private_files import make_private_directory, write_new
+from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
+from shoal_protocol.trust.manifest import Analyst, ComputeParty, ServiceParty
+from shoal_protocol.wire.documents import check_signature, describe
+from shoal_protocol.wire.encoding import canonical_json, domain, sha256
+from shoal_protocol.wire.errors import BadSignature
 
-_KINDS: Final = (CARD, "signing.key", "box.key", "tls.key", "tls.crt")
+RandomBytes = Callable[[int], bytes]
+KeyKind = Literal["signing", "box", "tls"]
 
 
-def write_party(directory: Path, party: NewParty) -> None:
+class PartyRole(StrEnum):
+    """A party's role in a manifest."""
+
+    COMPUTE = "compute"
+    AGGREGATOR = "aggregator"
+    TRAINER = "trainer"
+    ANALYST = "analyst"
+
+
+KINDS: Final[dict[str, tuple[KeyKind, ...]]] = {
+    PartyRole.COMPUTE: ("signing", "box", "tls"),
+    PartyRole.AGGREGATOR: ("signing", "tls"),
+    PartyRole.TRAINER: ("signing", "tls"),
+    PartyRole.ANALYST: ("signing",),
+}
+"""The keys that a party of each role has."""
+_FILES: Final = (CARD, "signing.key", "box.key", "tls.key", "tls.crt")
+
+
+@dataclass(frozen=True)
+class PartyKeys:
+    """A party's card, and the private halves of what is new in it."""
+
+    card: Card
+    signing_key: SigningKey | None = field(repr=False)
+    box_key: PrivateKey | None = field(repr=False)
+    tls: TlsIdentity | None
+
+
+def new_party(
+    role: PartyRole,
+    *,
+    name: str,
+    operator: str,
+    url: str | None,
+    extra_hosts: Sequence[str],
+    now: datetime,
+    valid_days: int,
+    random_bytes: RandomBytes,
+) -> PartyKeys:
+    """Make a party's keys, its certificate if it runs a service, and its card.
+
+    Raises:
+        ValueError: a name, URL or host is malformed; a service has no URL, an analyst has one.
+    """
+    if (role is PartyRole.ANALYST) != (url is None):
+        raise ValueError("every role but analyst needs a URL, and an analyst has none")
+    fields = {"role": role.value, "name": name, "operator": operator, "url": url}
+    return _made(fields, KINDS[role], extra_hosts, now, valid_days, random_bytes)
+
+
+def _made(
+    fields: dict[str, str | None],
+    kinds: Collection[KeyKind],
+    hosts: Sequence[str],
+    now: datetime,
+    valid_days: int,
+    random_bytes: RandomBytes,
+) -> PartyKeys:
+    """Make new keys of these kinds, and the card of these fields that lists them."""
+    signing_key = SigningKey(random_bytes(32)) if "signing" in kinds else None
+    box_key = PrivateKey(random_bytes(32)) if "box" in kinds else None
+    tls = None
+    if "tls" in kinds:
+        hosts = [host_of(fields["url"] or ""), *hosts]
+        tls = self_signed(fields["name"] or "", hosts, now=now, valid_days=valid_days)
+        fields["certificate"] = tls.certificate_pem
+    if signing_key is not None:
+        fields["verify_key"] = bytes(signing_key.verify_key).hex()
+    if box_key is not None:
+        fields["box_key"] = bytes(box_key.public_key).hex()
+    try:
+        card = Card.model_validate(fields)
+        entry_of(card)
+    except pydantic.ValidationError as error:
+        raise ValueError(describe(error)) from error
+    return PartyKeys(card, signing_key, box_key, tls)
+
+
+def entry_of(card: Card) -> ComputeParty | ServiceParty | Analyst:
+    """Return what a manifest lists of a card's party.
+
+    Raises:
+        pydantic.ValidationError: the card lacks something, or has more than its role has.
+    """
+    kinds: dict[str, type[ComputeParty | ServiceParty | Analyst]] = {
+        PartyRole.COMPUTE: ComputeParty,
+        PartyRole.ANALYST: Analyst,
+    }
+    fields = card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)
+    return kinds.get(card.role, ServiceParty).model_validate(fields)
+
+
+def fingerprint(card: Card) -> str:
+    """Return the digest by which two people compare a card over the telephone."""
+    return sha256("card", _canonical(card))
+
+
+def _canonical(card: Card) -> bytes:
+    return canonical_json(card.model_dump(mode="json", exclude={"endorsements"}, exclude_none=True))
+
+
+def is_endorsed(card: Card, verify_key: str) -> bool:
+    """Tell whether a card was signed by a key, in hex, that its party had before."""
+    for each in card.endorsements:
+        if each.verify_key == verify_key:
+            key = VerifyKey(bytes.fromhex(verify_key))
+            with suppress(BadSignature):
+                check_signature(key, _endorsed(card), each.signature)
+                return True
+    return False
+
+
+def _endorsed(card: Card) -> bytes:
+    return domain("card_endorsement") + _canonical(card)
+
+
+def write_party(directory: Path, party: PartyKeys) -> None:
     """Write a new party directory, complete or not at all.
 
     Raises:
         FileExistsError: the directory exists; nothing is overwritten.
     """
     with new_directory(directory) as pending:
-        write_new(pending / "signing.key", hex_line(bytes(party.signing_key)), private=True)
-        if party.box_key is not None:
-            write_new(pending / "box.key", hex_line(bytes(party.box_key)), private=True)
-        if party.tls is not None:
-            write_tls(pending, party.tls)
-        write_new(pending / "card.json", write_card(party.card), private=False)
+        _write(pending, party, "")
 
 
 def rotate(
@@ -51,71 +168,79 @@ def rotate(
 ) -> tuple[Card, Path]:
     """Put a party's next keys and its next card beside those in force; return card and file.
 
-    The keys are written before the card, so what a crash leaves is of no card. The card is signed
-    by all signing keys that the party has.
+    Without `kinds`, all are new, or if the party has a new `url` its certificate alone. That is for
+    the hosts of the one before, those of `extra_hosts` and of the address. The keys are written
+    before the card, so what a crash leaves is of no card. The card is signed by all signing keys
+    that the party has.
 
     Raises:
-        ValueError: there is no party, or as `next_generation`.
-        StartupRefused: a private file is open to others.
+        ValueError: the party has no such key or no address, or a URL or host is malformed.
+        StartupRefused: there is no party, or a private file is open to others.
     """
     card = read_party_card(directory)
-    made = next_generation(
-        card,
-        kinds,
-        endorsers=[read_signing_key(path) for path in generations(directory, "signing.key")],
-        url=url,
-        extra_hosts=extra_hosts,
-        now=now,
-        valid_days=valid_days,
-        random_bytes=random_bytes,
+    wanted = set[KeyKind](kinds or (KINDS[card.role] if url is None else ("tls",)))
+    if url is not None:
+        wanted.add("tls")
+    if lacking := wanted - set(KINDS[card.role]):
+        raise ValueError(f"a party of the role {card.role} has no {min(lacking)} key")
+    fields = card.model_dump(exclude={"endorsements"}, exclude_none=True)
+    fields |= {"url": url} if url else {}
+    hosts = [*(hosts_of(card.certificate) if card.certificate else []), *extra_hosts]
+    made = _made(fields, wanted, hosts, now, valid_days, random_bytes)
+    endorsements = tuple(
+        Endorsement(
+            verify_key=bytes(each.verify_key).hex(),
+            signature=each.sign(_endorsed(made.card)).signature.hex(),
+        )
+        for each in map(read_signing_key, generations(directory, "signing.key"))
     )
-    taken = [_number(path) for name in _KINDS for path in generations(directory, name)]
-    number = max(taken) + 1
-    if made.signing_key is not None:
-        key = hex_line(bytes(made.signing_key))
-        write_new(directory / f"signing-{number}.key", key, private=True)
-    if made.box_key is not None:
-        write_new(directory / f"box-{number}.key", hex_line(bytes(made.box_key)), private=True)
+    signed = made.card.model_copy(update={"endorsements": endorsements})
+    paths = [path for name in _FILES for path in generations(directory, name)]
+    number = 1 + max(int(path.stem.partition("-")[2] or 1) for path in paths)
+    file = _write(
+        directory, PartyKeys(signed, made.signing_key, made.box_key, made.tls), f"-{number}"
+    )
+    return signed, file
+
+
+def _write(directory: Path, made: PartyKeys, suffix: str) -> Path:
+    """Write new keys and then the card, whose file is returned."""
+    for name, key in (("signing", made.signing_key), ("box", made.box_key)):
+        if key is not None:
+            write_new(directory / f"{name}{suffix}.key", hex_line(bytes(key)), private=True)
     if made.tls is not None:
         pem = made.tls.certificate_pem.encode()
-        write_new(directory / f"tls-{number}.key", made.tls.private_key_pem, private=True)
-        write_new(directory / f"tls-{number}.crt", pem, private=False)
-    file = directory / f"card-{number}.json"
-    write_new(file, write_card(made.card), private=False)
-    return made.card, file
-
-
-def _number(path: Path) -> int:
-    return int(path.stem.partition("-")[2] or 1)
+        write_new(directory / f"tls{suffix}.key", made.tls.private_key_pem, private=True)
+        write_new(directory / f"tls{suffix}.crt", pem, private=False)
+    file = directory / f"card{suffix}.json"
+    content = made.card.model_dump_json(indent=2, exclude_none=True).encode() + b"\n"
+    write_new(file, content, private=False)
+    return file
 
 
 def read_party_card(path: Path) -> Card:
     """Read a card from its file, or the newest from the party directory that holds it.
 
     Raises:
-        ValueError: there is no card.
+        StartupRefused: there is no card.
+        ValueError: it is not a party's card.
     """
     *_, file = [path / CARD, *generations(path, CARD)] if path.is_dir() else [path]
-    if not file.is_file():
-        raise ValueError(f"{path}: there is no party's card here")
+    card = read_card(file)
     try:
-        return read_card(file.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        entry_of(card)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{file} is not a party's card: {describe(error)}") from error
+    return card
 
 
 def read_signing_key(path: Path) -> SigningKey:
     """Read a private signing key from its file, one hex line.
 
     Raises:
-        ValueError: not such a file, or open to other users.
+        StartupRefused: not such a file, or open to other users.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such key file")
-    text = read_private(path).decode("ascii", errors="replace").strip()
-    if not DIGEST.fullmatch(text):
-        raise ValueError(f"{path} is not one key of 64 hexadecimal digits")
-    return SigningKey(bytes.fromhex(text))
+    return SigningKey(read_seed(path))
 
 
 def make_authority_directory(directory: Path, key: SigningKey) -> None:

@@ -6,12 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from shoal_consortium import quickstart
 from shoal_hosting.probe import is_ready
 
 START_SECONDS = 60.0
@@ -26,6 +25,7 @@ class Process:
     module: str
     environment: Mapping[str, str]
     log: Path
+    url: str = ""
     _running: subprocess.Popen[bytes] | None = None
     _output: IO[bytes] | None = None
 
@@ -51,14 +51,10 @@ class Process:
         """Tell whether it was stopped, or never started."""
         return self._running is None
 
-    def last_words(self) -> str:
-        """Return the last line of its output, "" if there is none."""
-        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
     def ending(self) -> str:
         """Say why it ended: its last line, or with which status if that is a line of its log."""
-        words = self.last_words()
+        lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        words = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"with status {self.exit_status}" if words.startswith("{") else words
 
     def wait_until_ready(self) -> None:
@@ -114,10 +110,9 @@ class Process:
             self._output = None
 
 
-def logged(described: quickstart.Process, logs: Path) -> Process:
+def logged(process: Process, logs: Path) -> Process:
     """Return a service or agent, not started, whose output goes to a file in `logs`."""
-    file = logs / f"{described.name}.log"
-    return Process(described.name, described.module, described.environment, file)
+    return replace(process, log=logs / f"{process.name}.log")
 
 
 @dataclass

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -55,7 +55,7 @@ def logged(
     known = following.log_proof
     if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
         return known
-    aggregator = Endpoint.of(before.manifest.aggregator)
+    aggregator = Endpoint.of(before.manifest.aggregator, transport)
 
     async def ask(
         method: str,
@@ -64,15 +64,15 @@ def logged(
         content: bytes | None = None,
     ) -> Reply:
         """Ask the aggregator, also under a certificate that ended: a proof speaks for itself."""
-        how: dict[str, Any] = {"content": content, "transport": transport}
         try:
-            return await call(aggregator, method, path, query, **how)
+            return await call(aggregator, method, path, query, content=content)
         except Unavailable:
-            return await call(Endpoint(aggregator.url, None), method, path, query, **how)
+            anybody = dataclasses.replace(aggregator, certificate=None)
+            return await call(anybody, method, path, query, content=content)
 
     async def answers(node: ServiceParty) -> bool:
         try:
-            reply = await call(Endpoint.of(node), "GET", "/healthz", transport=transport)
+            reply = await call(Endpoint.of(node, transport), "GET", "/healthz")
         except Unavailable:
             return False
         return reply.status == HTTPStatus.OK
@@ -119,8 +119,7 @@ def publish_directory(directory: Path) -> list[Outcome]:
     consortium_files.repair(directory)
     outcomes = publish_to_all(chain)
     if dictionary := dictionary_files.versions(directory):
-        told = publish_dictionary(chain[-1].manifest.trainer, dictionary)
-        outcomes.append(dataclasses.replace(told, name=f"{told.name}: data dictionary"))
+        outcomes.append(publish_dictionary(chain[-1].manifest.trainer, dictionary))
     return outcomes
 
 
@@ -161,7 +160,7 @@ async def _publish(
 
     async def put(version: Consortium, at: Endpoint) -> Reply:
         content = bundle(version)
-        return await call(at, "PUT", "/v1/manifest", content=content, transport=transport)
+        return await call(at, "PUT", "/v1/manifest", content=content)
 
     async def put_missing(at: Endpoint) -> Reply:
         reply = await put(chain[-1], at)
@@ -170,23 +169,31 @@ async def _publish(
                 reply = await put(version, at)
         return reply
 
-    listed = [each for version in chain for each in _services(version) if each.name == service.name]
-    try:
+    async def hand_over() -> None:
+        listed = [
+            each for version in chain for each in _services(version) if each.name == service.name
+        ]
         try:
-            reply = await put_missing(Endpoint.of(service))
+            reply = await put_missing(Endpoint.of(service, transport))
         except Unavailable:
             if len({(each.url, each.certificate) for each in listed}) == 1:
                 raise
             for url in {each.url for each in listed}:
                 with suppress(Unavailable):
-                    await put_missing(Endpoint(url, None))
-            reply = await _patiently(lambda: put_missing(Endpoint.of(service)))
+                    await put_missing(Endpoint(url, None, transport=transport))
+            reply = await _patiently(lambda: put_missing(Endpoint.of(service, transport)))
         json_of(reply)
-    except Unavailable as error:
-        return Outcome(service.name, False, str(error), unreachable=True)
-    except Refused as refusal:
-        return Outcome(service.name, False, str(refusal))
-    return Outcome(service.name, True, f"version {len(chain)} is in force")
+
+    return await _outcome(service.name, len(chain), hand_over())
+
+
+async def _outcome(name: str, version: int, handing_over: Awaitable[None]) -> Outcome:
+    """Return how it ends to hand a version to a service."""
+    try:
+        await handing_over
+    except (Unavailable, Refused) as error:
+        return Outcome(name, False, str(error), unreachable=isinstance(error, Unavailable))
+    return Outcome(name, True, f"version {version} is in force")
 
 
 async def _patiently(ask: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -199,24 +206,14 @@ async def _patiently(ask: Callable[[], Awaitable[Reply]]) -> Reply:
 
 
 def publish_dictionary(
-    trainer: ServiceParty,
-    versions: Sequence[Signed[DataDictionary]],
-    *,
-    transport: httpx.AsyncBaseTransport | None = None,
+    trainer: ServiceParty, versions: Sequence[Signed[DataDictionary]]
 ) -> Outcome:
     """Hand the versions of the data dictionary, oldest first, to the trainer."""
 
-    async def publish() -> None:
+    async def hand_over() -> None:
         for each in versions:
-            place, content = Endpoint.of(trainer), each.encode()
-            json_of(
-                await call(place, "PUT", "/v1/dictionary", content=content, transport=transport)
-            )
+            content = each.encode()
+            json_of(await call(Endpoint.of(trainer), "PUT", "/v1/dictionary", content=content))
 
-    try:
-        asyncio.run(publish())
-    except Unavailable as error:
-        return Outcome(trainer.name, False, str(error), unreachable=True)
-    except Refused as refusal:
-        return Outcome(trainer.name, False, str(refusal))
-    return Outcome(trainer.name, True, f"version {len(versions)} is in force")
+    name = f"{trainer.name}: data dictionary"
+    return asyncio.run(_outcome(name, len(versions), hand_over()))

@@ -6,9 +6,7 @@ card. Here one process makes all keys, so the directory's owner can play every p
 
 import os
 import re
-import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,9 +17,15 @@ from nacl.signing import SigningKey
 
 from shoal_agent.client_files import write_agent, write_pin
 from shoal_consortium import consortium_files, dictionary_files
-from shoal_consortium.cards import NewParty, PartyRole, RandomBytes, new_party
 from shoal_consortium.parties import first_manifest
-from shoal_consortium.party_files import make_authority_directory, write_party
+from shoal_consortium.party_files import (
+    PartyRole,
+    RandomBytes,
+    make_authority_directory,
+    new_party,
+    write_party,
+)
+from shoal_consortium.processes import Process
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
@@ -61,29 +65,26 @@ class Plan:
     dictionary: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.compute_nodes < 2:
-            raise ValueError("a consortium has at least two Compute nodes")
-        lowest, majority = self.policy.minimum_threshold, self.compute_nodes // 2 + 1
+        nodes, lowest = self.compute_nodes, self.policy.minimum_threshold
         committee = self.policy.minimum_committee
-        if committee is not None and not committee < self.compute_nodes:
-            raise ValueError("a committee has fewer nodes than there are Compute nodes")
-        if committee is not None:
-            majority = 2
-        if lowest is not None and not majority <= lowest <= self.compute_nodes:
-            raise ValueError(
-                f"a threshold of {lowest} can never be used: of {self.compute_nodes} Compute nodes "
-                f"{majority} to {self.compute_nodes} may be demanded"
-            )
-        if not all(count >= 1 for count in self.clients.values()):
-            raise ValueError("a site has at least one client")
-        if bad := [site for site in self.clients if not _SITE.fullmatch(site)]:
-            raise ValueError(
-                f"{bad[0]!r} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
-                "and no hyphen first"
-            )
+        fewest = 2 if committee is not None else nodes // 2 + 1
+        unnamed = [site for site in self.clients if not _SITE.fullmatch(site)]
         taken = set(self.clients) & set(self.services())
-        if taken:
-            raise ValueError(f"a site may not be called {taken.pop()}: a service is")
+        wrong = {
+            "a consortium has at least two Compute nodes": nodes < 2,
+            "a committee has fewer nodes than there are Compute nodes": (
+                committee is not None and committee >= nodes
+            ),
+            f"a threshold of {lowest} can never be used: of {nodes} Compute nodes {fewest} to "
+            f"{nodes} may be demanded": lowest is not None and not fewest <= lowest <= nodes,
+            "a site has at least one client": min(self.clients.values(), default=1) < 1,
+            f"{', '.join(unnamed)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
+            "and no hyphen first": bool(unnamed),
+            f"a site may not be called {', '.join(taken)}: a service is": bool(taken),
+        }
+        for problem, is_so in wrong.items():
+            if is_so:
+                raise ValueError(problem)
 
     def services(self) -> dict[str, PartyRole]:
         """Return the names and roles of the services, in the order of their ports."""
@@ -97,21 +98,6 @@ class Plan:
         return self.url_template.replace("{name}", name).replace(
             "{port}", str(self.first_port + position)
         )
-
-
-@dataclass(frozen=True)
-class Process:
-    """How to start one service or agent: a Python module under some environment variables."""
-
-    name: str
-    url: str
-    module: str
-    environment: Mapping[str, str]
-
-    def command(self) -> str:
-        """Return the shell command, with the Python that runs now."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, shlex.quote(sys.executable), "-m", self.module])
 
 
 def exists(directory: Path) -> bool:
@@ -151,12 +137,20 @@ def _make_all(
     for part in _PARTS:
         (directory / part).mkdir()
     parties = [
-        _party(name, role, plan.url(name, position), plan, now=now, random_bytes=random_bytes)
-        for position, (name, role) in enumerate(plan.services().items())
+        new_party(
+            role,
+            name=name,
+            operator="one machine, for trying out",
+            url=plan.url(name, position) if role is not PartyRole.ANALYST else None,
+            extra_hosts=plan.extra_hosts,
+            now=now,
+            valid_days=plan.valid_days,
+            random_bytes=random_bytes,
+        )
+        for position, (name, role) in enumerate(
+            (plan.services() | {"analyst": PartyRole.ANALYST}).items()
+        )
     ]
-    parties.append(
-        _party("analyst", PartyRole.ANALYST, None, plan, now=now, random_bytes=random_bytes)
-    )
     keys = {site: SigningKey(random_bytes(32)) for site in plan.clients}
     roster = roster_of(((key.verify_key, plan.clients[site]) for site, key in keys.items()))
     authority, recovery = (SigningKey(random_bytes(32)) for _ in _KEYS)
@@ -177,7 +171,7 @@ def _make_all(
         home = directory / "parties" / party.card.name
         write_party(home, party)
         write_pin(home, consortium.digest, replace_other=False)
-        _make_data_directory(directory, party.card.name)
+        (directory / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY)
     for position, site in enumerate(keys, start=len(plan.services())):
         home = directory / "clients" / site
         hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
@@ -185,49 +179,20 @@ def _make_all(
         write_agent(home, keys[site], slots=plan.clients[site], tls=tls)
         write_pin(home, consortium.digest, replace_other=False)
         write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
-        _make_data_directory(directory, site)
+        (directory / "data" / site).mkdir(mode=PRIVATE_DIRECTORY)
     return consortium
-
-
-def _party(
-    name: str,
-    role: PartyRole,
-    url: str | None,
-    plan: Plan,
-    *,
-    now: datetime,
-    random_bytes: RandomBytes,
-) -> NewParty:
-    return new_party(
-        role,
-        name=name,
-        operator="one machine, for trying out",
-        url=url,
-        extra_hosts=plan.extra_hosts if url is not None else [],
-        now=now,
-        valid_days=plan.valid_days,
-        random_bytes=random_bytes,
-    )
-
-
-def _make_data_directory(directory: Path, name: str) -> None:
-    (directory / "data" / name).mkdir(mode=PRIVATE_DIRECTORY)
 
 
 def services(directory: Path, consortium: Consortium) -> list[Process]:
     """Return how to start each service of the federation in `directory`."""
     manifest = consortium.manifest
     parties: list[tuple[PartyRole, ServiceParty]] = [
-        (PartyRole.COMPUTE, node) for node in manifest.compute_nodes
+        *((PartyRole.COMPUTE, node) for node in manifest.compute_nodes),
+        (PartyRole.AGGREGATOR, manifest.aggregator),
+        (PartyRole.TRAINER, manifest.trainer),
     ]
-    parties += [(PartyRole.AGGREGATOR, manifest.aggregator), (PartyRole.TRAINER, manifest.trainer)]
     return [
-        Process(
-            party.name,
-            party.url,
-            MODULES[role],
-            _environment(directory, directory / "parties" / party.name, party.url),
-        )
+        _process(directory, directory / "parties" / party.name, party.url, MODULES[role], {})
         for role, party in parties
     ]
 
@@ -248,10 +213,8 @@ def agents(directory: Path, *, ask_owners: bool = False) -> list[Process]:
             taken = [port_of(url) for url in (*urls.values(), *(each.url for each in parties))]
             beside = parties[-1].url
             urls[home] = f"{beside.removesuffix(f':{port_of(beside)}')}:{max(taken) + 1}"
-        environment = _environment(directory, home, urls[home])
-        if not ask_owners:
-            environment["SHOAL_AGENT_APPROVAL"] = "automatic"
-        found.append(Process(home.name, urls[home], "shoal_agent", environment))
+        more = {} if ask_owners else {"SHOAL_AGENT_APPROVAL": "automatic"}
+        found.append(_process(directory, home, urls[home], "shoal_agent", more))
     return found
 
 
@@ -262,11 +225,15 @@ def records_of(home: Path) -> list[Path]:
     return found if all(path.is_file() for path in found) else []
 
 
-def _environment(directory: Path, home: Path, url: str) -> dict[str, str]:
-    return {
+def _process(
+    directory: Path, home: Path, url: str, module: str, more: Mapping[str, str]
+) -> Process:
+    environment = {
         "SHOAL_PARTY": os.fspath(home),
         "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
         "SHOAL_DATA": os.fspath(directory / "data" / home.name),
         "SHOAL_HOST": host_of(url),
         "SHOAL_PORT": str(port_of(url)),
+        **more,
     }
+    return Process(home.name, module, environment, directory / "logs" / f"{home.name}.log", url)

@@ -8,14 +8,12 @@ import asyncio
 import secrets
 import time
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from shoal_command.rendering import plain
-from shoal_command.terminal import AsJson, present, say, say_json, show, warn
+from shoal_command.terminal import AsJson, tell, warn
 from shoal_hosting.clock import system_clock
 from shoal_hosting.peers.service_calls import Refused
 from shoal_redteam.attack import Attack
@@ -25,13 +23,6 @@ from shoal_redteam.running import Report, run
 from shoal_redteam.target import Target
 
 app = typer.Typer(no_args_is_help=True, help="Attack a test federation of which you hold all keys.")
-
-_STYLES: Final = {
-    Verdict.STOPPED: "green",
-    Verdict.DOCUMENTED: "yellow",
-    Verdict.GOT_THROUGH: "bold red",
-    Verdict.NOT_CARRIED_OUT: "magenta",
-}
 
 
 @app.callback()
@@ -60,7 +51,8 @@ def run_attacks(
     """
     attacks = chosen(only or [])
     if listed:
-        present([_about(attack) for attack in attacks], as_json)
+        about = [_about(attack) for attack in attacks]
+        tell(about, as_json, about)
         return
     if directory is None:
         raise typer.BadParameter("name the directory of a test federation")
@@ -68,10 +60,7 @@ def run_attacks(
         report = asyncio.run(_run(directory, attacks))
     except CannotAttack as error:
         raise Refused(str(error)) from None
-    if as_json:
-        say_json(as_value(attacks, report))
-    else:
-        show_report(attacks, report)
+    tell(as_value(attacks, report), as_json, *in_words(attacks, report))
     raise typer.Exit(report.exit_status)
 
 
@@ -151,23 +140,23 @@ def as_value(attacks: list[Attack], report: Report) -> dict[str, Any]:
     }
 
 
-def show_report(attacks: list[Attack], report: Report) -> None:
-    """Print every try, and how many ended how."""
-    table = Table(
-        "attack", "who lies, what is tried", "verdict", "what answered", "what stopped it"
-    )
-    for attack in attacks:
-        table.add_section()
-        table.add_row(plain(attack.name), plain(attack.liar), "", "", "", style="bold")
-        for each in report.findings[attack.name]:
-            verdict = plain(each.verdict.value)
-            verdict.stylize(_STYLES[each.verdict])
-            cells = (plain(each.tried), verdict, plain(each.answered), plain(each.stopped_by))
-            table.add_row("", *cells)
-    show(table)
+def in_words(attacks: list[Attack], report: Report) -> tuple[list[dict[str, str]], str]:
+    """Return every try, a row for each, and how many ended how."""
+    rows = [
+        {
+            "attack": attack.name,
+            "who lies": attack.liar,
+            "what is tried": each.tried,
+            "verdict": each.verdict.value,
+            "what answered": each.answered,
+            "what stopped it": each.stopped_by,
+        }
+        for attack in attacks
+        for each in report.findings[attack.name]
+    ]
     counts = ", ".join(f"{report.count(each)} {each.value}" for each in Verdict)
-    attacked, tried = len(report.findings), sum(map(len, report.findings.values()))
-    say(
+    attacked = len(report.findings)
+    return rows, (
         f"{attacked} {'attack' if attacked == 1 else 'attacks'}, "
-        f"{tried} {'try' if tried == 1 else 'tries'}: {counts}"
+        f"{len(rows)} {'try' if len(rows) == 1 else 'tries'}: {counts}"
     )

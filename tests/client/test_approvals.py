@@ -4,7 +4,7 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,12 @@ async def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     """Start one whose owners are two of two, and let commands ask it without a port."""
     service = asking(world, "two")
     heard(world)
-    transport = httpx.ASGITransport(app=service.app)
-    monkeypatch.setattr(service_calls, "call", partial(service_calls.call, transport=transport))
+    transport, call = httpx.ASGITransport(app=service.app), service_calls.call
+    monkeypatch.setattr(
+        service_calls,
+        "call",
+        lambda place, *of, **how: call(replace(place, transport=transport), *of, **how),
+    )
     tls = self_signed("agent", ["agent"], now=world.clock(), valid_days=10)
     (world.directory / "party" / "tls.crt").write_text(tls.certificate_pem)
     for name, key in (("alice", ALICE), ("bob", BOB), ("eve", signing_key("eve"))):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_consortium.cards import NewParty, PartyRole, new_party
 from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import first_manifest
+from shoal_consortium.party_files import PartyKeys, PartyRole, entry_of, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
@@ -35,7 +35,7 @@ CLIENTS = [SigningKey(RANDOM(32)).verify_key for _ in range(60)]
 
 
 @cache
-def party(role: str, name: str, operator: str, host: str) -> NewParty:
+def party(role: str, name: str, operator: str, host: str) -> PartyKeys:
     return new_party(
         PartyRole(role),
         name=name,
@@ -83,7 +83,7 @@ def moved(*hosts: str) -> Manifest:
     nodes = [
         party("compute", f"node-{k}", f"Hospital {k}", host).card for k, host in enumerate(hosts)
     ]
-    listed = [ComputeParty.model_validate(node.model_dump(exclude={"role"})) for node in nodes]
+    listed = [entry_of(node) for node in nodes]
     rest = good.compute_nodes[len(listed) :]
     return good.model_copy(update={"compute_nodes": (*listed, *rest)})
 

@@ -11,7 +11,6 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, SENT, console_of
 from shoal_holder.policy import Policy
 from shoal_hosting.pages.console import SIGN_IN, START
@@ -51,8 +50,8 @@ class Desk:
     def console(
         self, token: str = OF_THE_AGENT, app: Any = None, owner: SigningKey | None = None
     ) -> Any:
-        asked = Endpoint("https://agent.example", None, token)
-        agent = OwnAgent(asked, transport=httpx.ASGITransport(app or self.agent))
+        over = httpx.ASGITransport(app or self.agent)
+        agent = Endpoint("https://agent.example", None, token, over)
         return console_of(agent, token=TOKEN, clock=self.world.clock, owner_key=owner)
 
     async def sit_down(self, owner: SigningKey | None) -> None:
@@ -153,7 +152,7 @@ async def test_only_the_agent_with_the_owner_s_certificate_is_asked(
     async with served(desk.agent, server_tls(*own.write(tmp_path), own.pem)) as port:
         for identity, status in ((own, 200), (other, 502)):
             asked = Endpoint(f"https://127.0.0.1:{port}", identity.pem, OF_THE_AGENT)
-            app = console_of(OwnAgent(asked), token=TOKEN, clock=desk.world.clock)
+            app = console_of(asked, token=TOKEN, clock=desk.world.clock)
             async with desk.browser(app) as browser:
                 await browser.post(SIGN_IN, data={"token": TOKEN})
                 assert (await browser.get(LEDGER)).status_code == status
@@ -171,7 +170,7 @@ async def test_an_agent_that_shows_another_job_is_not_believed(
 
     monkeypatch.setattr(desk.holder, "job", lie)
     answer = await desk.http.get(f"{JOBS}/{job}")
-    assert answer.status_code == 502 and "do not trust this agent" in answer.text
+    assert answer.status_code == 409 and "do not trust this agent" in answer.text
 
 
 async def ask(desk: Desk, **changes: Any) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_command_groups.certificate_page import chance_of_a_guess, rendered
+from shoal_agent.console.sentences import chance
+from shoal_command_groups.certificate_page import rendered
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.privacy.mechanisms import gaussian_delta
@@ -79,4 +80,4 @@ def test_nothing_that_was_signed_is_taken_for_markup() -> None:
 def test_the_chance_of_a_guess_is_that_of_the_best_test_of_two_gaussians(mu: float) -> None:
     """(1 + total variation) / 2, and total variation is delta at epsilon 0."""
     spent = PrivacySpent(epsilon=1.0, delta=1e-5, mu=mu)
-    assert chance_of_a_guess(spent) == pytest.approx(0.5 + gaussian_delta(epsilon=0.0, mu=mu) / 2)
+    assert chance(spent) == pytest.approx(0.5 + gaussian_delta(epsilon=0.0, mu=mu) / 2)

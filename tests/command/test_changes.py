@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal_consortium.cards import fingerprint
-from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_consortium.party_files import fingerprint, read_party_card, read_signing_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party

@@ -127,9 +127,11 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     )
 
 
-def test_a_state_is_backed_up_and_restored_by_the_recovery_key(consortium) -> None:
+def test_a_state_that_is_lost_is_superseded_by_the_recovery_key_s_backup_or_a_new_one(
+    consortium,
+) -> None:
     home = consortium.parent
-    clinic, data, key, backup = (home / each for each in ("clinic", "data", "key", "backup"))
+    clinic, data, key = (home / each for each in ("clinic", "data", "key"))
     shoal("party", "pin", clinic, open_chain(consortium)[0].digest, "--consortium", consortium)
     where = ["--agent", clinic, "--consortium", consortium]
     shoal("agent", "restore", *where, "--data", data)  # which makes a state

@@ -87,7 +87,7 @@ class Trial:
     def operator(self) -> list[str]:
         """Return how the trainer's operator calls a command."""
         assert self.operator_token
-        return [*self.who, "--data", str(self.data)]
+        return ["--party", str(self.home / "parties" / "trainer"), "--data", str(self.data)]
 
     @property
     def task(self) -> Path:

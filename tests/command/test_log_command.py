@@ -1,4 +1,4 @@
-"""`shoal log verify` and `monitor` on logs that are files, honest and not."""
+"""`shoal log verify` on logs that are files, honest and not."""
 
 import json
 from collections.abc import Sequence
@@ -103,14 +103,14 @@ def test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log(
     tmp_path: Path, consortium: Path
 ) -> None:
     copy = tmp_path / "copy"
-    look = ("log", "monitor", consortium, "--copy", copy)
+    look = ("log", "verify", consortium, "--copy", copy)
     first = shoal(*look, "--files", files(tmp_path, "log", FIRST)).stdout.splitlines()
-    assert len(first) == len(FIRST) + 1
-    assert first[0].startswith(f"0 manifest digest {examples.CONSORTIUM.digest}")
+    assert sum(each.startswith("place ") for each in first) == len(FIRST)
+    assert first[0].startswith(f"place 0 kind manifest digest {examples.CONSORTIUM.digest}")
     second = shoal(*look, "--files", files(tmp_path, "log", LATER)).stdout.splitlines()
-    assert len(second) == len(LATER) - len(FIRST) + 1
-    assert second[0].startswith(f"{len(FIRST)} round")
-    assert "0 new entries" in words(shoal(*look, "--files", tmp_path / "log"))
+    assert sum(each.startswith("place ") for each in second) == len(LATER) - len(FIRST)
+    assert second[0].startswith(f"place {len(FIRST)} kind round")
+    assert "New entries 0" in words(shoal(*look, "--files", tmp_path / "log"))
     told = json.loads(shoal("log", "verify", consortium, "--files", copy, "--json").stdout)
     assert told["size"] == len(LATER)
 

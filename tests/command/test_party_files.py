@@ -5,13 +5,13 @@ import pytest
 from shoal_agent import client_files
 from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium import consortium_files, party_files
-from shoal_consortium.cards import PartyRole, new_party
 from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import PartyRole, new_party
 from shoal_holder.keys import read_holder_key
 from shoal_hosting import startup
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import replace
+from shoal_hosting.startup import StartupRefused, replace
 from shoal_protocol.trust.roster_changes import with_revoked
 from tests.command.test_consortium_building import (
     AUTHORITY,
@@ -81,7 +81,7 @@ def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> N
     def broken(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(party_files, "write_tls", broken)
+    monkeypatch.setattr(party_files, "write_new", broken)
     with pytest.raises(OSError, match="No space left"):
         party_files.write_party(tmp_path / "compute-0", party())
     assert list(tmp_path.iterdir()) == []
@@ -118,7 +118,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path) -> None:
     authority = tmp_path / "authority"
     party_files.make_authority_directory(authority, AUTHORITY)
     (authority / "signing.key").chmod(0o640)
-    with pytest.raises(ValueError, match="chmod 600"):
+    with pytest.raises(StartupRefused, match="chmod 600"):
         party_files.read_signing_key(authority / "signing.key")
 
 

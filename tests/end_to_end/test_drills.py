@@ -193,11 +193,11 @@ def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
         node.kill()
         shutil.rmtree(drill.trust.directory / "data" / "compute-1")
         for each in commands("Restore"):
-            assert "will refuse to start" in shoal(*each, status=0)
+            assert "Start the service" in shoal(*each, status=0)
         node.start()
         wait_until(lambda: node.exit_status == REFUSES_TO_START)
         node.stop()
-        token = node.last_words().rpartition("SHOAL_ACCEPT_LOSS=")[2]
+        token = node.ending().rpartition("SHOAL_ACCEPT_LOSS=")[2]
         node.environment = {**node.environment, "SHOAL_ACCEPT_LOSS": token}
         node.start()
         node.wait_until_ready()

@@ -74,7 +74,7 @@ async def test_a_service_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
         federation.back_up(name, tmp_path / "backup")
         before = federation.content(name, tmp_path / "before")
         await federation.lose(name, ".sqlite", "-wal", "-shm")
-        assert "It is as it was last" in federation.restore(name, tmp_path / "backup")
+        assert "Start the service" in federation.restore(name, tmp_path / "backup")
         assert federation.content(name, tmp_path / "after") == before
         federation.wire.rules.remove(late)
         state = await federation.finish(job)
@@ -95,7 +95,7 @@ async def test_an_older_backup_exceeds_no_cap_and_signs_no_second_history(
         await federation.learn()
         before = await federation.spent()
         await federation.lose(name, ".sqlite", "-wal", "-shm", "memory")
-        assert "will refuse to start" in federation.restore(name, tmp_path / "backup")
+        assert "Start the service" in federation.restore(name, tmp_path / "backup")
         with pytest.raises(StartupRefused) as refusal:
             await federation.step()
         await accept(federation, name, str(refusal.value))

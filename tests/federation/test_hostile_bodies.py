@@ -20,7 +20,6 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.console.own_agent import OwnAgent
 from shoal_agent.console.pages import console_of as owners_console_of
 from shoal_command_groups.console.pages import console_of as analysts_console_of
 from shoal_hosting.operators.view import Operator, RecentLines
@@ -77,7 +76,7 @@ async def everybody(trust: Trust, directory: Path) -> AsyncIterator[dict[str, Se
             metrics_for_anybody=False,
         )
         over = httpx.ASGITransport(agent)
-        asked = OwnAgent(Endpoint("https://agent.example", None, TOKEN), transport=over)
+        asked = Endpoint("https://agent.example", None, TOKEN, over)
         clock = federation.clock.of(site)
         owner = owners_console_of(asked, token=TOKEN, clock=clock, owner_key=SigningKey(bytes(32)))
         analyst = analysts_console_of(federation.open_analyst(), token=TOKEN, clock=clock)

@@ -14,9 +14,14 @@ import pytest
 from shoal.jobs.job_failures import JobFailed
 from shoal_agent.client_files import write_pin
 from shoal_agent.joining import AFTER_NONSENSE
-from shoal_consortium import changes, consortium_files, party_files
-from shoal_consortium.cards import KeyKind, PartyRole, new_party
-from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_consortium import consortium_files, parties, party_files
+from shoal_consortium.party_files import (
+    KeyKind,
+    PartyRole,
+    new_party,
+    read_party_card,
+    read_signing_key,
+)
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.jobs.totals import JobEnd
@@ -43,7 +48,7 @@ def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Path:
     """Make a party's next keys and return its card; the audit keeps what will be erased."""
     _, card = party_files.rotate(
         trust.directory / "parties" / name,
-        kinds or tuple(KeyKind)[:: 1 if name.startswith("compute") else 2],
+        kinds,
         url=None,
         extra_hosts=[],
         now=NOW,
@@ -78,7 +83,7 @@ def change(trust: Trust, cards: Iterable[Path] = (), **how: Any) -> Consortium:
     chain = open_chain(directory)
     key = read_signing_key(trust.directory / "authority" / "signing.key")
     read = [read_party_card(path) for path in cards]
-    manifest = changes.changed(chain, authority=key, cards=read, **how)
+    manifest = parties.changed(chain, authority=key, cards=read, **how)
     return consortium_files.add_version(directory, manifest, chain[-1].roster)
 
 

@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from shoal_consortium import changes, party_files
-from shoal_consortium.cards import KeyKind
-from shoal_consortium.party_files import read_party_card, read_signing_key
+from shoal_consortium import parties, party_files
+from shoal_consortium.party_files import KeyKind, read_party_card, read_signing_key
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import KeyNotHere, load_party
 from shoal_hosting.standing import Standing
@@ -43,7 +42,7 @@ def rotate(trust: Trust, name: str, *kinds: KeyKind) -> Consortium:
 
 def change(trust: Trust, **how: object) -> Consortium:
     key = read_signing_key(trust.directory / "authority" / "signing.key")
-    signed = changes.changed([trust.consortium], authority=key, **how)  # type: ignore[arg-type]
+    signed = parties.changed([trust.consortium], authority=key, **how)  # type: ignore[arg-type]
     return following_version(trust.consortium, signed.encode(), trust.consortium.roster.encode())
 
 
@@ -72,7 +71,7 @@ async def test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day(
     trust: Trust, tmp_path: Path
 ) -> None:
     at = At(trust, "trainer", tmp_path)
-    at.accept(rotate(trust, "trainer", KeyKind.TLS))
+    at.accept(rotate(trust, "trainer", "tls"))
     at.now = NOW + VALID - timedelta(days=61)
     with capture_logs() as lines:
         at.standing.look()
@@ -103,7 +102,7 @@ async def test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_o
     told = await at.standing.told(at.busy)
     assert told["box_key"].startswith("is 7 days old: run `shoal party rotate --box`")
 
-    second = rotate(trust, "compute-1", KeyKind.BOX)
+    second = rotate(trust, "compute-1", "box")
     os.utime(at.home / "box-2.key", (at.now.timestamp(),) * 2)
     assert "box_key" in await at.standing.told(at.busy), "the new one is not in force yet"
     at.accept(second)
@@ -125,7 +124,7 @@ def test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them(
     trust: Trust, tmp_path: Path
 ) -> None:
     at, first = At(trust, "compute-1", tmp_path), trust.consortium
-    second = rotate(trust, "compute-1", *KeyKind)
+    second = rotate(trust, "compute-1", "signing", "box", "tls")
     at.standing.erase({first.digest})
     assert (at.home / "box-2.key").exists(), "it is not in force yet"
     at.accept(second)

@@ -12,7 +12,7 @@ from shoal_protocol.wire.errors import UnknownJob
 
 WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
 _TWO_KINDS: Final = (
-    "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
+    "`shoal job list` shows the jobs in rounds and then the crowd jobs, for which there "
     "are the commands of `shoal crowd` only"
 )
 

@@ -6,34 +6,32 @@ import hashlib
 import io
 import re
 import secrets
-from collections.abc import Callable
-from functools import partial
+import tomllib
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+import pydantic
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.expected_error import ExpectedError
 from shoal.jobs.job_failures import JobFailed
+from shoal.jobs.task_files import TaskFile, example, parse_task_file
+from shoal_agent.console.sentences import price
 from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
-from shoal_command_groups.console import forms
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
-from shoal_protocol.trust.dictionary import Category
-from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import ProtocolError, UnknownJob
+from shoal_protocol.wire.documents import Signed, describe
+from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 
 _drawing = Lock()  # matplotlib's figures are the process's
@@ -46,13 +44,11 @@ def picture(report: PosteriorReport) -> bytes:
         ImportError: matplotlib is not installed.
     """
     with _drawing:
-        try:
-            import matplotlib
+        import matplotlib
 
-            matplotlib.use("agg")  # no window, whatever the machine has
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError("pictures need the extra `analysis`") from error
+        matplotlib.use("agg")  # no window, whatever the machine has
+        from matplotlib import pyplot
+
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "shoal"}):
             figure: Any = report.plot().figure
             drawn = io.BytesIO()
@@ -65,11 +61,7 @@ NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dict
 JOB: Final = f"{START}/jobs/{{job}}"
 CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
-PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
-_REMEMBERED: Final = 64  # results and certificates, which do not change
-T = TypeVar("T")
-_FAULTS: Final = (Unavailable, Refused, NoResult, ProtocolError)
 
 
 def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
@@ -82,8 +74,6 @@ class _Pages:
     def __init__(self, analyst: Analyst, *, token: str, clock: Clock) -> None:
         self.analyst = analyst
         self._clock = clock
-        self._requests: dict[str, StudyRequest] = {}
-        self._reports: dict[str, PosteriorReport] = {}
         self._submitted: dict[str, Signed[StudyRequest]] = {}  # by the form's ticket
         self.console = Console(
             title="Shoal, analyst",
@@ -100,43 +90,30 @@ class _Pages:
             clock=clock,
             is_encrypted=False,  # it never leaves the machine
         )
-        for path, show in {
-            START: self.jobs,
-            NEW: self.new,
-            BUDGET: self.budget,
-            DICTIONARY: self.dictionary,
-            JOB: self.job,
-            CROWDS: self.crowds,
-            f"{CROWDS}/{{job}}": self.crowd,
-            f"{JOB}/picture.svg": self.picture,
-            f"{JOB}/certificate": self.certificate,
-            f"{JOB}/certificate.json": self.certificate_file,
-            f"{JOB}/result.json": self.result_file,
-        }.items():
-            self.console.page(path, partial(self._or_why_not, show))
-        for path, act in {
-            f"{NEW}/check": self.check,
-            f"{NEW}/submit": self.submit,
-            f"{JOB}/cancel": self.cancel,
-        }.items():
-            self.console.action(path, partial(self._or_why_not, act))
-
-    async def _or_why_not(
-        self, show: Callable[..., Response], request: Request, *form: Form
-    ) -> Response:
-        try:
-            async with asyncio.timeout(None if form else PAGE_SECONDS):
-                return await asyncio.to_thread(show, request, *form)
-        except (*_FAULTS, TimeoutError) as error:
-            gone = isinstance(error, Unavailable | TimeoutError)
-            remedy = f" {error.remedy}" if isinstance(error, ProtocolError) else ""
-            return self.console.shown(
-                request,
-                "message.html",
-                status=HTTPStatus.BAD_GATEWAY if gone else HTTPStatus.CONFLICT,
-                heading="The trainer does not answer" if gone else "This cannot be done",
-                message=f"{str(error) or 'It may be starting anew: try again soon'}.{remedy}",
-            )
+        self.console.serve(
+            "The trainer",
+            {
+                path: _in_thread(show)
+                for path, show in {
+                    START: self.jobs,
+                    NEW: self.new,
+                    BUDGET: self.budget,
+                    DICTIONARY: self.dictionary,
+                    JOB: self.job,
+                    CROWDS: self.crowds,
+                    f"{CROWDS}/{{job}}": self.crowd,
+                    f"{JOB}/picture.svg": self.picture,
+                    f"{JOB}/certificate": self.certificate,
+                    f"{JOB}/certificate.json": self.certificate_file,
+                    f"{JOB}/result.json": self.result_file,
+                }.items()
+            },
+            {
+                f"{NEW}/check": _in_thread(self.check),
+                f"{NEW}/submit": _in_thread(self.submit),
+                f"{JOB}/cancel": _in_thread(self.cancel),
+            },
+        )
 
     def jobs(self, request: Request) -> Response:
         """Show all analysts' newest jobs."""
@@ -179,62 +156,32 @@ class _Pages:
         return self.console.shown(request, "dictionary.html", variables=list(variables.values()))
 
     def new(self, request: Request) -> Response:
-        """Show the form for a job of the kind that the address names."""
-        name = request.query_params.get("task", "regression")
-        return self._form(request, name if name in STUDIES else "regression", {})
+        """Show the task file of the kind of job that the address names, to be changed and sent."""
+        name = request.query_params.get("task", "linear_regression")
+        return self._text(request, example(name if name in STUDIES else "linear_regression"))
 
-    def _form(
-        self, request: Request, name: str, form: Form, *, wrong: str = "", toml: str = ""
-    ) -> Response:
-        variables = self.analyst.variables()
-        usable = [
-            each
-            for each in variables.values()
-            if not each.retired and not isinstance(each, Category)
-        ]
+    def _text(self, request: Request, toml: str, *, wrong: str = "") -> Response:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK
+        names = list(STUDIES)
         return self.console.shown(
-            request,
-            "new.html",
-            status=HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK,
-            wrong=wrong,
-            toml=toml or forms.example_of(name),
-            name=name,
-            names=list(STUDIES),
-            parameters=forms.parameters_of(name),
-            roles=forms.roles_of(name),
-            variables=usable,
-            numbers=forms.NUMBERS,
-            form=form,
+            request, "new.html", status=status, wrong=wrong, toml=toml, names=names
         )
 
     def check(self, request: Request, form: Form) -> Response:
-        """Show what would become of the job of a form or a file; nothing is submitted."""
+        """Show what would become of the job of a task file; nothing is submitted."""
+        toml = form.get("toml", "").replace("\r\n", "\n")
         try:
-            toml = forms.toml_in(form)
-        except ValueError as error:
-            return self._form(request, form.get("task", "regression"), form, wrong=str(error))
-        return self._checked(request, toml)
-
-    def _checked(self, request: Request, toml: str) -> Response:
-        try:
-            file = forms.parsed(toml)
+            file = parsed(toml)
             report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
-            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
-        variables = self.analyst.variables()
-        errors: tuple[ExpectedError, ...] | None = None
-        unknown = ""
-        try:
-            errors = report.expected_errors(variables.values())
-        except ValueError as error:
-            unknown = str(error)
+            return self._text(request, toml, wrong=str(error))
+        errors = job_views.simulated(report, self.analyst.variables().values())
         return self.console.shown(
             request,
             "check.html",
             report=report,
             facts=job_views.check(report, errors),
             toml=toml,
-            unknown=unknown,
             ticket=secrets.token_hex(16),
         )
 
@@ -242,9 +189,9 @@ class _Pages:
         """Submit a job; the same page sent twice is the same job."""
         ticket, toml = form.get("ticket", ""), form.get("toml", "")
         try:
-            file = forms.parsed(toml)
+            file = parsed(toml)
         except ValueError as error:
-            return self._form(request, "regression", {}, wrong=str(error), toml=toml)
+            return self._text(request, toml, wrong=str(error))
         signed = self._submitted.get(ticket)
         if signed is None:  # of two threads that come here at once the first one's counts
             made = self.analyst.request(file.task, file.settings)
@@ -255,7 +202,7 @@ class _Pages:
     def job(self, request: Request) -> Response:
         """Show how a job stands and, once it is finished, its result."""
         job = _job_in(request)
-        state, asked = self.analyst.job(job).state(), self._request(job)
+        state, asked = self.analyst.job(job).state(), self.analyst.job(job).request()
         report = self._report(job) if state.has_result else None
         facts = job_views.progress(
             state,
@@ -275,8 +222,7 @@ class _Pages:
             facts={
                 "Purpose": asked.purpose or "The request does not say.",
                 "Asked by": asked.analyst,
-                "Price": f"{job_views.price(asked.privacy.epsilon, asked.privacy.delta)} for each "
-                "client who joined",
+                "Price": f"{price(asked.privacy.cap)} for each client who joined",
                 **facts,
             },
         )
@@ -300,8 +246,9 @@ class _Pages:
         report = self._report(_job_in(request))
         try:
             drawn = picture(report)
-        except ImportError as error:
-            return Response(str(error), HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
+        except ImportError:
+            said = "pictures need the extra `analysis`"
+            return Response(said, HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
         return Response(drawn, headers=HEADERS, media_type="image/svg+xml")
 
     def result_file(self, request: Request) -> Response:
@@ -317,17 +264,14 @@ class _Pages:
 
     def certificate(self, request: Request) -> Response:
         """Show the page of the release certificate, as `shoal certificate page` writes it."""
+        book = self.analyst.identity.book
+        manifest = book.current.signed_manifest.encode()
         encoded = self._certificate(_job_in(request))
-        page = self._rendered(encoded)
+        page = rendered(verify_certificate(encoded, manifest, known=book.versions))
         style = page.partition("<style>")[2].partition("</style>")[0].encode()
         digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
         rule = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": rule})
-
-    def _rendered(self, encoded: bytes) -> str:
-        book = self.analyst.identity.book
-        manifest = book.current.signed_manifest.encode()
-        return rendered(verify_certificate(encoded, manifest, known=book.versions))
 
     def _certificate(self, job: str) -> bytes:
         encoded = self.analyst.job(job).certificate()
@@ -335,24 +279,30 @@ class _Pages:
             raise JobFailed("the job is not finished, and has no certificate yet")
         return encoded
 
-    def _request(self, job: str) -> StudyRequest:
-        if job not in self._requests:
-            _remember(self._requests, job, self.analyst.job(job).request())
-        return self._requests[job]
-
     def _report(self, job: str) -> PosteriorReport:
-        if job not in self._reports:
-            report = self.analyst.job(job).result()
-            if report is None:
-                raise JobFailed("the job has no posterior yet")
-            _remember(self._reports, job, report)
-        return self._reports[job]
+        report = self.analyst.job(job).result()
+        if report is None:
+            raise JobFailed("the job has no posterior yet")
+        return report
 
 
-def _remember(kept: dict[str, T], job: str, document: T) -> None:
-    if len(kept) >= _REMEMBERED:
-        kept.clear()
-    kept[job] = document
+def _in_thread(show: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
+    """Return `show` as the event loop takes it: the analyst's client waits for answers."""
+    return lambda *request: asyncio.to_thread(show, *request)
+
+
+def parsed(toml: str) -> TaskFile:
+    """Read a task file's text.
+
+    Raises:
+        ValueError: it is not TOML, or something in it is missing, unknown or out of range.
+    """
+    try:
+        return parse_task_file(tomllib.loads(toml))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"this is not TOML: {error}") from None
+    except pydantic.ValidationError as error:
+        raise ValueError(describe(error)) from None
 
 
 def _job_in(request: Request) -> str:

@@ -13,6 +13,7 @@ from shoal_agent.client_files import hex_line
 from shoal_holder import frames, machine, messages, restoring
 from shoal_holder.backup import MAGIC, Backup
 from shoal_holder.keys import KeyFile, read_holder_key
+from shoal_holder.opening import read_pin
 from shoal_holder.site_files import HOLDER_KEY, RECOVERY_KEY, STATE_FILE
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook

@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
+from pydantic import StringConstraints
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.startup import StartupRefused, read_private_file
@@ -33,6 +34,13 @@ SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
 TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
 
 
+class Endorsement(Model):
+    """A signature over a party's new card, by a key that the party had before."""
+
+    verify_key: VerifyKeyHex
+    signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
+
+
 class Card(Model):
     """A party's public card for the consortium's authority; it holds no secret."""
 
@@ -43,7 +51,7 @@ class Card(Model):
     url: str | None = None
     certificate: str | None = None
     box_key: BoxKeyHex | None = None
-    endorsements: tuple[Any, ...] = ()  # for the authority, which checks them
+    endorsements: tuple[Endorsement, ...] = ()  # for the authority, which checks them
 
 
 class KeyNotHere(StorageUnavailable):

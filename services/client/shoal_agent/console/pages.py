@@ -5,9 +5,8 @@ signed here: neither the agent nor anybody else sees the owner's key. No page na
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, get_args
 
 from fastapi import FastAPI, Request
@@ -16,31 +15,26 @@ from starlette.responses import Response
 
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
-from shoal_agent.console.own_agent import (
-    ApprovalsView,
-    OwnAgent,
-    Trouble,
-    shown_request,
-    signed_decision,
-)
-from shoal_agent.status import AskingView, HolderStatus, JobView
+from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
+from shoal_agent.status import AgentPage, AskingView, ChargedJobs, HolderStatus, JobView
+from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import START, Console, Form, application, go
+from shoal_hosting.peers.service_calls import Endpoint, Refused
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import WAITS, Decision
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 
 JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))
 JOB: Final = f"{JOBS}/{{job}}"
 ASK: Final = f"{START}/asks/{{job}}"
 NEWEST_JOBS: Final = 25
 ROWS: Final = 50  # of answers on one page
-PAGE_SECONDS: Final = 10.0
 
 
 def console_of(
-    agent: OwnAgent, *, token: str, clock: Clock, owner_key: SigningKey | None = None
+    agent: Endpoint, *, token: str, clock: Clock, owner_key: SigningKey | None = None
 ) -> FastAPI:
     """Return the console of the owner of an agent; whoever has the `token` may sign in.
 
@@ -52,7 +46,7 @@ def console_of(
 
 class _Pages:
     def __init__(
-        self, agent: OwnAgent, *, token: str, clock: Clock, owner_key: SigningKey | None
+        self, agent: Endpoint, *, token: str, clock: Clock, owner_key: SigningKey | None
     ) -> None:
         self._agent, self._clock, self._key = agent, clock, owner_key
         self.console = Console(
@@ -70,7 +64,7 @@ class _Pages:
             clock=clock,
             is_encrypted=False,  # it never leaves the machine
         )
-        for path, show in {
+        pages = {
             START: self.asks,
             ASK: self.ask,
             JOBS: self.jobs,
@@ -79,37 +73,26 @@ class _Pages:
             LEDGER: self.ledger,
             SENT: self.sent,
             RULES: self.rules,
-        }.items():
-            self.console.page(path, partial(self._or_what_to_do, show))
-        self.console.action(f"{JOB}/leave", partial(self._or_what_to_do, self.leave))
-        for decision in get_args(Decision):
-            path, ask, act = (
-                f"{ASK}/{decision}",
-                partial(self.ask_to_decide, decision),
-                partial(self.decide, decision),
-            )
-            self.console.page(path, partial(self._or_what_to_do, ask))
-            self.console.action(path, partial(self._or_what_to_do, act))
-
-    async def _or_what_to_do(
-        self, show: Callable[..., Awaitable[Response]], request: Request, *form: Form
-    ) -> Response:
-        try:
-            async with asyncio.timeout(None if form else PAGE_SECONDS):
-                return await show(request, *form)
-        except TimeoutError:
-            trouble = Trouble(
-                HTTPStatus.BAD_GATEWAY, "The agent takes too long", "Open the page again."
-            )
-        except Trouble as error:
-            trouble = error
-        return self._show(
-            request,
-            "message.html",
-            status=trouble.status,
-            heading=trouble.heading,
-            message=str(trouble),
+        }
+        decisions = {f"{ASK}/{each}": each for each in get_args(Decision)}
+        self.console.serve(
+            "The agent",
+            pages | {path: partial(self.ask_to_decide, each) for path, each in decisions.items()},
+            {f"{JOB}/leave": self.leave}
+            | {path: partial(self.decide, each) for path, each in decisions.items()},
         )
+
+    async def _status(self) -> HolderStatus:
+        return await self._agent.answer(HolderStatus, "/v1/status")
+
+    async def _policy(self) -> Policy:
+        return await self._agent.answer(Policy, "/v1/policy")
+
+    async def _approvals(self, **only: Any) -> ApprovalsView:
+        return await self._agent.answer(ApprovalsView, "/v1/approvals", **only)
+
+    async def _job(self, job: str) -> JobView:
+        return await self._agent.answer(JobView, f"/v1/jobs/{job}")
 
     def _show(self, request: Request, template: str, **values: Any) -> Response:
         now = self._clock()
@@ -117,13 +100,13 @@ class _Pages:
 
     async def asks(self, request: Request) -> Response:
         """Show what needs the owner: jobs that wait for a decision first."""
-        status, shown = await self._agent.status(), await self._agent.approvals()
+        status, shown = await self._status(), await self._approvals()
         refused = list(status.refused.items())[: -NEWEST_JOBS - 1 : -1]  # each is asked for
         return self._show(
             request,
             "asks.html",
-            waiting=[(each, shown_request(each)) for each in shown.jobs if each.stage == WAITS],
-            decided=[(each, shown_request(each)) for each in shown.jobs if each.stage != WAITS][
+            waiting=[(each, request_of(each)) for each in shown.jobs if each.stage == WAITS],
+            decided=[(each, request_of(each)) for each in shown.jobs if each.stage != WAITS][
                 :NEWEST_JOBS
             ],
             troubles=[*filter(None, [shown.missing]), *sentences.troubles(status)],
@@ -135,20 +118,20 @@ class _Pages:
 
     async def ask(self, request: Request) -> Response:
         """Show one job that asks, asked once, or was refused."""
-        status, shown = await self._agent.status(), await self._agent.approvals(_job_of(request))
+        status, shown = await self._status(), await self._approvals(job=_job_of(request))
         job, asking = _job_of(request), _asking(request, shown)
         if asking is None and job not in status.refused:
-            raise _unknown("no job with this id asks your agent")
-        view = asking or await self._agent.job(job)
-        asked = shown_request(view)
+            raise UnknownJob("no job with this id asks your agent")
+        view = asking or await self._job(job)
+        asked = request_of(view)
         left = cannot = None
         if asking is not None and asking.stage == WAITS:
-            left = sentences.left_after(asked, shown.left, (await self._agent.policy()).cap)
+            left = sentences.left_after(asked, shown.left, (await self._policy()).cap)
             try:
                 self._owner_in(shown)
-            except Trouble as trouble:
-                cannot = str(trouble)
-        facts = dict(sentences.asked(asked, view.parties, now=self._clock(), left=left))
+            except ValueError as error:
+                cannot = f"{error}."
+        facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
         if asking is not None:
             facts["Who decides"] = sentences.decisions(asking)
         return self._show(
@@ -164,8 +147,8 @@ class _Pages:
 
     async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
         """Ask whether the owner means it."""
-        shown = await self._agent.approvals(_job_of(request))
-        (_, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        shown = await self._approvals(job=_job_of(request))
+        (_, owner), asking = self._owner_in(shown), shown.asking(_job_of(request))
         if asking.stage != WAITS:
             return go(f"{START}/asks/{asking.job}")
         others = [each for each in asking.decisions if each.owner != owner]
@@ -173,7 +156,7 @@ class _Pages:
             request,
             "decide.html",
             asking=asking,
-            asked=shown_request(asking),
+            asked=request_of(asking),
             analyst=sentences.party(asking.parties.analyst),
             owner=owner,
             decision=decision,
@@ -183,31 +166,26 @@ class _Pages:
     async def decide(self, decision: Decision, request: Request, form: Form) -> Response:
         """Sign the owner's decision here, and hand it to the agent; the same twice is one."""
         del form
-        shown = await self._agent.approvals(_job_of(request))
-        (key, owner), asking = self._owner_in(shown), _asked_in(request, shown)
+        shown = await self._approvals(job=_job_of(request))
+        (key, owner), asking = self._owner_in(shown), shown.asking(_job_of(request))
         if (owner, decision) not in [(each.owner, each.decision) for each in asking.decisions]:
-            try:
-                signed = signed_decision(shown, asking.job, decision, key=key, now=self._clock())
-            except (ValueError, ProtocolError) as error:
-                raise Trouble(HTTPStatus.CONFLICT, "Nothing was decided", f"{error}.") from None
-            await self._agent.decide(signed)
+            signed = signed_decision(shown, asking.job, decision, key=key, now=self._clock())
+            await self._agent.answer(dict, "/v1/approvals", method="POST", content=signed)
         return go(f"{START}/asks/{asking.job}")
 
     def _owner_in(self, shown: ApprovalsView) -> tuple[SigningKey, str]:
-        """Return the owner's key, and the name under which the policy lists it."""
-        heading = "Nothing can be decided here"
+        """Return the owner's key, and the name under which the policy lists it.
+
+        Raises:
+            ValueError: there is no key here, or it is not listed.
+        """
         if self._key is None:
-            raise Trouble(
-                HTTPStatus.CONFLICT, heading, "This console only shows: `--owner KEYFILE` decides."
-            )
-        try:
-            return self._key, shown.owner_of(self._key)
-        except ValueError as error:
-            raise Trouble(HTTPStatus.CONFLICT, heading, f"{error}.") from None
+            raise ValueError("This console only shows: `--owner KEYFILE` decides")
+        return self._key, shown.owner_of(self._key)
 
     async def jobs(self, request: Request) -> Response:
         """Show the newest jobs that were joined, and crowd jobs."""
-        status = await self._agent.status()
+        status = await self._status()
         newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
         asked = await self._requests(each.job for each in newest)
         return self._show(
@@ -221,7 +199,7 @@ class _Pages:
     async def job(self, request: Request) -> Response:
         """Show one job: what it asks, and how each of its rounds was answered."""
         status, view = await self._found(request)
-        asked, shown = _in_rounds(view), await self._agent.approvals(_job_of(request))
+        asked, shown = _in_rounds(view), await self._approvals(job=_job_of(request))
         asking = _asking(request, shown)
         decided = {} if asking is None else {"Who decided": sentences.decisions(asking)}
         return self._show(
@@ -229,7 +207,7 @@ class _Pages:
             "job.html",
             job=status,
             asked=asked,
-            facts=dict(sentences.asked(asked, view.parties, now=self._clock()))
+            facts=sentences.asked(asked, view.parties, now=self._clock())
             | decided
             | {"Records here": f"{status.slots:,} slots take part", "Job": status.job},
             rounds=status.rounds[: -ROWS - 1 : -1],
@@ -244,21 +222,23 @@ class _Pages:
         """Leave a job for good."""
         del form
         status, _ = await self._found(request)
-        await self._agent.leave(status.job)
+        await self._agent.answer(dict, f"/v1/jobs/{status.job}/leave", method="POST")
         return go(f"{JOBS}/{status.job}")
 
     async def ledger(self, request: Request) -> Response:
         """Show what was spent and what is left, and what each job charged, newest first."""
         before = request.query_params.get("before", "0")
         before = before if before.isascii() and before.isdecimal() and len(before) < 16 else "0"
-        page, policy = await self._agent.ledger(), await self._agent.policy()
-        charged = await self._agent.charges(before=int(before), count=NEWEST_JOBS)
+        page = await self._agent.answer(AgentPage, "/v1/ledger", count=1)
+        charged = await self._agent.answer(
+            ChargedJobs, "/v1/ledger/jobs", before=int(before), count=NEWEST_JOBS
+        )
         known = await asyncio.gather(*(self._known(each.job) for each in charged.jobs))
         return self._show(
             request,
             "ledger.html",
             page=page,
-            cap=policy.cap,
+            cap=(await self._policy()).cap,
             charges=list(zip(charged.jobs, known, strict=True)),
             next=charged.next,
             before=int(before),
@@ -266,7 +246,7 @@ class _Pages:
 
     async def sent(self, request: Request) -> Response:
         """Show what left: answers with their times, and what the trainer was told."""
-        status, policy = await self._agent.status(), await self._agent.policy()
+        status, policy = await self._status(), await self._policy()
         answers = sorted(
             ((at, job, each) for job in status.jobs for at, each in _answered(job)),
             key=lambda found: found[0],
@@ -287,29 +267,29 @@ class _Pages:
 
     async def rules(self, request: Request) -> Response:
         """Show what the owner allows, and how the agent stands."""
-        status, policy = await self._agent.status(), await self._agent.policy()
+        status, policy = await self._status(), await self._policy()
         return self._show(
             request,
             "policy.html",
-            rules=dict(sentences.rules(policy)),
-            health=dict(sentences.health(status)),
-            troubles=list(sentences.troubles(status)),
+            rules=sentences.rules(policy),
+            health=sentences.health(status),
+            troubles=sentences.troubles(status),
         )
 
     async def _known(self, job: str) -> JobRequest | None:
         """Return the request of an open job, None if there is none with its digest."""
         try:
-            return _in_rounds(await self._agent.job(job))
-        except Trouble:
+            return _in_rounds(await self._job(job))
+        except (Refused, ProtocolError, ValueError):
             return None
 
     async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:
-        views = await asyncio.gather(*map(self._agent.job, jobs))
+        views = await asyncio.gather(*map(self._job, jobs))
         return {each.job: _in_rounds(each) for each in views}
 
     async def _found(self, request: Request) -> tuple[JobStatus, JobView]:
-        status = await self._agent.status()
-        return _job_in(request, status), await self._agent.job(_job_in(request, status).job)
+        status = await self._status()
+        return _job_in(request, status), await self._job(_job_in(request, status).job)
 
 
 def _job_in(request: Request, status: HolderStatus) -> JobStatus:
@@ -317,38 +297,27 @@ def _job_in(request: Request, status: HolderStatus) -> JobStatus:
     for each in status.jobs:
         if each.job == _job_of(request):
             return each
-    raise _unknown("it was not joined here: see “Jobs”")
+    raise UnknownJob("it was not joined here: see “Jobs”")
 
 
 def _in_rounds(view: JobView) -> JobRequest:
     """Return the request of a job in rounds."""
-    request = shown_request(view)
+    request = request_of(view)
     if isinstance(request, JobRequest):
         return request
-    raise _unknown("it is a crowd’s")
+    raise UnknownJob("it is a crowd’s")
 
 
 def _job_of(request: Request) -> str:
     job = str(request.path_params["job"])
     if not DIGEST.fullmatch(job):
-        raise _unknown("no job with this id asks your agent")
+        raise UnknownJob("no job with this id asks your agent")
     return job
 
 
 def _asking(request: Request, shown: ApprovalsView) -> AskingView | None:
     """Return the job that a path names, if it asked the owners."""
     return next((each for each in shown.jobs if each.job == _job_of(request)), None)
-
-
-def _asked_in(request: Request, shown: ApprovalsView) -> AskingView:
-    """Return the job that a path names, which asked the owners."""
-    if (asking := _asking(request, shown)) is None:
-        raise _unknown("no job with this id asks your agent")
-    return asking
-
-
-def _unknown(why: str) -> Trouble:
-    return Trouble(HTTPStatus.NOT_FOUND, "There is no such job", f"{why[0].upper()}{why[1:]}.")
 
 
 def _answered(job: JobStatus) -> list[tuple[str, RoundStatus]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from statistics import NormalDist
 from typing import Any, Final
@@ -15,6 +15,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_protocol.certificates.posterior_report import PrivacySpent
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
@@ -43,8 +44,7 @@ MEASURED: Final[dict[QueryName, str]] = {
 """What a round of that query measures."""
 
 Request = JobRequest | CrowdJobRequest
-Facts = Iterator[tuple[str, str]]
-Answers = Iterator[tuple[str, str | list[str]]]
+Facts = dict[str, str]
 Described = dict[str, Any]
 """Facts and tables by their names, which the command prints as text and the console as a page."""
 
@@ -54,19 +54,24 @@ def price(cap: Cap) -> str:
     return f"ε = {cap.epsilon:g}" + ("" if cap.is_pure else f" at δ = {cap.delta:g}")
 
 
-def in_epsilon(mu: float, epsilon: float | None, cap: Cap) -> float:
-    """Return what a charge costs as an epsilon at the cap's delta; `epsilon` None is infinite."""
-    return epsilon_at(cap.delta, Cost.stated(mu, epsilon))
+def in_epsilon(charge: Any, delta: float) -> float:
+    """Return what a charge, or a reservation, costs as an epsilon at the delta of the cap."""
+    return epsilon_at(delta, Cost.stated(charge.mu, charge.epsilon))
+
+
+def chance(of: Cap | PrivacySpent) -> float:
+    """Return the most that a guess between two equally likely versions of a record is right.
+
+    Whoever guesses sees everything that `of` is the price of. For pure epsilon it is
+    1 / (1 + e^-ε), for Gaussian noise with the parameter µ Φ(µ/2) (Dong, Roth and Su 2022,
+    arXiv:1905.02383).
+    """
+    return NormalDist().cdf(of.mu / 2.0) if of.delta else 1.0 / (1.0 + math.exp(-of.epsilon))
 
 
 def guess(cap: Cap) -> str:
-    """Say what a price means for one record, in the worst case.
-
-    The chance to tell two equally likely records apart is at most 1 / (1 + e^-ε), and by Gaussian
-    noise with the parameter µ at most Φ(µ/2) (Dong, Roth and Su 2022, arXiv:1905.02383).
-    """
-    pure = 1.0 / (1.0 + math.exp(-cap.epsilon))
-    cases = math.ceil(100.0 * (pure if cap.is_pure else NormalDist().cdf(cap.mu / 2.0)) - 1e-9)
+    """Say what a price means for one record, in the worst case."""
+    cases = math.ceil(100.0 * chance(cap) - 1e-9)
     return (
         "Whoever knows all other records, and finds two versions of this one equally likely, "
         f"would pick the true one in at most {cases} of 100 cases; without the job in 50."
@@ -164,74 +169,69 @@ def variables(request: Request) -> list[str]:
     ]
 
 
-def asked(request: Request, parties: Parties, *, now: datetime, left: str | None = None) -> Answers:
-    """Yield who asks what, of whom and how often, until when, at what price, and who gets it.
+def asked(
+    request: Request, parties: Parties, *, now: datetime, left: str | None = None
+) -> dict[str, str | list[str]]:
+    """Return who asks what, of whom and how often, until when, at what price, and who gets it.
 
     `left` says what it would leave.
     """
-    yield "Who asks", party(parties.analyst)
+    taken = {} if left is None else {"What would be left": left}
     if isinstance(request, CrowdJobRequest):
-        yield "Variables", variables(request)
-        yield from _asked_of_crowd(request, now=now, left=left)
-        yield "Who gets what leaves here", f"{party(parties.trainer)}, which sees each contribution"
-        return
-    yield "What for", request.purpose or "The request does not say."
-    yield "Variables", variables(request)
-    yield from _asked_in_rounds(request, now=now, left=left)
-    yield (
-        "Who gets what leaves here",
-        [
+        return {
+            "Who asks": party(parties.analyst),
+            "Variables": variables(request),
+            **_asked_of_crowd(request, now=now, taken=taken),
+            "Who gets what leaves here": (
+                f"{party(parties.trainer)}, which sees each contribution"
+            ),
+        }
+    return {
+        "Who asks": party(parties.analyst),
+        "What for": request.purpose or "The request does not say.",
+        "Variables": variables(request),
+        **_asked_in_rounds(request, now=now, taken=taken),
+        "Who gets what leaves here": [
             f"{party(parties.trainer)}: that you take part",
             *(f"{party(each)}: one sealed part of each answer" for each in parties.compute_nodes),
         ],
-    )
+    }
 
 
-def _asked_of_crowd(request: CrowdJobRequest, *, now: datetime, left: str | None) -> Facts:
+def _asked_of_crowd(request: CrowdJobRequest, *, now: datetime, taken: Facts) -> Facts:
     task = request.task
-    yield "What is sent", f"noised steps of a {task.family} regression, each on one record"
-    yield (
-        "How often",
-        f"At most {_count(request.contributions_per_client, 'contribution')} of a client, "
-        f"{request.contributions_per_record:,} with one of its records.",
-    )
-    yield "Of how many", f"{_count(request.contributions, 'contribution')} of all data holders"
-    yield (
-        "Cost to each record",
-        f"{price(cost(request))} at most; ε = {task.contribution_epsilon:g} for each contribution",
-    )
-    yield "In plain words", guess(cost(request))
-    if left is not None:
-        yield "What would be left", left
-    yield "Until", f"The job closes {ahead(request.closes_at, now=now)} at the latest."
+    return {
+        "What is sent": f"noised steps of a {task.family} regression, each on one record",
+        "How often": f"At most {_count(request.contributions_per_client, 'contribution')} of a "
+        f"client, {request.contributions_per_record:,} with one of its records.",
+        "Of how many": f"{_count(request.contributions, 'contribution')} of all data holders",
+        "Cost to each record": f"{price(cost(request))} at most; "
+        f"ε = {task.contribution_epsilon:g} for each contribution",
+        "In plain words": guess(cost(request)),
+        **taken,
+        "Until": f"The job closes {ahead(request.closes_at, now=now)} at the latest.",
+    }
 
 
-def _asked_in_rounds(request: JobRequest, *, now: datetime, left: str | None) -> Facts:
+def _asked_in_rounds(request: JobRequest, *, now: datetime, taken: Facts) -> Facts:
     terms, privacy = request.terms, request.privacy
-    kinds = [
-        f"{MEASURED[each.query.name]}, {_count(each.rounds, 'round')}"
-        for each in terms.kinds  # in their order
-    ]
-    yield "What is added up", "; ".join(kinds)
     who = "all who joined" if terms.batch is None else f"{terms.batch:,} of those who joined"
-    yield "How often", f"At most {_count(terms.rounds, 'round')}; each asks {who}."
     least, most = request.minimum_population, request.maximum_population
     many = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    yield "Of how many", f"{many} clients, of all data holders together"
-    yield "Cost to each record", f"{price(privacy.cap)}, all rounds together"
-    yield "In plain words", guess(privacy.cap)
-    if left is not None:
-        yield "What would be left", left
-    yield (
-        "This holds while",
-        f"at most {privacy.dropouts:,} clients of a round are missing and {privacy.colluders:,} "
-        f"tell others their noise, and {_closed(request.sharing)}",
-    )
-    yield (
-        "Until",
-        f"Joining closes {ahead(request.join_deadline, now=now)}; all is over by "
+    return {
+        "What is added up": "; ".join(
+            f"{MEASURED[each.query.name]}, {_count(each.rounds, 'round')}" for each in terms.kinds
+        ),
+        "How often": f"At most {_count(terms.rounds, 'round')}; each asks {who}.",
+        "Of how many": f"{many} clients, of all data holders together",
+        "Cost to each record": f"{price(privacy.cap)}, all rounds together",
+        "In plain words": guess(privacy.cap),
+        **taken,
+        "This holds while": f"at most {privacy.dropouts:,} clients of a round are missing and "
+        f"{privacy.colluders:,} tell others their noise, and {_closed(request.sharing)}",
+        "Until": f"Joining closes {ahead(request.join_deadline, now=now)}; all is over by "
         f"{ahead(request.ends_by, now=now)}.",
-    )
+    }
 
 
 def _closed(sharing: Sharing) -> str:
@@ -305,45 +305,46 @@ def sent(a_round: RoundStatus) -> tuple[str, str]:
     return f"{got:,} of {total:,} have it; {', '.join(others)}{over}", "waits"
 
 
-def troubles(status: HolderStatus) -> Iterator[str]:
-    """Yield what needs the owner, and what to do."""
-    if status.refusal is not None:
-        yield f"Nothing is joined or answered: {status.refusal}"
-    elif status.enrolled == 0:
-        yield (
-            "No slot is enrolled: hand the key's enrolment file to the consortium's authority, "
-            "which publishes the new manifest."
-        )
-    for party, reason in status.unheard.items():
-        yield f"{party} did not answer when it was asked last: {reason}"
-    if status.records_fault is not None:
-        yield f"The newest records are not in use: {status.records_fault}"
-    if status.backup_due:
-        yield "A backup is due: `shoal agent backup` writes one."
-    if cheats := sum(is_cheating(each.verdict) for each in status.crowds):
-        yield (
-            f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: tell the "
-            "other parties. Your agent keeps what the trainer signed."
-        )
+def troubles(status: HolderStatus) -> list[str]:
+    """Return what needs the owner, and what to do."""
+    cheats = sum(is_cheating(each.verdict) for each in status.crowds)
+    said = {
+        f"Nothing is joined or answered: {status.refusal}": status.refusal is not None,
+        "No slot is enrolled: hand the key's enrolment file to the consortium's authority, which "
+        "publishes the new manifest.": status.refusal is None and status.enrolled == 0,
+        **{
+            f"{party} did not answer when it was asked last: {reason}": True
+            for party, reason in status.unheard.items()
+        },
+        f"The newest records are not in use: {status.records_fault}": (
+            status.records_fault is not None
+        ),
+        "A backup is due: `shoal agent backup` writes one.": status.backup_due,
+        f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: tell the other "
+        "parties. Your agent keeps what the trainer signed.": cheats > 0,
+    }
+    return [sentence for sentence, is_so in said.items() if is_so]
 
 
 def health(status: HolderStatus) -> Facts:
-    """Yield how the agent stands, beside what needs the owner."""
-    yield "Enrolled", f"{status.enrolled:,} slots"
-    yield "Stopped", status.refusal or "no"
-    yield "Key", f"{status.key} is its fingerprint, by which the authority knows you"
+    """Return how the agent stands, beside what needs the owner."""
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
-    yield (
-        "Process with records and key",
-        isolated.get(status.isolation, "This system does not cut it off from the network."),
-    )
     backup = "none yet" if status.backup_at is None else moment(status.backup_at)
-    yield "Last backup", backup + ("; one is due" if status.backup_due else "")
-    yield "Records", status.records_fault or "the newest are in use"
+    found = {
+        "Enrolled": f"{status.enrolled:,} slots",
+        "Stopped": status.refusal or "no",
+        "Key": f"{status.key} is its fingerprint, by which the authority knows you",
+        "Process with records and key": isolated.get(
+            status.isolation, "This system does not cut it off from the network."
+        ),
+        "Last backup": backup + ("; one is due" if status.backup_due else ""),
+        "Records": status.records_fault or "the newest are in use",
+    }
     if status.adopted:
-        yield "Taken over", f"{_count(status.adopted, 'round')} that Compute nodes had charged"
+        found["Taken over"] = f"{_count(status.adopted, 'round')} that Compute nodes had charged"
     if status.losses:
-        yield "Accepted losses", f"{status.losses:,}, whose charges may be spent a second time"
+        found["Accepted losses"] = f"{status.losses:,}, whose charges may be spent a second time"
+    return found
 
 
 def described(status: HolderStatus) -> Described:
@@ -351,25 +352,23 @@ def described(status: HolderStatus) -> Described:
     counted = Counter(status.refused_crowds.values()).most_common()
     return {
         "Action needed": " ".join(troubles(status)) or "No action needed.",
-        **dict(health(status)),
+        **health(status),
         "Jobs that wait for approval": [{"job": job} for job in status.waiting],
-        "Jobs": [_job(each) for each in status.jobs],
+        "Jobs": [
+            {
+                "job": each.job,
+                "slots": f"{each.slots:,}",
+                "here": standing(each)[0],
+                "rounds answered": f"{sum(bool(one.answers) for one in each.rounds):,}",
+                "answers": f"{sum(one.answers or 0 for one in each.rounds):,}",
+            }
+            for each in status.jobs
+        ],
         "Crowd jobs": crowds(status.crowds),
         "Refused jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
         "Open crowd jobs not contributed to": [
             {"jobs": f"{count:,}", "reason": reason} for reason, count in counted
         ],
-    }
-
-
-def _job(job: JobStatus) -> dict[str, str]:
-    answered = [each.answers for each in job.rounds if each.answers]
-    return {
-        "job": job.job,
-        "slots": f"{job.slots:,}",
-        "here": standing(job)[0],
-        "rounds answered": f"{len(answered):,}",
-        "answers": f"{sum(answered):,}",
     }
 
 
@@ -399,53 +398,14 @@ def _verdict(crowd: CrowdStatus) -> str:
 
 
 def rules(policy: Policy) -> Facts:
-    """Yield what an owner's rules allow."""
-    ranges = {each.name: f" between {each.lower:g} and {each.upper:g}" for each in policy.ranges}
-    yield "Who may ask", _list(policy.analysts)
-    yield "About which variables", _list(name + ranges.get(name, "") for name in policy.columns)
-    yield "What may be added up", _list(MEASURED[each] for each in policy.queries)
-    yield "Cost to each record", f"{price(policy.cap)} at most, all jobs together, ever"
-    yield "In plain words", guess(policy.cap).replace("without the job", "without any")
-    yield "Of how many", f"at least {policy.minimum_population:,} clients in each round"
-    yield (
-        "Who may collude",
-        f"{policy.minimum_colluders:,} clients at least, without the cost rising",
-    )
-    nodes = "all Compute nodes together"
-    if policy.minimum_threshold is not None:
-        nodes = f"at least {policy.minimum_threshold} Compute nodes together"
-    if policy.minimum_committee is not None:
-        nodes += f", in committees of {policy.minimum_committee} or more"
-    yield "Who can open an answer", nodes
-    needed = {"automatic": "Nobody is asked.", "one": "One owner", "two": "Two owners"}
-    yield (
-        "Who approves a job",
-        needed[policy.approval]
-        + ("" if policy.approval == "automatic" else f" of: {_list(policy.owners)}"),
-    )
-    yield "Noise", _list(policy.mechanisms or (policy.cap.mechanism,))
-    if "tables" in policy.queries:
-        yield "Smallest cell of a table", f"{policy.smallest_cell:,} records"
-    if policy.models:
-        yield "Models of NumPyro", _list(policy.models)
-    if policy.maximum_local_epsilon is not None:
-        yield (
-            "Crowd jobs",
-            f"{_list(policy.crowd_families)}; ε = {policy.maximum_local_epsilon:g} at most for "
-            "each record, all crowd jobs together",
-        )
-    ahead = [f"{each / 86_400:.3g} days" for each in _reach(policy)]
-    yield "How far ahead", f"time to join {ahead[0]}, a job's end {ahead[1]}"
-    told = "nothing" if not policy.declare else "these rules and the columns' names"
-    yield "What analysts are told", told + (", with the cap" if policy.declare_cap else "")
-
-
-def _reach(policy: Policy) -> tuple[int, int]:
-    return policy.maximum_join_seconds, policy.maximum_job_seconds
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(each.replace("_", " ") for each in names) or "nothing"
+    """Return what an owner's rules allow: their cost in words, then each field of policy.toml."""
+    fields = policy.model_dump(mode="json", exclude_none=True).items()
+    several = {name: value if isinstance(value, list | dict) else [value] for name, value in fields}
+    return {
+        "Cost to each record": f"{price(policy.cap)} at most, all jobs together, ever",
+        "In plain words": guess(policy.cap).replace("without the job", "without any"),
+        **{name: ", ".join(map(str, values)) or "nothing" for name, values in several.items()},
+    }
 
 
 def _count(number: int, what: str) -> str:

@@ -6,9 +6,11 @@ form, which only a page of this session can send: the cookie is not sent from ot
 form carries a value that they cannot read (RFC 6265bis, SameSite; synchroniser tokens).
 """
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
@@ -22,7 +24,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.templates import templates
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.service_calls import NoResult, Refused
 from shoal_hosting.server.application import create_application
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 
 START: Final = "/console"
 SIGN_IN: Final = "/console/sign-in"
@@ -38,6 +43,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+PAGE_SECONDS: Final = 8.0  # for what a page only shows; what is sent is tried for longer
 _LONGEST_SIGN_IN_BYTES: Final = 4096  # of its form, which strangers send
 _MOST_FIELDS: Final = 1_000  # of a form
 _FILES: Final = {"style.css": "text/css", "live.js": "text/javascript"}
@@ -111,6 +117,43 @@ class Console:
             return await act(request, form)
 
         self.routes.add_api_route(path, guarded, methods=["POST"])
+
+    def serve(
+        self,
+        whom: str,
+        pages: Mapping[str, Callable[..., Awaitable[Response]]],
+        actions: Mapping[str, Callable[..., Awaitable[Response]]],
+    ) -> None:
+        """Serve pages, and take forms, for which a party is asked that may refuse or not answer.
+
+        `whom` names it. What it does not do becomes a page that says why.
+        """
+        for path, show in pages.items():
+            self.page(path, partial(self._or_why_not, whom, show))
+        for path, act in actions.items():
+            self.action(path, partial(self._or_why_not, whom, act))
+
+    async def _or_why_not(
+        self,
+        whom: str,
+        show: Callable[..., Awaitable[Response]],
+        request: Request,
+        *form: Form,
+    ) -> Response:
+        status, heading = HTTPStatus.CONFLICT, "This cannot be done"
+        try:
+            async with asyncio.timeout(None if form else PAGE_SECONDS):
+                return await show(request, *form)
+        except (Unavailable, TimeoutError) as error:
+            status, heading = HTTPStatus.BAD_GATEWAY, f"{whom} does not answer"
+            message = str(error) or "It may be starting anew: try again soon."
+        except UnknownJob as error:
+            status, heading, message = HTTPStatus.NOT_FOUND, error.title, f"{error}."
+        except ProtocolError as error:
+            message = f"{error}. {error.remedy}"
+        except (Refused, NoResult, ValueError) as error:
+            message = f"{error}."
+        return self.shown(request, "message.html", status=status, heading=heading, message=message)
 
     def shown(
         self,

@@ -49,19 +49,26 @@ PageT = TypeVar("PageT", bound=Page)
 class Endpoint:
     """A service's URL, its pinned certificate, and the token that it may ask for.
 
-    Without a certificate whoever answers there is asked.
+    Without a certificate whoever answers there is asked. `transport` stands in for the network.
     """
 
     url: str
     certificate: str | None
     token: str | None = field(default=None, repr=False)
+    transport: httpx.AsyncBaseTransport | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, party: ServiceParty) -> "Endpoint":
+    def of(
+        cls, party: ServiceParty, transport: httpx.AsyncBaseTransport | None = None
+    ) -> "Endpoint":
         """Return the endpoint of a party of the manifest."""
-        return cls(party.url, party.certificate)
+        return cls(party.url, party.certificate, transport=transport)
 
-    def ask(
+    def ask(self, shape: type[Shape], path: str, **how: Any) -> Shape:
+        """Return what `answer` returns, to who runs no event loop."""
+        return asyncio.run(self.answer(shape, path, **how))
+
+    async def answer(
         self,
         shape: type[Shape],
         path: str,
@@ -77,7 +84,7 @@ class Endpoint:
             Unavailable: it did not answer.
         """
         try:
-            value = json_of(asyncio.run(call(self, method, path, query, content=content)))
+            value = json_of(await call(self, method, path, query, content=content))
             return pydantic.TypeAdapter(shape).validate_python(value)
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not answer: {error}") from error
@@ -101,7 +108,6 @@ async def call(
     query: dict[str, str | int] | None = None,
     *,
     content: bytes | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
 ) -> Reply:
     """Return a service's reply, whatever its status.
 
@@ -110,7 +116,10 @@ async def call(
     """
     headers = {} if service.token is None else {"Authorization": f"Bearer {service.token}"}
     async with Connection(
-        service.url, service.certificate, transport=transport, answer_seconds=ANSWER_SECONDS
+        service.url,
+        service.certificate,
+        transport=service.transport,
+        answer_seconds=ANSWER_SECONDS,
     ) as connection:
         return await connection.ask(
             method,
@@ -137,4 +146,5 @@ def json_of(reply: Reply) -> Any:
     if not isinstance(value, dict):
         raise Refused(f"status {reply.status}")
     said = str(value.get("detail") or value.get("title") or "without a reason")
-    raise Refused(f"{reply.status}: {said}")
+    remedy = f". {value['remedy']}" if "remedy" in value else ""
+    raise Refused(f"{reply.status}: {said}{remedy}")
