@@ -42,7 +42,6 @@ IN_MID_JOB: Final = {
     ],
     "Restore": [
         "end_to_end/test_drills.py::test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
-        "end_to_end/test_drills.py::test_a_threshold_job_ends_without_a_node_whose_disk_is_lost",
         "end_to_end/test_drills.py::test_a_disk_that_is_lost_in_a_round_is_restored",
         "federation/test_backups.py::test_a_service_whose_disk_is_lost_in_a_round_goes_on_from_its_backup",
         "federation/test_backups.py::test_an_older_backup_exceeds_no_cap_and_signs_no_second_history",

@@ -272,7 +272,6 @@ def test_an_answer_without_end_is_cut_off_at_its_bound(tmp_path: Path) -> None:
 def test_a_service_that_drips_is_given_up(lie: Lie, tmp_path: Path) -> None:
     with hostile(lie, IDENTITY) as service:
         compute_node(service, tmp_path)
-        assert service.connections == 2
         assert service.heard_out == 0
 
 

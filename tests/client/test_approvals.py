@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from shoal_agent.assembly import Service
 from shoal_agent.client_files import hex_line
-from shoal_agent.console.own_agent import ApprovalsView, request_of
+from shoal_agent.console.own_agent import request_of
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
 from shoal_holder.policy import Policy
 from shoal_hosting.peers import service_calls
@@ -116,19 +116,6 @@ async def test_two_owners_approve_by_the_command_and_then_it_takes_part(
     await agent.step()
     assert world.trainer.joined[job].keys() == {0}
     assert (await agent.holder.status()).waiting == ()
-
-
-async def test_an_agent_that_shows_another_job_s_request_gets_no_signature(
-    world: World, agent: Service
-) -> None:
-    for _ in range(2):
-        world.submit()
-    await agent.step()
-    shown = ApprovalsView.model_validate((await api(agent, world, method="GET")).json())
-    one, other = shown.jobs
-    assert request_of(one).digest == one.job
-    with pytest.raises(ValueError, match="do not trust this agent"):
-        request_of(one.model_copy(update={"request": other.request}))
 
 
 async def test_only_the_owner_s_token_shows_what_asks_and_takes_decisions(

@@ -18,7 +18,6 @@ from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
-from shoal_holder.status import ADOPTED
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
@@ -72,52 +71,6 @@ def restore(world: World, name: str = "holder") -> None:
 
 def asked(world: World) -> set[str]:
     return {request.url.path for request in world.requests}
-
-
-async def test_an_empty_ledger_refuses_until_it_is_restored_and_takes_the_charges_for_spent(
-    world: World,
-) -> None:
-    later = CHARGE.model_copy(update={"entry": 2, "round": "3c" * 32, "number": 1})
-    charged_by(world, CHARGE, later)
-    world.submit()
-    holder = world.holder()
-    refused = await refusal(holder)
-    assert "rounds (2)" in refused
-    assert "shoal agent restore" in refused
-    assert await refusal(holder) == refused
-    assert asked(world) == {"/v1/charges"}, "it took part in something"
-    await holder.close()
-
-    restore(world)
-    restored = world.holder()
-    await restored.step()
-    status = await restored.status()
-    assert (status.refusal, status.adopted) == (None, 3)
-    rounds = CHARGE.round, later.round
-    charges = [(each.round, each.number, each.client) for each in await restored.ledger()]
-    expected = [(each.round, each.number, client) for each in (CHARGE, later) for client in (2, 3)]
-    assert [each for each in charges if each[0] in rounds] == expected
-    # who was in which slot is lost, so all others start with as much
-    committed = await restored.committed()
-    assert [cost.mu for cost in committed.values()] == pytest.approx([0.5**0.5] * len(committed))
-    assert len(committed) == len(charges) - len(expected) + 2
-    [reason] = status.refused.values()
-    assert "none has budget left" in reason
-    assert world.trainer.joined == {}
-    await restored.close()
-
-    said: list[str] = []
-    # the chain is verified, and nothing is new
-    again = world.holder(report=lambda event, /, **facts: said.append(event))
-    assert ADOPTED in said
-    await again.step()
-    found = [(each.round, each.number, each.client) for each in await again.ledger()]
-    assert found == charges
-    charged_by(world, CHARGE, later, CHARGE.model_copy(update={"entry": 3, "number": 2}))
-    await again.close()
-    once_more = world.holder()  # what was restored was that loss alone
-    await refusal(once_more)
-    await once_more.close()
 
 
 async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(

@@ -13,7 +13,6 @@ from pyroaring import BitMap
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
-from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.status import RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -127,27 +126,6 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     assert world.trainer.joined[request.digest].keys() == {0}
 
 
-@pytest.mark.parametrize(
-    ("rules", "reason"),
-    [
-        ({"analysts": ()}, "the analyst is not among"),
-        ({"columns": ("age",)}, "the column 'pressure'"),
-        ({"maximum_epsilon": 0.5}, "epsilon 1 at delta 1e-06 exceeds what this data holder"),
-        ({"maximum_epsilon": 0.5}, "allows one client: epsilon 0.5 at delta 1e-06"),
-        ({"minimum_population": 11}, "minimum_population"),
-    ],
-)
-async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reason: str) -> None:
-    holder = world.holder(policy=policy(**rules))
-    request = world.submit()
-    await steps(world, holder, 2)
-    status = await holder.status()
-    assert status.jobs == ()
-    assert reason in status.refused[request.digest]
-    assert request.digest not in world.trainer.joined
-    await holder.close()
-
-
 async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: World) -> None:
     holder = world.holder(records=records_for(CLIENTS))
     stranger = (signing_key("stranger").verify_key, 5)
@@ -178,30 +156,7 @@ async def test_the_budget_holds_over_jobs_that_run_at_the_same_time(world: World
     await holder.close()
 
 
-async def test_what_a_failed_job_did_not_spend_can_be_spent_again(world: World) -> None:
-    holder = world.holder(policy=policy(maximum_epsilon=1.2))
-    first = world.submit()
-    await holder.step()
-    world.trainer.ended.add(first.digest)
-    await holder.step()
-    second = world.submit()
-    await holder.step()
-    assert second.digest in world.trainer.joined
-    await holder.close()
-
-
 # Answering
-
-
-async def test_real_noise_is_added(world: World) -> None:
-    """The noise of 6 coordinates, all at once, is 0 with probability below 1e-30."""
-    holder = world.holder(noise=exact_noise)
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    await holder.step()
-    assert (world.total() != encoded(world)).any()
-    await holder.close()
 
 
 async def test_the_noise_of_all_slots_is_drawn_at_once(world: World) -> None:
@@ -401,9 +356,6 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
         }
 
 
-# Crashes
-
-
 # Manifest versions
 
 
@@ -472,27 +424,6 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 
 
 # Arrangement
-
-
-async def test_events_never_name_a_client(world: World) -> None:
-    told: list[tuple[str, dict[str, object]]] = []
-    holder = world.holder(report=lambda event, **facts: told.append((event, facts)))
-    request = world.submit()
-    await holder.step()
-    world.announce(request)
-    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
-    await holder.step()
-    assert {event for event, _ in told} == {
-        "no crowd jobs",
-        "job joined",
-        "join settled",
-        "round taken",
-        "envelope settled",
-        "envelope not sent",
-    }
-    for _, facts in told:
-        assert facts.keys() <= {"job", "round", "node", "number", "reason", "slots", "outcome"}
-    await holder.close()
 
 
 async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(

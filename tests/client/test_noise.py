@@ -57,18 +57,6 @@ def test_draws_have_the_same_law_as_opendps(
     assert stats.chi2_contingency(counts).pvalue > 1e-9
 
 
-@pytest.mark.parametrize("scale", [4.0, 1000.5, 5e9, 1e15, LARGEST_SCALE])
-def test_variance_and_mean_are_those_of_the_scale(scale: float) -> None:
-    """Fails on a right sampler once in 10^9 runs: chi-square and normal bounds at 2.5e-10 each.
-
-    For scales from 4 on the discrete Gaussian's variance is scale^2 to a relative 1e-60.
-    """
-    draws = discrete_gaussian(scale, DRAWS).astype(np.float64) / scale
-    low, high = stats.chi2.ppf([2.5e-10, 1 - 2.5e-10], DRAWS) / DRAWS
-    assert low < float(np.mean(draws**2)) < high
-    assert abs(float(np.mean(draws))) * math.sqrt(DRAWS) < stats.norm.isf(2.5e-10)
-
-
 def test_the_whole_distribution_is_a_discrete_gaussian() -> None:
     """Chi-square goodness of fit over 41 values; fails on a right sampler once in 10^9 runs."""
     scale, reach = 6.0, 20
@@ -87,11 +75,6 @@ def test_draws_are_64_bit_integers_beyond_the_range_of_32() -> None:
     assert draws.dtype == np.int64
     assert draws.shape == (1000,)
     assert np.abs(draws).max() > 2**31
-
-
-def test_two_draws_are_never_the_same() -> None:
-    """1000 coordinates of scale 5e9 agree by chance with probability below 10^-9000."""
-    assert not np.array_equal(discrete_gaussian(5e9, 1000), discrete_gaussian(5e9, 1000))
 
 
 @pytest.mark.parametrize(
@@ -113,12 +96,6 @@ def test_either_mechanism_is_drawn_with_the_variance_that_is_accounted(
     draws = exact_noise(part, DRAWS).astype(np.float64)
     error = np.mean(draws**2) / part.variance(clients=1) - 1.0
     assert abs(error) < 7.0 * math.sqrt(5.0 / DRAWS)
-
-
-def test_laplace_shares_are_fresh_in_every_draw() -> None:
-    """1000 coordinates of scale 2^40 agree by chance with probability below 10^-9000."""
-    part = LaplacePart(scale=2.0**40, parties=1)
-    assert not np.array_equal(exact_noise(part, 1000), exact_noise(part, 1000))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from tests.world.around_node import SECOND, Federation
+from tests.world.around_node import SECOND, Federation, called_off
 from tests.world.examples import signing_key
 
 CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
@@ -90,8 +90,7 @@ async def test_a_round_abandoned_before_it_held_a_share_costs_nothing(
     assert await announce(federation, spec) == (201, "")
     again = federation.spec(number=1, mu=CAP * 0.9, opened_at=federation.clock() + 95 * SECOND)
     assert await announce(federation, again) == (403, "budget-exceeded")
-    federation.aggregator.call_off(spec.body)
-    await federation.gossip(0, [federation.aggregator.called_off[spec.digest]])
+    await federation.gossip(0, [called_off(spec.body)])
     await federation.step([0])
     assert (await federation.state(0, spec))["phase"] == "abandoned"
     federation.crash(0)
@@ -104,8 +103,7 @@ async def test_a_round_abandoned_after_it_held_a_share_stays_charged(
     spec = federation.spec(mu=CAP * 0.9)
     await federation.announce(spec, [0])
     await federation.upload_all(spec, [3], nodes=[0])
-    federation.aggregator.call_off(spec.body)
-    await federation.gossip(0, [federation.aggregator.called_off[spec.digest]])
+    await federation.gossip(0, [called_off(spec.body)])
     await federation.step([0])
     again = federation.spec(number=1, mu=CAP * 0.9, deadline=federation.clock() + 50 * SECOND)
     assert await announce(federation, again) == (403, "budget-exceeded")
@@ -172,9 +170,9 @@ async def test_a_node_has_only_so_many_rounds_under_way(
         assert await announce(federation, third) == (503, "not-ready")
         assert await announce(federation, second) == (200, "")
         federation.crash(0)
-    await federation.gossip(0, [federation.aggregator.call_off(first.body)])
-    for peer in ("compute-1.example", "compute-2.example"):
-        federation.wire.apps.pop(peer)
+    await federation.gossip(0, [called_off(first.body)])
+    for peer in ("compute-1", "compute-2"):
+        federation.wire.lives.pop(peer)
     federation.clock.move(50)
     await federation.step([0])
     assert await announce(federation, third) == (503, "not-ready")

@@ -159,7 +159,7 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": reply})
 
-    federation.wire.apps["compute-1.example"] = liar
+    federation.wire.apps["compute-1"] = liar
     await federation.step([0])
     federation.clock.move(4)  # node 1 need not be the first to be spoken to
     await federation.step([0])
@@ -268,11 +268,11 @@ async def test_nodes_agree_by_way_of_one_of_them(federation: Federation, hub: in
     await federation.upload_all(spec)
     await federation.step(times=3)
     assert await federation.phases(spec) == EVERYONE
-    receivers = [host for host, _, path in federation.wire.requests if path == "/v1/gossip"]
+    receivers = [each.receiver for each in federation.wire.log if each.path == "/v1/gossip"]
     # each tells the hub its holdings, answers all holdings by its vote, and is told all votes:
     # from the last freeze on two messages there and one back, before a message has the partial sum
-    others = Counter(f"compute-{node}.example" for node in range(3) if node != hub)
-    assert receivers[:2] == [f"compute-{hub}.example"] * 2
+    others = Counter(f"compute-{node}" for node in range(3) if node != hub)
+    assert receivers[:2] == [f"compute-{hub}"] * 2
     assert Counter(receivers[2:4]) == Counter(receivers[4:]) == others
 
 

@@ -17,7 +17,7 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.requests import ROUNDS
 from tests.compute.test_announcing import CAP, announce
 from tests.world import examples
-from tests.world.around_node import Federation, job_for
+from tests.world.around_node import Federation, called_off, job_for
 from tests.world.examples import OPENED_AT
 from tests.world.parties import reachable
 
@@ -123,7 +123,7 @@ async def test_a_round_that_was_given_back_is_not_in_the_jobs_price(
     assert await announce(federation, spec) == (201, "")
     again = federation.spec(job=request.digest, number=1, mu=whole)
     assert await announce(federation, again) == (422, "refused-spec")
-    await federation.gossip(0, [federation.aggregator.call_off(spec.body)])
+    await federation.gossip(0, [called_off(spec.body)])
     await federation.step([0])
     assert await announce(federation, again) == (201, "")
 

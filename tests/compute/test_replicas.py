@@ -64,14 +64,14 @@ class Replicas(Federation):
         book = ManifestBook(self.consortium, directory)
         service = self.start(0, directory, book=book, database_url=self.database_url)
         self.replicas.append(service)
-        self.wire.apps["compute-0.example"] = self.replicas[0].app
+        self.take_place("compute-0", self.replicas[0])
         return service
 
     def drop(self, replica: int) -> None:
         """Kill a replica: it takes no further step and lets go of nothing."""
         self.discarded.append(self.replicas.pop(replica))
         self.services[0] = self.replicas[0]
-        self.wire.apps["compute-0.example"] = self.replicas[0].app
+        self.take_place("compute-0", self.replicas[0])
 
     async def at(
         self, replica: int, method: str, path: str, content: bytes = b""
@@ -105,7 +105,7 @@ class Replicas(Federation):
         return rows
 
     async def close(self) -> None:
-        for service in {*self.replicas, *self.services[1:], *self.discarded}:
+        for service in {*self.replicas, *self.services[1:], *self.discarded, self.aggregator}:
             await service.close()
 
 
@@ -146,7 +146,7 @@ async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Repl
         assert await replicas.upload_at((client + 1) % 2, spec, client) == 200
     await replicas.step_all(times=4)
     assert await replicas.phases(spec) == ["published"] * 3
-    assert np.array_equal(replicas.result(spec), expected(spec.body, POPULATION))
+    assert np.array_equal(await replicas.result(spec), expected(spec.body, POPULATION))
     assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["published"] * 2
 
 

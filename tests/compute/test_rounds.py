@@ -16,11 +16,13 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
     Federation,
+    called_off,
     holdings,
     vote,
 )
 from tests.world.examples import POLICY, signing_key
 from tests.world.parties import reachable
+from tests.world.wire import Fault, Rule
 
 EVERYONE = ["published"] * 3
 NOBODY = ["abandoned"] * 3
@@ -57,7 +59,7 @@ async def test_under_threshold_sharing_a_node_that_gives_up_speaks_for_itself_on
     for node in (0, 1):
         await spare.gossip(node, [sign(body, "compute-2", signing_key("compute-2"))])
     spare.clock.move(75)
-    spare.wire.cut.add("compute-2.example")
+    spare.wire.rules.append(Rule(Fault.LOST, receiver="compute-2"))
     await spare.step([0, 1], times=3)
     assert (await spare.phases(spec))[:2] == ["published"] * 2
 
@@ -70,7 +72,7 @@ async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation
     ]
     for spec in charged:
         await spare.announce(spec)
-        await spare.gossip(0, [spare.aggregator.call_off(spec.body)])
+        await spare.gossip(0, [called_off(spec.body)])
     await spare.step([0])
     for spec in charged:
         assert (await spare.state(0, spec))["phase"] == "abandoned"
@@ -86,16 +88,16 @@ async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
     spec = federation.spec()
     await federation.announce(spec)
     await federation.upload_all(spec)
-    federation.wire.cut.add("aggregator.example")
+    federation.wire.rules.append(Rule(Fault.LOST, receiver="aggregator"))
     await federation.step(times=3)
-    signed = federation.aggregator.call_off(spec.body)
-    federation.wire.cut.clear()
-    federation.clock.move(6)
+    federation.wire.rules.clear()
+    federation.clock.move(100)  # past give_up_at
+    await federation.aggregator.step()
     await federation.step(times=2)
     assert await federation.phases(spec) == NOBODY
     documents = await federation.documents(0, spec)
     assert of_kind(documents, PartialSum) == []
-    assert signed in documents
+    assert {each.signer for each in of_kind(documents, Abandonment)} == {"aggregator"}
 
 
 async def test_a_partial_sum_goes_to_the_aggregator_alone(
@@ -104,7 +106,8 @@ async def test_a_partial_sum_goes_to_the_aggregator_alone(
     spec = federation.spec()
     await federation.announce(spec)
     await federation.upload_all(spec)
-    federation.wire.lost_replies.add("aggregator.example")  # it has the sums; no node knows that
+    # it has the sums; no node knows that
+    federation.wire.rules.append(Rule(Fault.ANSWER_LOST, receiver="aggregator"))
     await federation.step(times=3)
     federation.crash(1)
     federation.clock.move(100)  # past give_up_at
@@ -114,13 +117,13 @@ async def test_a_partial_sum_goes_to_the_aggregator_alone(
         assert of_kind(await federation.documents(node, spec), PartialSum) == []
         told = await federation.gossip(node, [], {spec.digest: []})
         assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
-    federation.wire.lost_replies.clear()
+    federation.wire.rules.clear()
     federation.clock.move(6)
     await federation.step()
     assert await federation.phases(spec) == EVERYONE
     for node in range(3):
         assert of_kind(await federation.documents(node, spec), PartialSum) == []
-        assert f"compute-{node}" in federation.aggregator.sums[spec.digest]
+        assert f"compute-{node}" in federation.sums(spec)
 
 
 async def test_nobody_but_the_aggregator_can_call_an_agreed_round_off(
@@ -129,7 +132,7 @@ async def test_nobody_but_the_aggregator_can_call_an_agreed_round_off(
     spec = federation.spec()
     await federation.announce(spec)
     await federation.upload_all(spec)
-    federation.wire.cut.add("aggregator.example")
+    federation.wire.rules.append(Rule(Fault.LOST, receiver="aggregator"))
     await federation.step(times=3)
     for node in (1, 2):
         equivocation = holdings(spec.body, f"compute-{node}", range(10))
@@ -157,4 +160,4 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
     assert {each.digest for each in kept if each.signer == "compute-1"} == {
         each.digest for each in both
     }
-    assert federation.aggregator.sums == {}
+    assert federation.sums(spec) == {}

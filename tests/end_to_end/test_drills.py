@@ -5,24 +5,21 @@ After each drill nothing that was acknowledged is lost, no answer counts twice, 
 
 import json
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal import ThresholdSharing
 from shoal.jobs.analyst import Job
 from shoal_agent.status import HolderStatus
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
 from shoal_consortium.processes import Process, logged
-from shoal_hosting.peers.exchange import Unavailable
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
 from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
@@ -154,34 +151,6 @@ def victim(drill: Drill) -> Agent:
     return drill.agents["clinic-a"]
 
 
-@pytest.fixture
-def second(drill: Drill, tmp_path: Path) -> Iterator[Agent]:
-    """A second machine with the key of an agent that was never restored, and no state."""
-    agent = drill.agents["clinic-b"]
-    shutil.copytree(agent.home, tmp_path / "home")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    changed = {
-        **agent.process.environment,
-        "SHOAL_PORT": str(port),
-        "SHOAL_PARTY": str(tmp_path / "home"),
-        "SHOAL_DATA": str(tmp_path / "data"),
-        **{
-            f"SHOAL_AGENT_{name}": str(tmp_path / "home" / file)
-            for name, file in (
-                ("KEY", "holder.key"),
-                ("RECORDS", "records.csv"),
-                ("POLICY", "policy.toml"),
-            )
-        },
-    }
-    process = replace(agent.process, environment=changed, log=tmp_path / "twin.log")
-    made = Agent(tmp_path / "home", tmp_path / "data", f"https://127.0.0.1:{port}", process)
-    yield made
-    made.process.stop()
-
-
 @pytest.mark.essential
 def test_an_agent_that_is_killed_in_a_round_goes_on(drill: Drill, victim: Agent) -> None:
     with drill.held_up():
@@ -213,24 +182,6 @@ def test_a_disk_that_is_lost_in_a_round_is_restored(
         wait_until(lambda: costly(victim) == before)
 
 
-def test_of_two_machines_the_later_is_refused_until_it_is_restored_and_then_the_other_stops(
-    drill: Drill, second: Agent
-) -> None:
-    first = drill.agents["clinic-b"]
-    with drill.held_up():
-        second.process.start()
-        wait_until(lambda: refusal_has(second, "another machine"))
-        assert second.ledger()["entries"] == []
-        second.process.kill()
-        second.restore(drill.trust)
-        second.start()
-        drill.agents["clinic-b"] = second
-    first.process.kill()
-    first.process.start()
-    wait_until(lambda: refusal_has(first, "superseded"))
-    first.process.kill()
-
-
 def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
     drill: Drill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,26 +203,7 @@ def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
         node.wait_until_ready()
 
 
-def test_a_threshold_job_ends_without_a_node_whose_disk_is_lost(drill: Drill) -> None:
-    node = drill.services["compute-1"]
-    sharing = ThresholdSharing(threshold=2)
-    with drill.held_up(sharing=sharing, round_seconds=30, grace_seconds=10):
-        node.kill()
-        disk = drill.trust.directory / "data" / "compute-1"
-        shutil.rmtree(disk)
-        disk.mkdir(mode=0o700)
-        node.start()  # it may refuse for good, for others have what it signed
-
-
 def costly(agent: Agent) -> set[tuple[str, int]]:
     """Return what was charged: without its map an agent brings all slots up to the largest, too."""
     entries = agent.ledger()["entries"]
     return {(each["round"], each["client"]) for each in entries if each["mu"] or each["epsilon"]}
-
-
-def refusal_has(agent: Agent, words: str) -> bool:
-    try:
-        found = agent.status().refusal
-    except (Unavailable, FileNotFoundError):
-        return False  # it is starting: nobody listens, or there is no token yet
-    return words in (found or "")

@@ -26,7 +26,7 @@ from shoal_hosting.security import server_tls
 from shoal_hosting.startup import startup_of
 from shoal_hosting.server.serving import serve
 
-port, certificate, key, behaviour = sys.argv[1:]
+port, certificate, key = sys.argv[1:4]
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 async def ready(): ...
@@ -47,29 +47,25 @@ async def stuck():
 async def work():
     print("working", flush=True)
     try:
-        if behaviour == "fails":
-            raise KeyError("s3cret")
-        if behaviour == "works":
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
     finally:
         print("tidied up", flush=True)
 
 configure_logs()
 with startup_of("shoal-test"):
     tls = server_tls(Path(certificate), Path(key), Path(certificate).read_text())
-    serve(app, host="127.0.0.1", port=int(port), tls=tls, work=work, stop_within_seconds=2)
+    patience = float(sys.argv[4])
+    serve(app, host="127.0.0.1", port=int(port), tls=tls, work=work, stop_within_seconds=patience)
 """
 
 
 @contextmanager
-def started(
-    directory: Path, behaviour: str, port: int = 0
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the program above; yield its process and its certificate."""
+def started(directory: Path, patience: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the program above, which waits so many seconds; yield its process and certificate."""
     identity = make_identity()
     files = [str(path) for path in identity.write(directory)]
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(port), *files, behaviour],
+        [sys.executable, "-c", PROGRAM, "0", *files, str(patience)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -111,7 +107,7 @@ async def ask(
 async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with started(tmp_path, "works") as (process, certificate):
+    with started(tmp_path, 60.0) as (process, certificate):
         base_url = f"https://127.0.0.1:{port_of(process)}"
         async with pinned_client(certificate, base_url=base_url) as client:
             asking = await ask(client, "/slow", process)
@@ -125,7 +121,7 @@ async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
 
 @pytest.mark.slow
 async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
-    with started(tmp_path, "works") as (process, certificate):
+    with started(tmp_path, 1.0) as (process, certificate):
         base_url = f"https://127.0.0.1:{port_of(process)}"
         async with pinned_client(certificate, base_url=base_url) as client:
             asking = await ask(client, "/stuck", process)

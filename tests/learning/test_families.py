@@ -190,18 +190,6 @@ def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, m
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("ones", [0, 1, 37, 100])
-def test_a_bernoulli_posterior_without_noise_is_the_beta_distribution(ones, mechanism):
-    records = np.repeat([1.0, 0.0], [ones, 100 - ones])[:, None]
-    sum_ = released(BERNOULLI, records, mechanism)
-    posterior = learner_for(BERNOULLI).next(100, [sum_])
-    exact = stats.beta(2.0 + ones, 1.0 + 100 - ones)
-    assert posterior.mean == pytest.approx(exact.mean(), rel=1e-9)
-    assert posterior.sd == pytest.approx(exact.std(), rel=1e-9)
-    assert posterior.interval(0.9)[0] == pytest.approx(exact.ppf([0.05, 0.95]), rel=1e-3)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_bernoulli_posterior_is_the_sum_over_all_true_counts(mechanism):
     # The definition, over all counts of successes and failures: Beta-binomial times the noise.
     most, seen, sd = 40, (-33.4, 37.3), (5.0, 1.5)
@@ -231,17 +219,6 @@ def test_a_bernoulli_posterior_is_the_sum_over_all_true_counts(mechanism):
     assert weights @ stats.beta(2.0 + counts, 1.0 + failures).cdf(median) == pytest.approx(
         0.5, abs=1e-3
     )
-
-
-def test_a_categorical_posterior_without_noise_is_the_dirichlet_distribution():
-    records = np.repeat([1.0, 2.0, 3.0, 8.0], [50, 30, 0, 5])[:, None]
-    posterior = learner_for(CATEGORICAL).next(85, [released(CATEGORICAL, records)])
-    assert posterior.names == ("1", "2", "3", "other")
-    exact = stats.dirichlet([50.7, 30.7, 0.7, 5.7])
-    assert posterior.mean == pytest.approx(exact.mean(), rel=1e-9)
-    assert posterior.sd**2 == pytest.approx(exact.var(), rel=1e-9)
-    for row, alpha in zip(posterior.interval(0.9), exact.alpha, strict=True):
-        assert row == pytest.approx(stats.beta(alpha, 87.8 - alpha).ppf([0.05, 0.95]), rel=1e-3)
 
 
 @pytest.mark.parametrize(("seen", "total_sd"), [(9.0, 0.05), (10.3, 3.0), (15.0, 2.0)])

@@ -10,7 +10,6 @@ import itertools
 import math
 
 import dp_accounting
-import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import pld_privacy_accountant
@@ -18,11 +17,10 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import rdp_privacy_accountant as rdp
 from numpy.typing import NDArray
 
-from shoal_protocol.privacy.accounting import Cap, Cost, compose, price
+from shoal_protocol.privacy.accounting import Cost, compose, price
 from shoal_protocol.privacy.job_costs import (
     Release,
     epsilon_at,
-    gaussian_epsilon,
     noise_for,
     statements,
 )
@@ -78,15 +76,6 @@ def shifted_delta(noise: Pmf, shift: int, epsilon: float) -> float:
     return math.fsum(gap[gap > 0.0])
 
 
-def loss_distribution(noise: Pmf, shift: int, *, pessimistic: bool) -> pld.PrivacyLossDistribution:
-    """Return dp_accounting's view of it, where the noise has a mass above 1e-30."""
-    kept = {x: math.log(mass) for x, mass in enumerate(noise.tolist()) if mass > 1e-30}
-    moved = {x + shift: mass for x, mass in kept.items()}
-    return pld.from_two_probability_mass_functions(
-        kept, moved, pessimistic_estimate=pessimistic, value_discretization_interval=INTERVAL
-    )
-
-
 @pytest.mark.parametrize("squared_scale", [0.5, 0.7, 1.0, 1.5])
 @pytest.mark.parametrize("clients", [2, 3, 8, 20])
 def test_pitfall_3_a_sum_of_discrete_gaussians_differs_from_one_by_at_most_tau(
@@ -102,28 +91,6 @@ def test_pitfall_3_a_sum_of_discrete_gaussians_differs_from_one_by_at_most_tau(
     assert apart <= fold_excess(scale=scale, parties=clients)
     if squared_scale == 0.5:
         assert apart > 1e-4  # so the accountant may not take it for one
-
-
-def test_pitfall_3_tau_holds_far_below_the_precision_of_floats():
-    """At scale 3 two clients' sum is a discrete Gaussian up to 2.6e-38."""
-    with mpmath.workdps(90):
-        scale, reach = mpmath.mpf(3), 60
-        weights = [
-            mpmath.exp(-mpmath.mpf(x * x) / (2 * scale**2)) for x in range(-reach, reach + 1)
-        ]
-        whole = mpmath.fsum(weights)
-        apart = []
-        norm = mpmath.fsum(
-            mpmath.exp(-mpmath.mpf(x * x) / (4 * scale**2))
-            for x in range(-2 * reach, 2 * reach + 1)
-        )
-        for x in range(0, 20):
-            both = mpmath.fsum(
-                weights[y + reach] * weights[x - y + reach] for y in range(x - reach, reach + 1)
-            )
-            single = mpmath.exp(-mpmath.mpf(x * x) / (4 * scale**2)) / norm
-            apart.append(abs(mpmath.log(both / whole**2 / single)))
-        assert 0 < max(apart) <= fold_excess(scale=3.0, parties=2) < 1e-37
 
 
 def test_pitfall_3_tau_is_part_of_what_must_be_small_enough():
@@ -156,50 +123,6 @@ def test_the_noise_that_is_really_summed_keeps_to_the_price(epsilon, delta):
     assert true == pytest.approx(claimed, rel=0.02, abs=1e-14)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_dp_accounting_brackets_the_price_of_the_noise_really_summed(epsilon):
-    scale = 100.0
-    noise = folded(folded(discrete_gaussian(scale, 10.0), 4), 4)
-    for delta in DELTAS[:2]:
-        shift = round(gaussian_mu(epsilon=epsilon, delta=delta) * scale * math.sqrt(PARTIES))
-        least, most = (
-            loss_distribution(noise, shift, pessimistic=kind).get_epsilon_for_delta(delta)
-            for kind in (False, True)
-        )
-        claimed = gaussian_epsilon(mu=shift / (scale * math.sqrt(PARTIES)), delta=delta)
-        assert least <= claimed <= most + 2e-6
-        assert most - least < 20 * INTERVAL
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), GRID)
-def test_zcdp_with_tau_never_allows_more_than_the_exact_price(epsilon, delta):
-    """Kairouz, Liu and Steinke's own bound, D_alpha <= alpha mu^2 / 2 + tau d, by Rényi."""
-    cost = Cost.gaussian(gaussian_mu(epsilon=epsilon, delta=delta))
-    orders = np.concatenate([np.linspace(1.01, 20, 400), np.geomspace(20, 4000, 200)])
-    dimension, tau = 55, fold_excess(scale=4.0, parties=100)
-    divergences = orders * cost.mu**2 / 2 + dimension * tau
-    bound, _ = rdp.compute_epsilon(orders, divergences, delta)
-    assert epsilon_at(delta, cost) <= bound <= 1.25 * epsilon + 0.05
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), GRID)
-def test_pitfall_1_the_noise_is_by_the_exact_condition_wherever_epsilon_lies(epsilon, delta):
-    noise = noise_for(
-        "discrete_gaussian",
-        sensitivity=1e9,
-        cost=Cap(epsilon=epsilon, delta=delta).whole,
-        **FEDERATION,
-    )
-    with mpmath.workdps(60):
-        mu = mpmath.mpf(1e9) / (mpmath.mpf(noise.scale) * mpmath.sqrt(PARTIES))
-        half, part = mu / 2, epsilon / mu
-        true = mpmath.ncdf(half - part) - mpmath.exp(epsilon) * mpmath.ncdf(-half - part)
-    assert true <= delta
-    assert true >= delta * 0.999
-    theirs = dp_accounting.get_sigma_gaussian(epsilon, delta)
-    assert noise.scale * math.sqrt(PARTIES) / 1e9 == pytest.approx(theirs, rel=1e-3)
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("present", range(20, 25))
 def test_pitfall_4_every_releasable_cohort_less_any_colluders_has_the_noise_that_was_promised(
@@ -224,29 +147,6 @@ def test_pitfall_4_every_releasable_cohort_less_any_colluders_has_the_noise_that
             assert (
                 shifted_delta(total, 8, epsilon) <= gaussian_delta(epsilon=epsilon, mu=0.5) * 1.05
             )
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_pitfall_4_one_client_fewer_than_was_counted_on_costs_more(mechanism):
-    cost = Cost.pure(0.5) if mechanism == "discrete_laplace" else Cost.gaussian(0.5)
-    noise = noise_for(mechanism, sensitivity=8.0, cost=cost, **FEDERATION)
-    if mechanism == "discrete_laplace":
-        total = negative_binomial_difference(noise.scale, PARTIES, PARTIES - 1)
-        middle = len(total) // 2
-        assert math.log(total[middle] / total[middle + 8]) > 0.5 * (1 + 1e-3)
-    else:
-        few = 8.0 / (noise.scale * math.sqrt(PARTIES - 1))
-        assert few > 0.5 * 1.01
-    with pytest.raises(ValueError, match="never released"):
-        Release(noise=noise, design=one_block(8.0), cohort_size=19, **FEDERATION)
-
-
-def test_more_laplace_parts_than_were_counted_on_buy_nothing_far_out():
-    """As `adversaries` says: the loss of one step comes near its bound, if later than before."""
-    for clients, nearness in ((PARTIES, 1e-9), (PARTIES + 2, 0.01), (2 * PARTIES, 0.05)):
-        total = negative_binomial_difference(16.0, PARTIES, clients)
-        tail = total[len(total) // 2 + 400 : len(total) // 2 + 402]
-        assert 16.0 * math.log(tail[0] / tail[1]) == pytest.approx(1.0, abs=nearness)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])

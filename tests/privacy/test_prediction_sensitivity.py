@@ -162,37 +162,6 @@ def test_a_planted_weakness_is_caught(kind, mechanism):
     assert search(make("normal", kind, sites=3), mechanism, starts=16, seed=1).exceeds
 
 
-def test_blocks_are_those_of_a_plain_computation():
-    generator = np.random.default_rng(1)
-    for family in FAMILIES:
-        points = ((0.2, 0.5, -0.4), (-0.3, 0.1, 0.7))
-        query = make(family, features=2, records=200, points=points, bins=5, grid_bits=15)
-        records = generator.uniform(-1.0, 1.0, (200, 5))
-        records[:, 2] += 1.0
-        found = predictions_from(query, query.encode(records).astype(float))
-        due = np.zeros_like(found)
-        for *x, target, first, second in records.tolist():
-            if first <= 0.0 and second <= 0.0:
-                continue
-            site = 0 if first > 0.0 else 1
-            predictor = points[site][0] + points[site][1] * x[0] + points[site][2] * x[1]
-            y = target / 2.0
-            if family == "logistic":
-                y, p = float(target > 1.0), 1.0 / (1.0 + math.exp(-predictor))
-                raw = [-math.log(p if y else 1.0 - p) / 2.0]
-            else:
-                mean = predictor if family == "normal" else math.exp(predictor)
-                p = min(max(mean / 2.0, 0.0), 1.0)
-                raw = [(y - p) ** 2 / query.score_limit, (2.0 * y - 1.0) ** 2]
-            scores = [*(min(each, 1.0) for each in raw), 0.5 * (raw[0] >= 1.0)]
-            place = min(int(5.0 * p), 4)
-            due[site, : len(scores)] += scores
-            for at, value in enumerate([1.0, p, y]):
-                due[site, len(scores) + 5 * at + place] += value
-        assert found == pytest.approx(due, abs=200 * 2.0**-15)
-        assert query.encode(np.empty((0, 5))).any() == 0
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

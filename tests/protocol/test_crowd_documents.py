@@ -4,7 +4,6 @@ import dataclasses
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -352,13 +351,3 @@ def test_the_same_seed_and_nonce_choose_the_same_instances(nonce: bytes, instanc
     chosen = draws.drawn_instance(SEED, nonce.hex(), instances)
     assert 0 <= chosen < instances
     assert chosen == draws.drawn_instance(SEED, nonce.hex(), instances)
-
-
-def test_drawn_and_replaced_instances_are_uniform_and_independent() -> None:
-    # chi-square over 25 cells, 20,000 nonces: 24 degrees of freedom, false alarm 1e-6
-    counts = np.zeros((5, 5))
-    for number in range(20_000):
-        nonce = seed(f"uniform {number}").hex()
-        pair = draws.drawn_instance(SEED, nonce, 5), draws.replaced_instance(SEED, nonce, 5)
-        counts[pair] += 1
-    assert ((counts - 800.0) ** 2 / 800.0).sum() < 74.9

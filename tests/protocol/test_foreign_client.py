@@ -305,8 +305,8 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
     return {"bytes": encoded.hex(), "digest": digest, "signature": signature}
 
 
-@given(
-    query=queries
+catalogue = (
+    queries
     | gradient_sums
     | st.builds(
         make_predictions,
@@ -316,9 +316,20 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
         bins=st.integers(1, 20),
         score_limit=st.floats(1e-3, 1.0),
         grid_bits=st.integers(4, 15),
-    ),
-    mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]),
+    )
 )
+
+
+@given(query=catalogue, seed=st.integers(0, 2**32 - 1))
+def test_it_encodes_any_records_as_the_product_does(query: Query, seed: int) -> None:
+    shape = query.records_per_client, len(query.column_names)
+    records = np.random.default_rng(seed).uniform(-1.2, 1.2, shape)
+    theirs = foreign.evaluate(json.loads(query.model_dump_json()), records.tolist())
+    assert theirs == query.encode(records).tolist()
+    assert max(map(abs, theirs)) <= query.largest_value
+
+
+@given(query=catalogue, mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]))
 def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mechanism) -> None:
     design = query.design(mechanism)
     gaussian = mechanism == "discrete_gaussian"

@@ -1,6 +1,5 @@
 """Queries: exact integers, honest sensitivities, and nothing repeated of what they refuse."""
 
-import itertools
 import math
 
 import numpy as np
@@ -29,18 +28,16 @@ from shoal_protocol.queries.sums import (
     class_scores_from,
     column_moments_from,
     hazards_from,
-    largest_norms,
     matrix_from,
     scores_from,
 )
-from tests.world.strategies import class_score_sums, hazard_sums, make_query, queries, score_sums
+from tests.world.strategies import make_query, queries
 
 KINDS = (
     *(FirstMoments, SecondMoments, SecondMomentMatrix, NormCounts),
     *(ColumnMoments, WeightedRowMatrix, ScoreSum, HazardScoreSum, ClassScoreSum),
     VectorSum,
 )
-MATRICES = SecondMomentMatrix | WeightedRowMatrix
 
 
 @given(
@@ -72,43 +69,6 @@ def test_the_squared_radius_is_floored_without_rounding():
     assert squared_radius_limit(radius=1e300, grid_bits=15) > 2**1000
 
 
-@given(query=queries, seed=st.integers(0, 2**32 - 1))
-def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_value(query, seed):
-    generator = np.random.default_rng(seed)
-    records = generator.uniform(-2, 2, (query.records_per_client, len(query.column_names)))
-    rows = query.rows(records).tolist()
-    pairs = [(i, i) for i in range(query.width)]
-    if isinstance(query, MATRICES):
-        pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
-    expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
-    sums = [query.grid * sum(column) for column in zip(*rows, strict=True)]
-    if isinstance(query, FirstMoments):
-        expected = sums
-    if isinstance(query, ColumnMoments | ClassScoreSum):
-        expected = [*sums, *expected]
-    if isinstance(query, ScoreSum):
-        expected = [*sums[:-1], *expected, query.grid * sums[-1]]
-    if isinstance(query, HazardScoreSum):
-        expected = [*sums, *expected[2 * query.intervals :]]
-    if isinstance(query, NormCounts):
-        norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
-        edges = [0.0, *largest_norms(query)[:-1].tolist(), math.inf]
-        expected = [
-            query.grid**2 * sum(low < norm <= high or norm == low == 0.0 for norm in norms)
-            for low, high in itertools.pairwise(edges)
-        ]
-    expected.append(query.grid**2 * len(records))
-    values = query.encode(records)
-    assert values.dtype == np.int64
-    assert values.tolist() == expected
-    assert (
-        query.dimension
-        == len(expected)
-        == sum(b.coordinates for b in query.design("discrete_gaussian").blocks)
-    )
-    assert max(map(abs, expected)) <= query.largest_value
-
-
 def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
     query = make_query(SecondMomentMatrix, 2, radius=None, intercept=0.5)
     matrix = matrix_from(query, query.encode(np.array([[0.25, -1.0]])))
@@ -116,113 +76,6 @@ def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
     assert np.array_equal(matrix, np.outer(row, row))
     with pytest.raises(ValueError, match="7 coordinates"):
         matrix_from(query, np.zeros(5, np.int64))
-
-
-@given(
-    rows=st.lists(st.floats(-1.2, 1.2), min_size=8, max_size=8),
-    radius=st.floats(0.2, 1.4),
-    intercept=st.sampled_from([0.0, 0.25, 1.0]),
-)
-def test_weighted_rows_are_as_long_as_their_features_say(rows, radius, intercept):
-    query = make_query(
-        WeightedRowMatrix, 4, radius=radius, intercept=intercept, records=2, grid_bits=15
-    )
-    records = np.array(rows).reshape(2, 4)
-    for record, lattice in zip(records.tolist(), query.rows(records).tolist(), strict=True):
-        *features, target = (min(max(each, -1.0), 1.0) for each in record)
-        whole = [intercept, *features] if intercept else features
-        limit = radius / math.sqrt(1.49)
-        weight = min(1.0, limit / max(math.hypot(*whole), 1e-300))
-        due = [weight * each for each in (*whole, 0.7 * limit * target)]
-        assert_truncated(lattice, due, query.grid)
-
-
-def plain_score(query, record):
-    """Return a score, and whether its residual was cut, of one record in columns' units."""
-    *features, target = (
-        min(max((value - column.centre) / column.scale, -1.0), 1.0)
-        for value, column in zip(record, query.columns, strict=True)
-    )
-    row = [query.intercept, *features]
-    predictor = math.fsum(x * u for x, u in zip(row, query.point, strict=True))
-    predictor = min(max(predictor, -30.0), 30.0)
-    if query.family == "logistic":
-        value, mean, weight = float(target > 0.0), 1.0 / (1.0 + math.exp(-predictor)), 1.0
-    else:
-        value = query.columns[-1].centre + query.columns[-1].scale * target
-        mean = math.exp(predictor)
-        weight = 1.0 / (1.0 + query.dispersion * mean)
-        if query.family == "poisson":
-            weight = math.sqrt(query.dispersion / (query.dispersion + mean))
-        elif query.family == "gamma":
-            weight = 1.0 / (query.dispersion + mean)
-    residual = weight * (value - mean)
-    cut = min(max(residual, -query.residual_cut), query.residual_cut)
-    within = min(1.0, query.radius / math.hypot(*row))
-    size = within**2 * (cut / query.residual_cut) / query.radius
-    return [size * x for x in row], residual - cut
-
-
-@given(
-    query=score_sums,
-    seed=st.integers(0, 2**32 - 1),
-    centre=st.floats(-5.0, 5.0),
-    scale=st.floats(0.1, 20.0),
-)
-def test_scores_are_those_of_a_plain_computation(query, seed, centre, scale):
-    target = query.columns[-1].model_copy(update={"centre": centre, "scale": scale})
-    query = query.model_copy(update={"columns": (*query.columns[:-1], target)})
-    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
-    records[:, -1] = centre + scale * records[:, -1]
-    query = query.model_copy(update={"records_per_client": 3})
-    for record, row in zip(records.tolist(), query.rows(records).tolist(), strict=True):
-        *lattice, was_cut = row
-        due, beyond = plain_score(query, record)
-        if query.residual_cut >= 1e-6:  # a smaller one is lost in a residual's last digit
-            assert_truncated(lattice, due, query.grid)
-            if abs(beyond) > 1e-9 * query.residual_cut:
-                assert was_cut == 1
-        assert was_cut in (0, 1)
-
-
-@pytest.mark.parametrize("kind", [WeightedRowMatrix, ScoreSum])
-def test_a_record_counts_for_its_weight_over_the_largest(kind):
-    bits = 15
-    [whole] = make_query(kind, 3, grid_bits=bits).rows(np.array([[0.3, -0.6, 0.2]]))
-    query = make_query(kind, 4, grid_bits=bits, record_weights=True, records=4)
-    column = query.columns[-1].model_copy(update={"centre": 3.0, "scale": 2.0})  # 1 to 5
-    query = query.model_copy(update={"columns": (*query.columns[:-1], column)})
-    rows = query.rows(np.array([[0.3, -0.6, 0.2, each] for each in (5.0, 3.0, -2.0, 1e9)]))
-    shares = np.array([1.0, 0.6, 0.2, 1.0])  # what is beyond the bounds is cut to them
-    if kind is WeightedRowMatrix:
-        shares = np.sqrt(shares)  # whose products are by the weight
-    else:
-        assert rows[:, -1].tolist() == [whole[-1]] * 4  # how many were cut: each counts
-        rows, whole = rows[:, :-1], whole[:-1]
-    assert rows == pytest.approx(shares[:, None] * whole, abs=1.0)
-    assert query.encode(np.zeros((0, 4))).shape == (query.dimension,)
-
-
-@given(query=class_score_sums, seed=st.integers(0, 2**32 - 1))
-def test_class_scores_are_those_of_a_plain_computation(query, seed):
-    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
-    query = query.model_copy(update={"records_per_client": 3})
-    for record, lattice in zip(records.tolist(), query.rows(records).tolist(), strict=True):
-        values = [min(max(each, -1.0), 1.0) for each in record]
-        row = [query.intercept, *values[: -query.classes]]
-        above = [each > 0.0 for each in values[-query.classes :]]
-        points = np.reshape(query.point, (query.classes, len(row))).tolist()
-        sizes = [
-            math.exp(min(max(math.fsum(x * u for x, u in zip(row, point, strict=True)), -30), 30))
-            for point in points
-        ]
-        within = min(1.0, query.radius / math.hypot(*row)) ** 2 / (math.sqrt(2) * query.radius)
-        due = [
-            (float(above[k] and not any(above[:k])) - sizes[k] / math.fsum(sizes)) * within * x
-            for k in range(query.classes)
-            for x in row
-        ]
-        assert_truncated(lattice, due, query.grid)
 
 
 def test_class_scores_come_back_by_class_in_units_of_the_largest():
@@ -235,51 +88,11 @@ def test_class_scores_come_back_by_class_in_units_of_the_largest():
         class_scores_from(query, np.zeros(8))
 
 
-def assert_truncated(lattice, due, grid):
-    """Check that integers are `due` times `grid`, rounded towards zero, up to the last digits."""
-    for w, exact in zip(lattice, due, strict=True):
-        # A step more towards zero is what keeps a row on its sphere.
-        assert abs(exact) * grid + 1e-5 >= abs(w) > abs(exact) * grid - 2.0 - 1e-5
-        assert w * exact >= 0.0
-
-
 def test_a_class_is_one_above_the_middle_of_its_bounds():
     query = make_query(ScoreSum, 2, family="logistic", point=(0.0, 0.0), residual_cut=0.5)
     targets = (0.0, 5e-324, -5e-324, 1.0, -1.0, 1e300)
     signs = [int(np.sign(query.rows(np.array([[0.5, each]]))[0, 0])) for each in targets]
     assert signs == [-1, 1, -1, 1, -1, 1]
-
-
-def plain_hazards(query, record):
-    """Return events, hazards and scores of one record in columns' units, minute by minute."""
-    *x, time, event = (min(max(value, -1.0), 1.0) for value in record)
-    logs, slopes = query.point[: query.intervals], query.point[query.intervals :]
-    along = math.fsum(each * slope for each, slope in zip(x, slopes, strict=True))
-    events, hazards, whole = [], [], 0.0
-    for log, (begin, end) in zip(logs, itertools.pairwise(query.edges), strict=True):
-        rate = math.exp(min(max(log + along, -30.0), 30.0))
-        spent = min(max(time - begin, 0.0), end - begin)
-        hazards.append(min(rate * spent, query.hazard_cut - min(whole, query.hazard_cut)))
-        whole += rate * spent
-        ended = begin < time <= end or (time <= begin == query.edges[0])
-        events.append(float(event > 0.0 and ended))
-    if whole > query.hazard_cut:
-        events = [0.0] * len(events)
-    residual = math.fsum(events) - math.fsum(hazards)
-    size = min(1.0, query.radius / math.hypot(query.intercept, *x)) ** 2
-    size /= query.hazard_cut * query.radius
-    due = [*(query.intercept * each for each in (*events, *hazards)), *(residual * v for v in x)]
-    return [size * each for each in due], abs(whole - query.hazard_cut)
-
-
-@given(query=hazard_sums, seed=st.integers(0, 2**32 - 1))
-def test_hazards_are_those_of_a_plain_computation(query, seed):
-    records = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, len(query.columns)))
-    query = query.model_copy(update={"records_per_client": 3})
-    for record, row in zip(records.tolist(), query.rows(records).tolist(), strict=True):
-        due, from_cut = plain_hazards(query, record)
-        if from_cut > 1e-9:
-            assert_truncated(row, due, query.grid)
 
 
 def test_an_edge_ends_its_interval_and_nothing_is_seen_beyond_the_last_edge_or_the_cut():

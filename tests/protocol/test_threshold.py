@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from shoal_protocol.sharing import shamir, summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
@@ -167,34 +166,6 @@ def test_over_a_small_field_every_view_of_t_minus_one_nodes_is_equally_likely(
                 seen[tuple(shares[node] for node in coalition)] += 1
         everything = Counter(itertools.product(range(prime), repeat=threshold - 1))
         assert all(seen == everything for seen in views.values())
-
-
-@pytest.mark.parametrize("secret", [0, 1, MODULUS - 1, MODULUS // 2])
-@pytest.mark.parametrize("pair", list(itertools.combinations(range(5), 2)), ids=str)
-def test_two_of_the_shares_of_threshold_three_are_uniform_and_independent(secret, pair) -> None:
-    # Chi-squared over the 256 cells of both shares' upper 4 bits, 20,000 draws: uniform cells mean
-    # uniform shares that are independent of each other and, for each secret alike, of the secret.
-    # False-alarm rate 1e-6 for each of the 40 cases, if the seeds were drawn anew; they are fixed.
-    scheme, dimension = ThresholdSharing(threshold=3), 20_000
-    values = values_of(
-        scheme, np.full(dimension, secret, np.uint64), holder=2, nodes=5, label=f"chi {secret}"
-    )
-    one, other = (values[node] >> np.uint64(57) for node in pair)
-    counts = np.bincount((one * np.uint64(16) + other).astype(np.int64), minlength=256)
-    assert stats.chisquare(counts).pvalue > 1e-6
-
-
-def test_three_of_the_shares_of_threshold_three_are_not_independent() -> None:
-    # so the test above could fail: given the secret, two shares fix every other one
-    scheme, dimension = ThresholdSharing(threshold=3), 20_000
-    values = values_of(scheme, np.zeros(dimension, np.uint64), holder=2, nodes=5, label="chi")
-    weights = shamir.weights_at(3, [0, 1, 2])[1:]
-    fixed = shamir.sum_of(
-        [shamir.times(values[node], weights[node]) for node in range(2)], dimension
-    )
-    one, other = fixed >> np.uint64(57), values[2] >> np.uint64(57)
-    counts = np.bincount((one * np.uint64(16) + other).astype(np.int64), minlength=256)
-    assert stats.chisquare(counts).pvalue < 1e-6
 
 
 @given(settings(), field_vectors, field_vectors, clients)

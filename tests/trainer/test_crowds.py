@@ -1,6 +1,5 @@
 """A crowd job from its opening to its closing, over HTTP."""
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ from sqlalchemy import func, select
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
-    Draw,
     SubmissionReceipt,
     commitment,
     drawn_instance,
@@ -21,7 +19,6 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
 from shoal_trainer.crowds import conducting
@@ -33,7 +30,6 @@ from tests.world.around_trainer_crowds import (
     TASK,
     Asker,
     answer_to,
-    bulk,
     closing_request,
     crowd,
     nonce,
@@ -253,30 +249,3 @@ async def test_who_contributed_how_often_is_erased_when_a_job_is_closed(
         left.append(await counted())
     assert left == [14, 11, 8, 7, 7]  # the other job is open, and counts on
     assert (await opened.state(JOB))["contributors"] == 7
-
-
-@pytest.mark.slow
-async def test_what_is_replaced_is_independent_of_what_was_drawn(asker: Asker) -> None:
-    """Chi-square of 25 cells from 600 nonces; the nonces are fixed, the seed is not.
-
-    False alarms: P(chi-square with 24 degrees of freedom > 83) is 2.1e-8.
-    """
-    request = crowd(
-        task=TASK.model_copy(update={"epsilon": 0.05}),
-        contributions_per_client=600,
-        contributions_per_record=600,
-    )
-    await asker.open(request)
-    nonces = [nonce(number) for number in range(600)]
-    asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
-    answer = await asker.ask("POST", f"{CROWDS}/{request.digest}/draws", asked)
-    drawn = [verified(canonical_json(each), Draw) for each in answer.json()["documents"]]
-    contents = [answer_to(each, 3) for each in drawn]
-    answer = await asker.submit(request.digest, bulk(contents))
-    replaced = [each["receipt"]["body"]["entry"]["instance"] for each in answer.json()["outcomes"]]
-    cells = Counter(
-        (each.body.instance, other) for each, other in zip(drawn, replaced, strict=True)
-    )
-    expected = 600 / TASK.instances**2
-    found = [cells[(i, j)] for i in range(TASK.instances) for j in range(TASK.instances)]
-    assert sum((count - expected) ** 2 / expected for count in found) < 83

@@ -1,9 +1,6 @@
-"""Compute nodes in one process, on a made-up network with a clock that is moved by hand."""
+"""Compute nodes and their aggregator, on the world's wire and clock; tests play all others."""
 
-import asyncio
-import errno
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +9,8 @@ from typing import Any
 import httpx
 import numpy as np
 from pyroaring import BitMap
-from starlette.types import ASGIApp
 
+from shoal_aggregator import assembly as aggregator
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -24,6 +21,7 @@ from shoal_protocol.rounds.attestations import (
     AbandonmentReason,
     Holdings,
     PartialSum,
+    Result,
     Vote,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -40,7 +38,9 @@ from shoal_redteam.requests import request_for
 from tests.world import examples
 from tests.world.clock import HandMovedClock
 from tests.world.examples import AUTHORITY, OPENED_AT, client_key, random_bytes, signing_key
-from tests.world.parties import party, reachable
+from tests.world.lives import Life
+from tests.world.parties import client_of, party, reachable
+from tests.world.wire import Wire
 
 NODES = 3
 POPULATION = BitMap(range(12))
@@ -48,77 +48,15 @@ SHARING = ADDITIVE
 SECOND = timedelta(seconds=1)
 
 
-class Wire(httpx.AsyncBaseTransport):
-    """Carries requests to the applications by host name; `cut` hosts cannot be reached."""
-
-    def __init__(self) -> None:
-        self.apps: dict[str, ASGIApp] = {}
-        self.cut: set[str] = set()
-        self.silent: set[str] = set()  # hosts that take a request and never answer
-        self.requests: list[tuple[str, str, str]] = []  # host, method, path
-        self.lost_replies: set[str] = set()  # hosts that act, and whose answer never comes
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        host = request.url.host
-        self.requests.append((host, request.method, request.url.path))
-        if host in self.cut or host not in self.apps:
-            raise httpx.ConnectError("no route") from OSError(errno.EHOSTUNREACH, "no route")
-        if host in self.silent:
-            await asyncio.Event().wait()
-        response = await httpx.ASGITransport(self.apps[host]).handle_async_request(request)
-        if host in self.lost_replies:
-            raise httpx.ReadTimeout("the answer was lost")
-        return response
-
-
-class Aggregator:
-    """Takes partial sums and abandonments as the real one does, and remembers them."""
-
-    def __init__(self, consortium: Consortium) -> None:
-        self.consortium = consortium
-        self.sums: dict[str, dict[str, Signed[PartialSum]]] = defaultdict(dict)
-        self.abandonments: dict[str, dict[str, Signed[Abandonment]]] = defaultdict(dict)
-        self.called_off: dict[str, Signed[Abandonment]] = {}
-        self.unknown: set[str] = set()
-
-    def call_off(self, spec: RoundSpec) -> Signed[Abandonment]:
-        body = Abandonment(
-            manifest=spec.manifest,
-            round=spec.digest,
-            party="aggregator",
-            reason=AbandonmentReason(code="partial_sums_missing"),
-        )
-        self.called_off[spec.digest] = sign(body, "aggregator", signing_key("aggregator"))
-        return self.called_off[spec.digest]
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = (await receive())["body"]
-        status, reply = 200, b"{}"
-        if scope["path"] != "/healthz":
-            _, _, _, round_id, what = scope["path"].split("/")
-            status, reply = self._answer(scope["method"], round_id, what, body)
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": reply})
-
-    def _answer(self, method: str, round_id: str, what: str, body: bytes) -> tuple[int, bytes]:
-        if what == "newest":
-            return 404, b"{}"
-        if round_id in self.unknown:
-            return 404, b"{}"
-        if (method, what) == ("GET", "abandonment"):
-            off = self.called_off.get(round_id)
-            return (404, b"{}") if off is None else (200, off.encode())
-        if round_id in self.called_off:
-            return 410, b"{}"
-        kind = PartialSum if what == "partial-sums" else Abandonment
-        signed: Signed[Any] = decode(body, kind)
-        self.consortium.verify(signed)
-        kept: dict[str, Signed[Any]] = (
-            self.sums if kind is PartialSum else self.abandonments  # type: ignore[assignment]
-        )[round_id]
-        if kept.setdefault(signed.signer, signed).digest != signed.digest:
-            return 409, b"{}"
-        return 201, b"{}"
+def called_off(spec: RoundSpec) -> Signed[Abandonment]:
+    """Return the aggregator's signed word that a round is abandoned."""
+    body = Abandonment(
+        manifest=spec.manifest,
+        round=spec.digest,
+        party="aggregator",
+        reason=AbandonmentReason(code="partial_sums_missing"),
+    )
+    return sign(body, "aggregator", signing_key("aggregator"))
 
 
 def job_in(spec: bytes | None) -> str | None:
@@ -156,10 +94,10 @@ class Federation:
         self.consortium = trust or reachable()
         self.names = [node.name for node in self.consortium.manifest.compute_nodes]
         self.clock = HandMovedClock()
-        self.wire = Wire()
-        self.aggregator = Aggregator(self.consortium)
+        self.wire = Wire(lambda url: url.host.removesuffix(".example"))
         self.requests: dict[str, bytes] = {}  # of jobs, for nodes before a round
-        self.wire.apps["aggregator.example"] = self.aggregator
+        self.aggregator = self.start_aggregator(directory / "aggregator")
+        self.take_place("aggregator", self.aggregator)
         self.books: list[ManifestBook] = []
         self.services: list[Service] = []
         self.discarded: list[Service] = []
@@ -167,22 +105,39 @@ class Federation:
             self.books.append(ManifestBook(self.consortium, directory / f"{node}"))
             self.services.append(self._assemble(node))
 
+    def start_aggregator(self, directory: Path) -> aggregator.Service:
+        """Assemble the aggregator over what is in `directory`."""
+        directory.mkdir(parents=True)
+        return aggregator.assemble(
+            party=party("aggregator", self.consortium),
+            book=ManifestBook(self.consortium, directory),
+            data_directory=directory,
+            database_url=None,
+            clock=self.clock,
+        )
+
+    def take_place(self, name: str, service: Any) -> None:
+        """Have a service answer what is sent to this name."""
+        self.wire.apps[name] = service.app
+        self.wire.lives.setdefault(name, Life(name))
+
     def start(self, node: int, directory: Path, **changes: Any) -> Service:
         """Assemble a node's process over what is in `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
+        name = f"compute-{node}"
         arguments: dict[str, Any] = {
-            "party": party(f"compute-{node}", self.consortium),
+            "party": party(name, self.consortium),
             "book": self.books[node],
             "data_directory": directory,
             "database_url": None,
-            "clock": self.clock.of(f"compute-{node}"),
-            "transport": self.wire,
+            "clock": self.clock.of(name),
+            "transport": self.wire.of(Life(name)),
         }
         return assemble(**(arguments | changes))
 
     def _assemble(self, node: int) -> Service:
         service = self.start(node, self.directory / f"{node}")
-        self.wire.apps[f"compute-{node}.example"] = service.app
+        self.take_place(f"compute-{node}", service)
         return service
 
     def crash(self, node: int) -> None:
@@ -199,7 +154,7 @@ class Federation:
         self.books[node].accept(signed.encode(), roster.encode())
 
     async def close(self) -> None:
-        for service in [*self.services, *self.discarded]:
+        for service in [*self.services, *self.discarded, self.aggregator]:
             await service.close()
 
     @property
@@ -224,7 +179,10 @@ class Federation:
     async def request(
         self, node: int, method: str, path: str, content: bytes | None = None
     ) -> httpx.Response:
-        """Call a node as somebody outside would; a round comes with its job's request."""
+        """Call a node as somebody outside would.
+
+        A round comes with its job's request, and the aggregator hears of it, too.
+        """
         transport = httpx.ASGITransport(self.services[node].app)
         async with httpx.AsyncClient(transport=transport, base_url="https://node") as client:
             return await self.call(client, method, path, content)
@@ -234,7 +192,11 @@ class Federation:
     ) -> httpx.Response:
         if path == "/v1/rounds" and (request := self.requests.get(job_in(content) or "")):
             await client.post("/v1/jobs", content=request)
-        return await client.request(method, path, content=content)
+        reply = await client.request(method, path, content=content)
+        if path == "/v1/rounds" and reply.status_code == 201:
+            async with client_of(self.aggregator.app) as http:
+                await http.post(path, content=content)
+        return reply
 
     async def announce(self, spec: Signed[RoundSpec], nodes: Iterable[int] | None = None) -> None:
         for node in range(len(self.names)) if nodes is None else nodes:
@@ -260,8 +222,7 @@ class Federation:
             assert set(statuses) <= {200, 201}, reply.text
 
     async def step(self, nodes: Iterable[int] | None = None, times: int = 1) -> None:
-        # a busy machine must not end a step early; only a peer that hangs is not waited for
-        node_module.PATIENCE_SECONDS = 0.25 if self.wire.silent else 60.0
+        node_module.PATIENCE_SECONDS = 60.0  # a busy machine must not end a step early
         for _ in range(times):
             for node in range(len(self.services)) if nodes is None else nodes:
                 await self.services[node].step()
@@ -297,19 +258,20 @@ class Federation:
         assert reply.status_code == 200, reply.text
         return dict(reply.json())
 
-    def result(self, spec: Signed[RoundSpec]) -> np.ndarray:
-        """Combine the partial sums that reached the aggregator."""
-        sums, scheme = self.aggregator.sums[spec.digest], spec.body.sharing
-        assert len(sums) >= spec.body.threshold
-        assert len({signed.body.cohort for signed in sums.values()}) == 1
-        added = {
-            index: decode_uint64(sums[name].body.values)
-            for index, name in enumerate(self.names)
-            if name in sums
-        }
-        return summation.decode(
-            scheme, summation.combine(scheme, added, nodes=len(self.names)).total
-        )
+    def sums(self, spec: Signed[RoundSpec]) -> dict[str, PartialSum]:
+        """Return the partial sums that the aggregator took, by node."""
+        path = f"/v1/rounds/{spec.digest}/partial-sums"
+        taken = [each for each in self.wire.log if each.path == path and each.status in (200, 201)]
+        return {each.sender: decode(each.body, PartialSum).body for each in taken}
+
+    async def result(self, spec: Signed[RoundSpec]) -> np.ndarray:
+        """Return the sum that the aggregator published, shape (d,)."""
+        await self.aggregator.aggregator.step()
+        async with client_of(self.aggregator.app) as http:
+            reply = await http.get(f"/v1/rounds/{spec.digest}/result")
+        assert reply.status_code == 200, reply.text
+        values = decode_uint64(decode(reply.content, Result).body.values)
+        return summation.decode(spec.body.sharing, values)
 
 
 def expected(spec: RoundSpec, clients: Iterable[int]) -> np.ndarray:

@@ -25,7 +25,6 @@ from shoal_protocol.trust.manifest import (
     Consortium,
     Manifest,
 )
-from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode, sign
@@ -78,15 +77,12 @@ Change = Callable[[Any], Any]
 
 
 class Federation(httpx.AsyncBaseTransport):
-    """Routes by host. `down` do not answer, `refusals` answer with a problem of that code,
-    `behind` do so with `wrong-manifest` until they are handed a manifest."""
+    """Routes by host; services that are `down` do not answer."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
         self.frozen: dict[str, asyncio.Event] = {}  # they answer once it is set
-        self.behind: set[str] = set()
         self.consortium = CONSORTIUM
-        self.refusals: dict[str, tuple[int, str]] = {}
         self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
         self.decided = True
         self.abandoned = False
@@ -104,23 +100,6 @@ class Federation(httpx.AsyncBaseTransport):
             await self.frozen[name].wait()
         if name in self.down:
             raise httpx.ConnectError("down", request=request)
-        if name in self.refusals:
-            status, code = self.refusals[name]
-            problem = {
-                "type": f"urn:shoal:problem:{code}",
-                "detail": "for a reason",
-                "status": status,
-            }
-            return httpx.Response(status, json=problem, request=request)
-        if name in self.behind and request.method == "PUT":
-            assert request.content == bundle(self.consortium)
-            self.behind.remove(name)
-            return httpx.Response(200, json={}, request=request)
-        if name in self.behind and request.method == "GET":
-            return httpx.Response(404, json={}, request=request)
-        if name in self.behind:
-            problem = {"type": "urn:shoal:problem:wrong-manifest"}
-            return httpx.Response(409, json=problem, request=request)
         return self._answer(name, request)
 
     def _answer(self, name: str, request: httpx.Request) -> httpx.Response:

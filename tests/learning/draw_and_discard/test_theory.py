@@ -53,42 +53,11 @@ def test_the_spread_settles_at_k_times_half_an_updates_variance(k: int):
     assert_mean(found.spread[0], expected, error)
 
 
-def test_a_spread_that_is_stationary_at_the_start_stays():
-    # Theorem 1 as it is stated, for independent instances of that variance.
-    k = 10
-    found = chain(1, instances=k, replicates=8000, updates=[1, 20, 100], start_sd=math.sqrt(k / 2))
-    for spread in found.spread:
-        assert_mean(spread, stationary_spread(instances=k, update_variance=1.0))
-
-
 def test_the_spread_grows_from_zero_as_fast_as_the_formula_says():
     found = chain(2, instances=10, replicates=8000, updates=[1, 10, 50, 100, 200])
     for updates, spread in zip(found.updates, found.spread, strict=True):
         assert_mean(spread, spread_after(updates, instances=10, update_variance=1.0))
     assert spread_after(0.347 * 100, instances=10, update_variance=1.0) == pytest.approx(2.5, 0.01)
-
-
-def drift_of_mean(updates: float, *, k: int, start: float) -> float:
-    """What the mean's variance gains from updates of variance 1: 1 / k each, once all is settled.
-
-    `start` is the spread at the beginning.
-    """
-    end = stationary_spread(instances=k, update_variance=1.0)
-    gone = 1.0 - (1.0 - 2.0 / k**2) ** updates
-    return updates / k + (1.0 - 1.0 / k) * (start - end) * gone
-
-
-@pytest.mark.parametrize("start", [0.0, 10.0], ids=["alike", "stationary"])
-def test_the_mean_walks_at_random_and_theorem_one_does_not_say_so(start: float):
-    k, replicates = 20, 4000
-    found = chain(
-        3, instances=k, replicates=replicates, updates=[400, 2000], start_sd=math.sqrt(start)
-    )
-    for updates, mean in zip(found.updates, found.mean, strict=True):
-        walked = drift_of_mean(updates, k=k, start=start)
-        # The start's own mean has variance start / k.
-        assert_mean(mean**2, walked + start / k)
-    assert drift_of_mean(8000, k=20, start=10.0) == 400.0
 
 
 def test_how_far_one_snapshots_spread_scatters_is_known():
@@ -199,28 +168,3 @@ def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, wait
         expected = pulled_spread(learning)
         assert abs(float(found.spread[1].mean()) - expected) < scatter + 0.05 * expected
         assert learning.averaged_variance < at_once.averaged_variance
-
-
-WRONG = {
-    "the spread of one instance": lambda: stationary_spread(instances=1, update_variance=1.0),
-    "updates below 0": lambda: spread_after(-1, instances=2, update_variance=1.0),
-    "no instance": lambda: discarded(0),
-    "no pull": lambda: Contraction(instances=2, update_variance=1.0, pull=0.0),
-    "a pull that overshoots": lambda: Contraction(
-        instances=2, update_variance=1.0, pull=0.5, touched=0.25
-    ),
-    "sessions below 0": lambda: Contraction(
-        instances=2, update_variance=1.0, pull=0.1, open_sessions=-1.0
-    ),
-    "no touch": lambda: Contraction(instances=2, update_variance=1.0, pull=0.1, touched=0.0),
-    "a variance below 0": lambda: Contraction(instances=2, update_variance=-1.0, pull=0.1),
-    "the spread of one that pulls": lambda: pulled_spread(
-        Contraction(instances=1, update_variance=1.0, pull=0.1)
-    ),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_the_formulas_do_not_hold_for_is_refused(wrong):
-    with pytest.raises(ValueError):
-        wrong()

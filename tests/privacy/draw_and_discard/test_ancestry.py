@@ -76,19 +76,6 @@ def test_a_contribution_that_lasts_has_as_many_noises_after_it_as_is_said(
         assert sum(lasts and shared < 3 * least for lasts, shared in found) > 0
 
 
-@pytest.mark.slow
-def test_without_overlap_the_noises_are_binomial_once_lineages_have_met() -> None:
-    # mean and variance of the trunk, T_MRCA = k (k - 1) being the mean time to meet: 4 sigma
-    ancestry = replace(SERIAL, later=500)
-    generator = np.random.default_rng(12)
-    shared = [noises for lasts, noises in (run(ancestry, generator) for _ in range(800)) if noises]
-    k = ancestry.instances
-    expected = 1.0 + (ancestry.later - k * (k - 1)) / k
-    error = 4.0 * np.std(shared) / math.sqrt(len(shared))
-    assert abs(np.mean(shared) - expected) <= error
-    assert abs(len(shared) / 800 - 1.0 / k) <= 4.0 * math.sqrt((1 - 1 / k) / k / 800)
-
-
 def exact_chance_not_met(k: int, submissions: int) -> float:
     """Return the probability that k lineages have not met: i of them become i - 1 by i(i-1)/k^2."""
     left = np.zeros(k + 1)
@@ -108,22 +95,6 @@ def test_lineages_have_met_when_it_is_said_and_not_much_earlier(k: int, failure:
     meeting = Ancestry(instances=k, later=0, overlap=0).meeting(failure)
     assert exact_chance_not_met(k, meeting) <= failure
     assert exact_chance_not_met(k, meeting - 1 - k * k // 8) > failure
-
-
-def test_three_squares_of_k_leave_a_hundredth_which_is_far_above_a_usual_delta() -> None:
-    assert 1e-3 < exact_chance_not_met(20, 3 * 20**2) < 1e-2
-    assert Ancestry(instances=20, later=0, overlap=0).meeting(1e-6) > 7 * 20**2
-
-
-def test_overlapping_sessions_and_too_few_submissions_promise_less() -> None:
-    serial = Ancestry(instances=10, later=20_000, overlap=0)
-    trunks = [
-        replace(serial, overlap=overlap).trunk(unmet=1e-6, failure=1e-6) for overlap in (0, 2, 10)
-    ]
-    assert trunks == sorted(trunks, reverse=True)
-    assert trunks[-1] > 100
-    assert replace(serial, later=600).trunk(unmet=1e-6, failure=1e-6) == 0
-    assert replace(serial, overlap=500).trunk(unmet=1e-6, failure=1e-6) == 0
 
 
 @pytest.mark.parametrize("overlap", [1_000, 15_000, 10**12])
@@ -146,9 +117,3 @@ def test_what_is_still_open_counts_against_a_promise_for_all_that_comes_after() 
     # a single instance is replaced by every submission: open draws of it need never meet
     single = Ancestry(instances=1, later=10**6, overlap=1, goes_on=True)
     assert single.trunk(unmet=1e-6, failure=1e-6) == 0
-
-
-@pytest.mark.parametrize("wrong", [{"instances": 0}, {"later": -1}, {"overlap": -1}])
-def test_what_has_no_meaning_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        Ancestry(**({"instances": 2, "later": 1, "overlap": 0} | wrong))

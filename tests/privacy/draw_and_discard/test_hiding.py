@@ -25,7 +25,6 @@ from figures.draw_and_discard.later_noise import paper_epsilon
 from shoal_protocol.crowds.tasks import CrowdTask, means, steps
 from shoal_protocol.queries.columns import ColumnBounds
 
-EPSILONS = (0.0, 0.2, 0.5, 1.0, 1.5)
 DELTA = 1e-5
 
 
@@ -70,46 +69,6 @@ def walk(maps: Sequence[np.ndarray], start: int, noise: np.ndarray) -> np.ndarra
     for each in maps:
         here = noise @ np.bincount(each, here, len(here))
     return here
-
-
-def some_contraction(generator: np.random.Generator, points: int) -> np.ndarray:
-    """Return a map of the lattice to itself that takes neighbours to neighbours or to one point."""
-    choices = ([-1, 0, 1], [0, 1], [-1, 1], [0, *[1] * 40])[generator.integers(4)]
-    runs = int(generator.integers(1, 9))
-    moves = np.repeat(generator.choice(choices, points // runs + 1), runs)[:points]
-    path = np.cumsum(moves)
-    path += points // 2 - path[points // 2 + generator.integers(-5, 6)]
-    return np.clip(path, 0, points - 1)
-
-
-def test_for_a_single_weight_no_contraction_hides_less_than_the_sum_of_all_noises() -> None:
-    generator = np.random.default_rng(1)
-    points, closest = 401, 0.0
-    for _ in range(100):
-        scale, shift = generator.uniform(2.0, 6.0), int(generator.integers(1, 16))
-        noise = laplace_matrix(scale, points)
-        maps = [some_contraction(generator, points) for _ in range(generator.integers(1, 4))]
-        still = [np.arange(points)] * len(maps)
-        low, high = points // 2 - shift // 2, points // 2 - shift // 2 + shift
-        worlds, alone = (
-            (walk(which, low, noise), walk(which, high, noise)) for which in (maps, still)
-        )
-        for share in (0.0, 0.2, 0.5, 0.8):
-            epsilon = share * shift / scale
-            found, bound = hockey_stick(*worlds, epsilon), hockey_stick(*alone, epsilon)
-            assert found <= bound * (1.0 + 1e-9) + 1e-12
-            closest = max(closest, found / bound)
-    assert closest > 0.95, "the bound was approached, so the search was no idle one"
-
-
-def test_a_map_that_drives_weights_apart_hides_less() -> None:
-    points, scale, shift = 401, 5.0, 6
-    noise, index = laplace_matrix(scale, points), np.arange(points)
-    apart = np.clip(2 * index - points // 2, 0, points - 1)
-    low, high = points // 2 - shift // 2, points // 2 + shift // 2
-    driven = hockey_stick(walk([apart], low, noise), walk([apart], high, noise), 0.5)
-    alone = hockey_stick(walk([index], low, noise), walk([index], high, noise), 0.5)
-    assert driven > 1.05 * alone
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])
@@ -314,26 +273,6 @@ def test_claims_begin_at_the_pure_epsilon_and_fall_with_noises(variant: str, wei
     exact = laplace_sum_delta(epsilon=claims[-1], shift=task.epsilon, additions=3000)
     if variant != "all":
         assert exact <= DELTA
-
-
-def test_where_no_noise_is_enough_the_claim_is_the_pure_epsilon() -> None:
-    dear = make_task(weights=1, epsilon=100.0)
-    assert hidden_epsilon(dear, additions=1000, delta=1e-6) == 100.0
-
-
-def test_with_several_weights_one_at_a_time_there_is_a_floor() -> None:
-    claims = [
-        hidden_epsilon(make_task(learning_rate=rate), additions=10**6, delta=DELTA)
-        for rate in (0.003, 0.001, 0.0003)
-    ]
-    assert claims == sorted(claims, reverse=True)
-    assert claims[0] > 0.3  # however many noises there are
-
-
-@pytest.mark.parametrize(("additions", "delta"), [(0, 1e-5), (1, 0.0), (1, 1.0)])
-def test_what_has_no_meaning_is_refused(additions: int, delta: float) -> None:
-    with pytest.raises(ValueError, match=r"additions|delta|probability"):
-        hidden_epsilon(make_task(), additions=additions, delta=delta)
 
 
 @pytest.mark.slow

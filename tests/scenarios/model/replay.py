@@ -35,8 +35,7 @@ from tests.world import around_node, examples
 from tests.world.around_node import envelopes, expected
 from tests.world.examples import OPENED_AT, signing_key
 from tests.world.parties import party
-
-HOST = "aggregator.example"
+from tests.world.wire import Fault, Rule
 
 
 class Collector:
@@ -46,17 +45,17 @@ class Collector:
         self.world = world
         self.stage: Stage = "open"
         directory.mkdir(parents=True, exist_ok=True)
-        self._service = aggregator.assemble(
+        self.service = aggregator.assemble(
             party=party("aggregator", world.consortium),
             book=ManifestBook(world.consortium, directory),
             data_directory=directory,
             database_url=None,
             clock=lambda: OPENED_AT + timedelta(seconds=SECONDS[self.stage]),
         )
-        self.app = self._service.app
+        self.app = self.service.app
 
     async def close(self) -> None:
-        await self._service.close()
+        await self.service.close()
 
     async def announce(self) -> None:
         reply = await self.ask("POST", "", self.world.spec.encode())
@@ -75,7 +74,7 @@ class Collector:
     async def end(self) -> None:
         """Let the aggregator decide, after `give_up_at`."""
         self.stage = "over"
-        await self._service.step()
+        await self.service.step()
 
     def _sum_of(self, node: int, cohort: Cohort) -> Signed[PartialSum]:
         """Return the partial sum over these clients' answers that is due of a node."""
@@ -124,19 +123,17 @@ class Replay(around_node.Federation):
         self.collector = Collector(world, directory / "aggregator")
         super().__init__(directory, trust=world.consortium)
         self.requests[world.request.digest] = world.request.encode()
-        self.wire.apps[HOST] = self.collector.app
+
+    def start_aggregator(self, directory: Path) -> aggregator.Service:
+        return self.collector.service
 
     def _assemble(self, node: int) -> Service:
         service = self.start(node, self.directory / f"{node}", clock=self._clock(node))
-        self.wire.apps[f"compute-{node}.example"] = service.app
+        self.take_place(self.names[node], service)
         return service
 
     def _clock(self, party: int) -> Callable[[], datetime]:
         return lambda: OPENED_AT + timedelta(seconds=SECONDS[self.stages[party]])
-
-    async def close(self) -> None:
-        await super().close()
-        await self.collector.close()
 
     async def along(self, trace: Trace) -> None:
         """Take every step of the trace and compare.
@@ -146,7 +143,6 @@ class Replay(around_node.Federation):
         """
         spec = self.world.spec
         await self.announce(spec, self.world.honest)
-        await self.collector.announce()
         state = self.opening
         for action, after in trace:
             with one_decision():
@@ -155,8 +151,7 @@ class Replay(around_node.Federation):
             state = after
 
     async def _take(self, action: Action, before: State) -> None:
-        self.wire.cut = {*(f"{name}.example" for name in self.names), HOST}
-        self.wire.lost_replies = set()
+        self.wire.rules = [Rule(Fault.LOST)]
         node = action.node
         if action.kind == "end":
             await self.collector.end()
@@ -170,8 +165,9 @@ class Replay(around_node.Federation):
                 abandonment = await self.collector.ask("GET", "/abandonment")
                 await self.gossip(node, [decode(abandonment.content, Abandonment)])
             else:
-                self.wire.cut.discard(HOST)
-                self.wire.lost_replies = {HOST} if action.kind == "store" else set()
+                self.wire.rules = [Rule(Fault.LOST, receiver=name) for name in self.names]
+                if action.kind == "store":
+                    self.wire.rules.append(Rule(Fault.ANSWER_LOST, receiver="aggregator"))
             await self.step([node])
 
     async def _prepare(self, action: Action) -> None:
