@@ -19,7 +19,6 @@ from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation, Process, logged
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import PIN
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.wire.phases import JobPhase
@@ -63,7 +62,7 @@ class Consortium(Authority):
     def _change(self, command: str, *what: object) -> None:
         shoal("consortium", command, self.consortium, "--authority", self.key, *what)
         for home in (self.directory / "parties").iterdir():
-            if not (home / PIN).exists():
+            if not (home / "pin").exists():
                 shoal("party", "pin", home, self.newest.digest)
         begun = [
             logged(each, self.directory)
