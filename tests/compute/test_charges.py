@@ -232,6 +232,7 @@ async def test_machines_are_told_to_nodes_alone(federation: Federation) -> None:
     old = body.model_copy(update={"at": body.at - timedelta(minutes=11)})
     for signed, code in (
         (own, None),
+        (sign(body, "compute-0", SigningKey.generate()), "bad-signature"),
         (named("compute-2", body), "wrong-signer"),
         (named("aggregator", body.model_copy(update={"node": "aggregator"})), "wrong-signer"),
         (named("compute-0", old), "stale-query"),
@@ -242,3 +243,19 @@ async def test_machines_are_told_to_nodes_alone(federation: Federation) -> None:
         else:
             assert problem_code(answer) == code
     assert (await federation.request(1, "GET", "/v1/machines")).status_code == 405
+
+
+async def test_machines_are_not_told_to_whoever_has_a_node_s_replaced_key(
+    federation: Federation,
+) -> None:
+    first = federation.consortium
+    stolen = named(
+        "compute-0", NodeQuery(manifest=first.digest, node="compute-0", at=federation.clock())
+    )
+    nodes = list(first.manifest.compute_nodes)
+    new = bytes(SigningKey.generate().verify_key).hex()
+    nodes[0] = nodes[0].model_copy(update={"verify_key": new})
+    newer = next_manifest(first, authority=AUTHORITY, compute_nodes=tuple(nodes))
+    federation.books[1].accept(newer.encode(), first.roster.encode())
+    answer = await federation.request(1, "POST", "/v1/machines", stolen.encode())
+    assert problem_code(answer) == "bad-signature"
