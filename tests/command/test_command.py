@@ -9,11 +9,10 @@ import pytest
 from typer.testing import Result
 
 from shoal_agent.client_files import Enrolment, encode_enrolment, read_enrolment
-from shoal_agent.directory import owner_files_of
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.backup import sealed_backup
 from shoal_holder.keys import read_holder_key
-from shoal_holder.site_files import STATE_FILE
+from shoal_holder.site_files import STATE_FILE, owner_files_of
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
