@@ -27,9 +27,10 @@ _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
 _MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.escape(ROSTER)})")
 _ENCRYPTED: Final = 0x1  # flag of a ZIP archive's member
 _LOCK: Final = "lock"  # that a running service holds
+_IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
 _DUMP: Final = (
-    "A state in PostgreSQL is backed up by its own tools: in bash, with the "
+    "this service's state is in PostgreSQL, whose own tools back it up: in bash, with the "
     f"service's environment, run `pg_dump --format=custom --file=FILE {_URL}`, and to go back, "
     f"over an empty database, `pg_restore --exit-on-error --dbname={_URL} FILE`"
 )
@@ -46,11 +47,11 @@ def back_up(data: Path, to: Path) -> str:
             to do. Or another command writes a backup to `to`.
         OSError: a file cannot be read or written.
     """
+    if (data / _IN_POSTGRESQL).exists():
+        raise ValueError(_DUMP)
     role = next((each for each in ROLES if (data / f"{each}.sqlite").exists()), None)
     if role is None:
-        raise ValueError(
-            f"{data} has no service's SQLite file: name the data volume of one that ran. {_DUMP}"
-        )
+        raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
     with _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
@@ -76,6 +77,8 @@ def restore(backup: Path, data: Path) -> str:
     """
     data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     with _held(data / _LOCK, f"a service runs over {data}: stop it first"):
+        if (data / _IN_POSTGRESQL).exists():
+            raise ValueError(_DUMP)
         for role in ROLES:
             for ending in ("", "-wal"):  # a log without its database would be played into this one
                 path = data / f"{role}.sqlite{ending}"

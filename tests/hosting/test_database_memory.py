@@ -95,20 +95,6 @@ def test_a_loss_that_was_accepted_is_told_of_at_each_start(tmp_path: Path) -> No
         assert warnings() == [losses]
 
 
-def test_state_is_not_forgotten_for_a_database_of_the_other_kind(
-    tmp_path: Path, postgresql_url: str
-) -> None:
-    before, other = sqlite_url(tmp_path / "service.sqlite"), postgresql_url
-    for url, instead in ((before, other), (other, before)):
-        home = tmp_path / url[:6]
-        running = start(url, home)
-        running.run_here(add)
-        running.let_go()
-        with pytest.raises(StartupRefused, match="or another one is set here"):
-            start(instead, home)
-        (tmp_path / "service.sqlite").unlink()
-
-
 def test_who_has_not_compared_a_database_vouches_for_nobody(
     tmp_path: Path, postgresql_url: str
 ) -> None:

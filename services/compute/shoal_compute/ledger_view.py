@@ -22,6 +22,7 @@ from shoal_hosting.party import load_party
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
+from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.trust.manifest import decode_manifest
@@ -103,6 +104,7 @@ def show_ledger(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     with startup_of("shoal-compute ledger"):
         read = read_settings(LedgerSettings, "SHOAL_", os.environ)
+        check_choice(read.data, "compute", read.database_url)
         name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)
         try:

@@ -365,7 +365,7 @@ def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
             f"and now {of_found})"
         )
     if found.untouched:
-        return f"the database is gone that {path} is of, or another one is set here ({of_mark})"
+        return f"the database is gone that {path} is of ({of_mark})"
     return f"this is not the database that {path} is of ({of_mark}; here {of_found})"
 
 

@@ -25,7 +25,9 @@ from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database_schema import (
     FORM,
+    check_choice,
     is_postgresql_url,
+    note_choice,
     why_unavailable,
 )
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
@@ -113,6 +115,7 @@ def run_service(
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
         hold_data_directory(read.data)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
+        check_choice(read.data, role, read.database_url, book.current)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         special = type(read).model_fields.keys() - ServiceSettings.model_fields.keys()
@@ -129,6 +132,7 @@ def run_service(
                 **{name: getattr(read, name) for name in special},
             )
         service.resources.on_manifest.append(served.renew)
+        note_choice(read.data, read.database_url, book.current)
         serve(
             service.app,
             host=read.host,

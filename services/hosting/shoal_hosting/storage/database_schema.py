@@ -1,12 +1,14 @@
 """Decides which database a service may start over, and makes its tables in an empty one.
 
-Tables of another service, consortium or schema version are refused. The mark beside the database
-(`database_memory`) refuses another database than before.
+A service that is started over another database than before would have forgotten, without a word,
+what it acknowledged and which budgets were spent. So the choice is noted in its data directory, and
+tables of another service, consortium or schema version are refused.
 """
 
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -26,7 +28,7 @@ from sqlalchemy import (
 
 from shoal_hosting.manifests.manifest_book import refuse_foreign
 from shoal_hosting.marks import DAMAGED, schema_refusal
-from shoal_hosting.startup import StartupRefused
+from shoal_hosting.startup import StartupRefused, replace
 from shoal_hosting.storage.database import (
     GONE_AFTER_SECONDS,
     DatabaseHeld,
@@ -38,6 +40,7 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DRIVER: Final = "postgresql+psycopg"
 FORM: Final = f"{DRIVER}://user:password@host/database"
+MARKER: Final = "database"
 _SETTING: Final = "SHOAL_DATABASE_URL"
 _CORRUPT: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
@@ -150,6 +153,49 @@ def is_postgresql_url(url: str) -> bool:
     except (exc.ArgumentError, ValueError):
         return False
     return parsed.drivername == DRIVER and bool(parsed.database)
+
+
+def check_choice(
+    data_directory: Path, role: str, database_url: str | None, own: Consortium | None = None
+) -> None:
+    """Refuse another kind of database than the one that holds the service's state.
+
+    With `own`, state of another consortium in PostgreSQL is refused, too.
+
+    Raises:
+        StartupRefused: it says where the state is, or whose, and what to do.
+    """
+    marker = data_directory / MARKER
+    if own is not None and marker.exists():
+        refuse_foreign(data_directory, marker.read_text().split()[-1], own)
+    file = data_directory / f"{role}.sqlite"
+    if database_url and file.exists():
+        raise StartupRefused(
+            f"{_SETTING} is set, but {file} holds this service's state, and there is no "
+            f"migration: start it without {_SETTING}"
+        )
+    if not database_url and marker.exists():
+        raise StartupRefused(
+            f"this service's state is in PostgreSQL, as {marker} says, and "
+            f"{_SETTING} is not set: set it as before (compose: the same --env-file)"
+        )
+
+
+def note_choice(data_directory: Path, database_url: str | None, own: Consortium) -> None:
+    """Note durably that the state is in PostgreSQL, and of which consortium it is.
+
+    It is to be called before anything is acknowledged.
+
+    Raises:
+        StartupRefused: it cannot be written.
+    """
+    marker = data_directory / MARKER
+    if not database_url or marker.exists():
+        return
+    try:
+        replace(marker, f"postgresql {own.manifest.identity}\n".encode())
+    except OSError as error:
+        raise StartupRefused(f"{marker} cannot be written: {error.strerror}") from None
 
 
 def why_unavailable(database_url: str | None, error: StorageUnavailable) -> str:
