@@ -59,7 +59,7 @@ def open_crowd(
 
 @app.command()
 def example(
-    family: Annotated[Family, typer.Option(help="What is to be learned.")] = "logistic",
+    family: Annotated[Family, typer.Option(help="The model.")] = "logistic",
 ) -> None:
     """Print a crowd file to begin with."""
     say(crowd_files.example(family))
