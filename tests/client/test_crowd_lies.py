@@ -12,9 +12,11 @@ import pytest
 
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.crowds import memory
+from shoal_holder.crowds.crowd import LogPage
 from shoal_holder.crowds.status import is_cheating
 from shoal_protocol.crowds.draws import CrowdClosing, Draw, LogEntry, SubmissionReceipt
 from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import state_of
 from tests.world.around_holder_crowds import CrowdWorld, Lies
 
@@ -276,3 +278,9 @@ async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHo
     await world.run(holder, seconds=120)
     kept = memory.evidence(state_of(holder), world.job)
     assert kept and all(each.receipt is not None for each in kept)
+
+
+def test_a_page_of_a_log_is_bounded_before_it_is_parsed() -> None:
+    page = b'{"entries":[' + b",".join([b"{}"] * 40_000) + b'],"next":null}'
+    with pytest.raises(MalformedDocument, match="more than 65536 values"):
+        LogPage.read(page)

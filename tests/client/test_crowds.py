@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from shoal_agent.crowds.taking_part import LAST_ANSWERS
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.status import CrowdStatus
@@ -18,6 +19,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
+from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.draws import Submission
 from shoal_protocol.crowds.tasks import design_rows, steps
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
@@ -269,6 +271,26 @@ async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the
     found = await status(holder)
     assert found.contributions == {"acknowledged": len(world.crowds.taken)}
     assert str(found.verdict).startswith("borne out")
+
+
+async def test_a_job_that_answers_no_submission_by_itself_ends_here_at_its_time(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    def put_off(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("submissions"):
+            return None
+        count = len(json.loads(request.content)["documents"])
+        later = {"status": 503}
+        return httpx.Response(200, json={"outcomes": [later] * count})
+
+    world.scripts["trainer"] = put_off
+    await world.run(holder, seconds=300)
+    assert (await status(holder)).ended is None
+    world.clock.move(
+        WHOLE_TIME + LAST_ANSWERS.total_seconds()
+    )  # and the trainer goes on to list the job as open
+    await world.run(holder, seconds=30)
+    assert (await status(holder)).ended == OVER
 
 
 class Died(BaseException):

@@ -155,7 +155,7 @@ def prior_quartiles(task, generator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", [1, 2, 5])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, mechanism, share):
     # 60 truths from the prior: coverage of 90 % intervals has standard error .039
@@ -341,6 +341,24 @@ def test_every_draw_of_a_covariance_is_positive_definite_however_strong_the_nois
     assert np.linalg.eigvalsh(posterior.covariances()).min() > 0.0
     mean, sd = posterior.predict()
     assert mean.shape == sd.shape == (2,) and np.all(sd > posterior.mean[2:4] * 0.9)
+
+
+@pytest.mark.parametrize("columns", [2, 4, 7, 11])
+def test_thinned_draws_stand_for_every_number_of_records(columns: int, monkeypatch) -> None:
+    """However many columns there are, the thinned draws are of all strata alike."""
+    bounds = tuple(ColumnBounds(name=f"c{j}", lower=-1.0, upper=1.0) for j in range(columns))
+    task = MultivariateNormalTask(variables=bounds)
+
+    def told_apart(noisy, prior, generator):
+        strata = np.arange(len(noisy.records), dtype=float)[:, None, None]
+        means = np.broadcast_to(strata, (len(strata), 1600, columns))
+        return means, np.broadcast_to(np.eye(columns), (*means.shape, columns))
+
+    monkeypatch.setattr(normals, "draw_normals", told_apart)
+    records = np.random.default_rng(3).normal(0.0, 0.1, (100, columns))
+    posterior = learner_for(task).next(100, [released(task, records, noise_sd=1.0)])
+    of_each = np.bincount(posterior.draws[:, 0].round().astype(int), minlength=4)
+    assert of_each.min() > 0.15 * of_each.sum()
 
 
 def test_moments_that_cannot_be_drawn_are_an_error_and_no_answer(monkeypatch):

@@ -46,6 +46,7 @@ _ADAPTATIONS: Final = 30  # at most
 _ENOUGH: Final = 0.3  # effective share of proposals, with which adaptation ends
 _FOR_A_FIT: Final = 20.0  # effective proposals for each coordinate
 _FEWEST: Final = 20.0  # effective proposals for each number of records
+_MOST_KINKED: Final = 3  # columns; of more, Laplace noise counts as normal of its variance
 _SMALLEST_VARIANCE: Final = 1e-12
 _LARGEST_LOG: Final = 30.0  # of the factor's diagonal, in normalised units
 
@@ -342,7 +343,10 @@ def _noisy_scatter(released: ReleasedSum) -> NoisyScatter:
     if not isinstance(query, SecondMomentMatrix) or not query.constant:
         raise ValueError("a normal family needs the matrix of second moments with a constant")
     matrix = matrix_from(query, released.values)
-    square_noise, cross_noise = (noise_of(released, place, query.grid**2) for place in (0, -2))
+    laws = [noise_of(released, place, query.grid**2) for place in (0, -2)]
+    if len(query.columns) > _MOST_KINKED:
+        laws = [replace(law, mechanism="discrete_gaussian") for law in laws]
+    square_noise, cross_noise = laws
     constant = query.constant / query.grid
     return NoisyScatter(
         sums=matrix[0, 1:] / constant,
@@ -375,10 +379,11 @@ def _draws(
 ) -> Floats:
     """Return draws of means, standard deviations and correlations, shape (draws, k).
 
-    Strata take turns.
+    Their order is random: however they are thinned, all numbers of records have their share.
     """
     prior = normalised_prior(task, means, sds, freedom)
-    locations, covariances = draw_normals(_noisy_scatter(released), prior, generator_for(released))
+    generator = generator_for(released)
+    locations, covariances = draw_normals(_noisy_scatter(released), prior, generator)
     units = np.array([column.half_range for column in task.columns])
     centres = np.array([column.centre for column in task.columns])
     deviations = np.sqrt(np.diagonal(covariances, axis1=-2, axis2=-1))
@@ -388,4 +393,4 @@ def _draws(
     )
     parts = [centres + units * locations, units * deviations, correlations]
     draws = np.concatenate(parts, axis=-1)
-    return np.swapaxes(draws, 0, 1).reshape(-1, draws.shape[-1])
+    return generator.permutation(draws.reshape(-1, draws.shape[-1]))

@@ -32,7 +32,7 @@ class UnknownDictionary(ProtocolError):
     code = "unknown-dictionary"
     title = "No data dictionary was published here"
     status = 404
-    remedy = "Let the consortium's authority run `shoal dictionary publish`."
+    remedy = "Let the consortium's authority run `shoal consortium publish`."
 
 
 class Dictionaries:

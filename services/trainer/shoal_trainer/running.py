@@ -242,7 +242,6 @@ class Runner:
         own, reason = self._resources, "the job was not done by the end of its time"
         if own.clock() <= record.ends_by + own.patience:
             return
-        self._jobs.pop(record.job, None)
         with suppress(WrongPhase):  # it has just ended
             await own.storage.run(
                 store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
@@ -250,6 +249,7 @@ class Runner:
             allowed = decode(record.request, StudyRequest).body.privacy.cost
             clients = decode_clients(record.population or "")
             await own.end_job(record.job, "failed", clients, allowed, reason="time_over")
+        self._jobs.pop(record.job, None)
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""

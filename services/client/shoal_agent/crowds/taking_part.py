@@ -182,7 +182,8 @@ class TakingPart(Part):
         """Contribute to one job as far as is due in its turn; tell whether anything was due."""
         try:
             await self._directory.follow_to(job.manifest)
-            return await self._contribute(job)
+            if await self._contribute(job):
+                return True
         except Unavailable as error:
             self._report("crowd trainer not there", job=job.job, reason=str(error))
         except CrowdRefused as refusal:

@@ -1,6 +1,7 @@
 """A crowd job whose documents were checked; verifies its draws and receipts."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import pydantic
 
@@ -19,8 +20,10 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
-from shoal_protocol.wire.encoding import Count
+from shoal_protocol.wire.encoding import Count, check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+
+_MOST_VALUES: Final = 1 << 16  # of a page of a log, which has a thousand entries at most
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class LogPage(pydantic.BaseModel):
         Raises:
             MalformedDocument: it is none.
         """
+        check_values(document, _MOST_VALUES)
         try:
             return cls.model_validate_json(document)
         except pydantic.ValidationError as error:
