@@ -10,8 +10,9 @@ import typer
 
 from shoal_holder.keys import read_private
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import TLS_CERTIFICATE, load_party, read_pin
+from shoal_hosting.party import TLS_CERTIFICATE, load_party
 from shoal_hosting.peers.service_calls import Endpoint
+from shoal_hosting.startup import read_pin
 
 PartyDirectory = Annotated[
     Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")

@@ -16,10 +16,11 @@ from typer.testing import Result
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
-from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.party import load_party
 from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.serving import server
+from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_trainer.assembly import assemble
 from tests.command.running import run

@@ -31,7 +31,8 @@ from shoal_holder.noise import NoiseSampler
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
-from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.party import load_party
+from shoal_hosting.startup import read_pin
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand

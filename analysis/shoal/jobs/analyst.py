@@ -56,9 +56,10 @@ from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Peer
+from shoal_hosting.startup import read_pin
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport

@@ -21,7 +21,6 @@ from nacl.signing import SigningKey
 from pydantic import StringConstraints
 
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_hosting.startup import read_pin as read_pin
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, Consortium, Parties, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex

@@ -15,14 +15,14 @@ from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.operators.view import Operator
-from shoal_hosting.party import check_party, load_party, read_pin
+from shoal_hosting.party import check_party, load_party
 from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
 from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.startup import StartupRefused, read_pin, startup_of
 from shoal_hosting.storage.database_schema import (
     FORM,
     check_choice,

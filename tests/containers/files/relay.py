@@ -13,7 +13,7 @@ import httpx
 
 from shoal import Analyst, ColumnBounds, JobSettings, ThresholdSharing
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import read_pin
+from shoal_hosting.startup import read_pin
 from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
