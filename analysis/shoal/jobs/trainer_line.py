@@ -5,10 +5,11 @@ Notebooks run a loop of their own, so each conversation has its own loop in a th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from threading import Thread
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -39,15 +40,31 @@ def no_notice(text: str) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in an event loop in another thread; an interruption here ends it there."""
-    loop, thread = asyncio.new_event_loop(), ThreadPoolExecutor(1)
-    task = loop.create_task(work)  # before the thread begins, so that it can always be cancelled
+    loop = asyncio.new_event_loop()
+    outcome: Future[T] = Future()
+
+    def perform() -> None:
+        if outcome.set_running_or_notify_cancel():
+            try:
+                outcome.set_result(loop.run_until_complete(work))
+            except BaseException as error:  # handed to the thread that waits, which raises it
+                outcome.set_exception(error)
+
+    def stop() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
     try:
-        return thread.submit(loop.run_until_complete, task).result()
+        Thread(target=perform, daemon=True).start()
+        return outcome.result()
     except KeyboardInterrupt:
-        loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(stop)
         raise
     finally:
-        thread.shutdown()
+        if outcome.cancel():  # interrupted before the thread took the work up
+            work.close()
+        else:
+            wait([outcome])
         loop.close()
 
 
