@@ -343,7 +343,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
         world.clock.move(seconds)
         await really(0)
 
-    monkeypatch.setattr(trainer_line.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     return slept
 
 

@@ -47,7 +47,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         if outcome.set_running_or_notify_cancel():
             try:
                 outcome.set_result(loop.run_until_complete(work))
-            except BaseException as error:  # handed to the thread that waits, which raises it
+            except BaseException as error:  # noqa: BLE001 -- raised by the thread that waits
                 outcome.set_exception(error)
 
     def stop() -> None:
