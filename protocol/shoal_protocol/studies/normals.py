@@ -1,7 +1,7 @@
 """Means, standard deviations and correlations of normal records, in one column or in several."""
 
 import itertools
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -12,7 +12,6 @@ from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.study import (
     NormalStudy,
-    normal_log_densities,
     require_near,
 )
 from shoal_protocol.wire.encoding import Positive, Real
@@ -73,10 +72,6 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (self.column,)
-
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        mean, sd = posterior.mean
-        return normal_log_densities(values, np.array([mean]), np.array([[sd**2]]))
 
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
@@ -156,10 +151,6 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The columns of a client's records, in order."""
         return self.variables
-
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        means = posterior.mean[: len(self.variables)]
-        return normal_log_densities(values, means, posterior.covariances().mean(axis=0))
 
 
 def _parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
