@@ -29,11 +29,6 @@ class NormalPosterior(NormalDrawsPosterior):
             raise ValueError("the parameters of a normal posterior are mean and sd")
         return self
 
-    @classmethod
-    def of(cls, column: str, draws: Floats, *, records: int) -> Self:
-        """Return the posterior of `draws`, shape (draws, 2), thinned as need be."""
-        return cls._thinned(draws, names=("mean", "sd"), column=column, records=records)
-
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a record."""
@@ -82,15 +77,9 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.names != _parameter_names(self.variables):
+        if self.names != parameter_names(self.variables):
             raise ValueError("the parameters are means, standard deviations and correlations")
         return self
-
-    @classmethod
-    def of(cls, variables: tuple[str, ...], draws: Floats, *, records: int) -> Self:
-        """Return the posterior of `draws`, shape (draws, k), thinned as need be."""
-        names = _parameter_names(variables)
-        return cls._thinned(draws, names=names, variables=variables, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -153,7 +142,7 @@ systolic_pressure = [60, 220]
         return self.variables
 
 
-def _parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
+def parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of a multivariate normal's parameters, in the order of the draws."""
     return (
         *(f"mean[{each}]" for each in variables),

@@ -251,13 +251,12 @@ class VectorSumPosterior(BasePosterior):
             ValueError: `level` is not strictly between 0 and 1.
         """
         require_level(level)
-        return self.total[:, None] + self.total_sd[:, None] * self._reach(0.5 + level / 2.0)
+        return self.total[:, None] + self.total_sd[:, None] * scored_quantiles(
+            self.quantiles, 0.5 + level / 2.0
+        )
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        return self.mean[:, None] + self.sd[:, None] * self._reach(high)
-
-    def _reach(self, high: float) -> Floats:
-        return scored_quantiles(self.quantiles, high)
+        return self.mean[:, None] + self.sd[:, None] * scored_quantiles(self.quantiles, high)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         levels = np.linspace(-5.0, 5.0, len(self.quantiles))
