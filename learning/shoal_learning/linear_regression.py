@@ -70,17 +70,12 @@ def choose_thresholds(
     noise_sds = np.array([_noise_sds(task, each.radius, mechanism, ratio) for each in candidates])
     generator = Generator(PCG64(_SEED))
     errors = np.zeros(len(candidates))
-    for _ in range(data_sets(features)):
+    for _ in range(6 if features <= 60 else 1):  # auxiliary data sets
         x, y, b = _records(generator, sample, features)
         noise = _noise(generator, features + 2)
         moments = _moments(candidates, x, y, task.intercept)
         errors += _errors(candidates, moments, noise, noise_sds, b, task.intercept, sample)
     return candidates[int(np.argmin(errors))]
-
-
-def data_sets(features: int) -> int:
-    """Return on how many auxiliary data sets candidates are compared."""
-    return 6 if features <= 60 else 1
 
 
 def _noise_sds(
@@ -182,7 +177,8 @@ class LinearRegression:
         names = self.task.query_names()
         require_due(self.task, names, population, sums)
         if len(sums) == len(names):
-            return self._posterior(sums)
+            spreads = measured_spreads(sums[-2]) if self.task.projects else None
+            return _posterior(sums[-1], self.task, spreads)
         last = len(sums) == len(names) - 1
         chosen = self._thresholds(sums[-1]) if last and self.task.projects else None
         query = query_for(self.task, population, sums, chosen)
@@ -204,10 +200,6 @@ class LinearRegression:
             mechanism=measured.mechanism,
             noise_ratio=ratio * self.task.records_per_client,
         )
-
-    def _posterior(self, sums: Sequence[ReleasedSum]) -> Posterior:
-        spreads = measured_spreads(sums[-2]) if self.task.projects else None
-        return _posterior(sums[-1], self.task, spreads)
 
 
 def _posterior(

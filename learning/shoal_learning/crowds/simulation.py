@@ -134,23 +134,9 @@ class CrowdModel(Model):
             return means
         return self.task.target.centre + self.task.target.half_range * means
 
-    def as_start(self, task: CrowdTask | None = None) -> tuple[float, ...]:
-        """Return the averaged weights as the `start` of the same task, or of `task`.
-
-        That may have other bounds: the coefficients in the units of the data stay the same.
-
-        Raises:
-            ValueError: `task` is of another family or other columns, or has no intercept where
-                one is needed.
-        """
-        if task is None:
-            return tuple(map(float, self.averaged))
-        columns, own = (
-            [(each.name, each.term) for each in one.columns] for one in (task, self.task)
-        )
-        if (task.family, columns) != (self.task.family, own):
-            raise ValueError("a start needs a task of the same family and columns")
-        return tuple(map(float, _to_normalised(task, self.coefficients)))
+    def as_start(self) -> tuple[float, ...]:
+        """Return the averaged weights as the `start` of the same task."""
+        return tuple(map(float, self.averaged))
 
     @property
     def title(self) -> str:
@@ -205,7 +191,8 @@ class CrowdModel(Model):
 
 def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
     """Return coefficients, shape (..., 1 + m), of normalised weights, shape (..., p)."""
-    centres, scales = _bounds(task)
+    centres = np.array([bounds.centre for bounds in task.features])
+    scales = np.array([bounds.half_range for bounds in task.features])
     intercept = weights[..., 0] if task.intercept else np.zeros(weights.shape[:-1])
     slopes = weights[..., -len(scales) :] / scales
     constant = intercept - slopes @ centres
@@ -213,29 +200,6 @@ def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
         slopes = slopes * task.target.half_range
         constant = task.target.centre + constant * task.target.half_range
     return np.concatenate([constant[..., None], slopes], axis=-1)
-
-
-def _to_normalised(task: CrowdTask, coefficients: Floats) -> Floats:
-    """Return the normalised weights, shape (p,), of coefficients, shape (1 + m,), in data units.
-
-    Raises:
-        ValueError: the task has no intercept, but these coefficients need one.
-    """
-    centres, scales = _bounds(task)
-    constant, slopes = coefficients[0] + coefficients[1:] @ centres, coefficients[1:] * scales
-    if task.family == "linear":
-        constant = (constant - task.target.centre) / task.target.half_range
-        slopes = slopes / task.target.half_range
-    if task.intercept:
-        return np.concatenate([[constant], slopes])
-    if abs(constant) > 1e-9:
-        raise ValueError("the task has no intercept, and these weights need one at its bounds")
-    return np.asarray(slopes)
-
-
-def _bounds(task: CrowdTask) -> tuple[Floats, Floats]:
-    centres = np.array([bounds.centre for bounds in task.features])
-    return centres, np.array([bounds.half_range for bounds in task.features])
 
 
 Contributors = Callable[[int, int], tuple[Floats, Floats]]

@@ -19,7 +19,7 @@ from shoal_protocol.queries.sums import largest_norms, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import moments as rules
 from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
-from shoal_protocol.studies.regression import REACH
+from shoal_protocol.studies.regression import REACH, first_query, length_query
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""
@@ -44,11 +44,11 @@ class Moments:
         """
         require_due(self.task, rules.ROUNDS, population, sums)
         if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
+            return RequestedRound(query=first_query(self.task), share=SHARES[0])
         found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
         columns = found.features(self.task.columns)
         if len(sums) == 1:
-            return RequestedRound(query=rules.norm_query(self.task, columns), share=SHARES[1])
+            return RequestedRound(query=length_query(self.task, columns), share=SHARES[1])
         if len(sums) == 2:
             query = self._last_query(found, sums[1], records_of(sums)[0])
             return RequestedRound(query=query, share=SHARES[2])

@@ -132,11 +132,8 @@ class Regression:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
         require_due(self.task, self.task.asked(), population, sums)
-        return self._model().next(population, sums)
-
-    def _model(self) -> LinearModel | PredictionModel | GeneralisedModel:
         if self.task.family != "normal":
-            return GeneralisedModel(self.task)
+            return GeneralisedModel(self.task).next(population, sums)
         if self.task.purpose == "prediction":
-            return PredictionModel(self.task)
-        return LinearModel(self.task)
+            return PredictionModel(self.task).next(population, sums)
+        return LinearModel(self.task).next(population, sums)

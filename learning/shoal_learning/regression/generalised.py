@@ -106,7 +106,7 @@ class _JobSums(JobSums[RegressionTask]):
     @property
     def columns(self) -> Measured:
         """The predictors and the target."""
-        return self.all_columns if self.task.weights is None else self.all_columns.without_weights
+        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
 
     @property
     def weighing(self) -> tuple[float, float]:

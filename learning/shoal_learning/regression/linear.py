@@ -68,7 +68,7 @@ class LinearModel:
         found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
         if self.task.weights is not None:
             weighed = weighing(found, self.task.weights)
-            found = found.without_weights
+            found = found.first(-1)
         features = found.features(self.task.features)
         if len(sums) == 1:
             return RequestedRound(query=rules.norm_query(self.task, features), share=SHARES[1])

@@ -101,11 +101,6 @@ class Measured:
     one_bound: Floats
     errors: Floats
 
-    @property
-    def without_weights(self) -> "Measured":
-        """All columns but the last."""
-        return self.first(-1)
-
     def features(self, bounds: Sequence[ColumnBounds]) -> tuple[Column, ...]:
         """Return the first columns, those of `bounds`, so that one spread is 1 / `REACH`."""
         return tuple(

@@ -131,7 +131,7 @@ class MultinomialRegression:
         """
         require_due(self.task, ROUNDS, population, sums)
         if not sums:
-            return RequestedRound(query=self.task.first_query(), share=SHARES[0])
+            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
         job = _JobSums(self.task, sums)
         features = job.found.features(self.task.features)
         if len(sums) == 1:

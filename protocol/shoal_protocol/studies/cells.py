@@ -191,11 +191,6 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
     name: Literal["histogram"] = "histogram"
     edges: Edges
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        self.columns[0].column()
-        return self
-
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""

@@ -15,8 +15,6 @@ from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import (
     Column,
-    ColumnMoments,
-    NormCounts,
     QueryName,
     SecondMomentMatrix,
 )
@@ -25,10 +23,12 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.studies.regression import (
     CONSTANT,
-    GRID_BITS,
     REACH,
     SMALLEST_SPREAD,
+    first_query,
+    length_query,
     misplaced,
+    parts,
 )
 from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.encoding import Finite, PositiveSize
@@ -316,45 +316,18 @@ def pairs_of(columns: tuple[str, ...]) -> tuple[str, ...]:
 ROUNDS: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "second_moment_matrix")
 
 
-def first_query(task: "MomentsTask") -> ColumnMoments:
-    """Return the query that measures all columns."""
-    return ColumnMoments(
-        columns=tuple(bounds.column() for bounds in task.columns),
-        intercept=0.0,
-        radius=None,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
-
-
-def norm_query(task: "MomentsTask", columns: tuple[Column, ...]) -> NormCounts:
-    """Return the query that counts rows by their norm."""
-    return NormCounts(
-        columns=columns,
-        intercept=0.0,
-        radius=None,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
-
-
 def matrix_query(
     task: "MomentsTask", columns: tuple[Column, ...], squared_radius: float
 ) -> SecondMomentMatrix:
     """Return the query for the matrix; the radius is of constant and columns, in spreads."""
-    return SecondMomentMatrix(
-        columns=columns,
-        intercept=CONSTANT,
-        radius=math.sqrt(squared_radius) / REACH,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
+    radius = math.sqrt(squared_radius) / REACH
+    return SecondMomentMatrix(**parts(task, columns, intercept=CONSTANT), radius=radius)
 
 
 def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
     """Return what the squared radius is chosen from, in spreads: 27 of them."""
     columns = tuple(bounds.column() for bounds in task.columns)
-    norms = REACH * largest_norms(norm_query(task, columns))
+    norms = REACH * largest_norms(length_query(task, columns))
     return tuple((1.0 + norms**2).tolist())
 
 
@@ -410,7 +383,7 @@ systolic_pressure = [60, 220]
         matrix = matrix_query(self, as_stated, min(radii))
         return (
             round_terms(first_query(self)),
-            round_terms(norm_query(self, as_stated), recentred=True, stretch=measured),
+            round_terms(length_query(self, as_stated), recentred=True, stretch=measured),
             round_terms(
                 matrix, recentred=True, stretch=measured, radius=Range(least=smallest, most=largest)
             ),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,7 +13,6 @@ from shoal_protocol.posteriors.base import BasePosterior, require_level, rows_of
 from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
-    ColumnMoments,
     QueryName,
     SecondMomentMatrix,
 )
@@ -23,11 +22,12 @@ from shoal_protocol.queries.moments import TARGET_PART
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.studies.regression import (
     CONSTANT,
-    GRID_BITS,
     LONG,
     REACH,
     SMALLEST_SPREAD,
     MeasuredCoefficients,
+    first_query,
+    parts,
 )
 from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.wire.documents import Model
@@ -227,11 +227,6 @@ body_mass_index = [10, 60]
     def query_names(self) -> tuple[QueryName, ...]:
         return tuple(dict.fromkeys(ROUNDS))
 
-    def first_query(self) -> ColumnMoments:
-        """Return the query that measures all columns."""
-        columns = (each.column() for each in self.columns)
-        return ColumnMoments(**self._parts(columns, intercept=0.0), radius=None)
-
     def moments_query(self, features: Sequence[Column]) -> SecondMomentMatrix:
         """Return the query for moments of rows; each is `class_part` long in its class's column."""
         classes = (
@@ -239,24 +234,22 @@ body_mass_index = [10, 60]
             for each in self.classes
         )
         radius = math.hypot(math.sqrt(self.squared_radius), self.class_part) / REACH
-        return SecondMomentMatrix(**self._parts((*features, *classes)), radius=radius)
+        return SecondMomentMatrix(
+            **parts(self, (*features, *classes), intercept=CONSTANT), radius=radius
+        )
 
     def score_query(self, features: Sequence[Column], *, point: Sequence[float]) -> ClassScoreSum:
         """Return the query for scores at `point`, of each level in turn, in spreads."""
         return ClassScoreSum(
-            **self._parts((*features, *(each.column() for each in self.classes))),
+            **parts(
+                self,
+                (*features, *(each.column() for each in self.classes)),
+                intercept=CONSTANT,
+            ),
             radius=math.sqrt(self.squared_radius) / REACH,
             classes=len(self.levels),
             point=tuple(REACH * each for each in point),
         )
-
-    def _parts(self, columns: Any, *, intercept: float = CONSTANT) -> dict[str, Any]:
-        return {
-            "columns": tuple(columns),
-            "intercept": intercept,
-            "grid_bits": GRID_BITS,
-            "records_per_client": self.records_per_client,
-        }
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = [each.column() for each in self.features]
@@ -264,7 +257,7 @@ body_mass_index = [10, 60]
         measured = Range(least=SMALLEST_SPREAD, most=REACH)
         scores = self.score_query(as_stated, point=zero)
         return (
-            round_terms(self.first_query()),
+            round_terms(first_query(self)),
             round_terms(self.moments_query(as_stated), recentred=True, stretch=measured),
             round_terms(scores, rounds=len(ROUNDS) - 2, recentred=True, stretch=measured),
         )

@@ -264,11 +264,8 @@ def score_query(
     time, event = (each.column() for each in task.columns[-2:])
     wide = time.model_copy(update={"centre": task.time.upper, "scale": 2.0 * time.scale})
     return HazardScoreSum(
-        columns=(*features, wide, event),
-        intercept=rules.CONSTANT,
+        **rules.parts(task, (*features, wide, event), intercept=rules.CONSTANT),
         radius=math.sqrt(squared_radius(task)) / rules.REACH,
-        grid_bits=rules.GRID_BITS,
-        records_per_client=task.records_per_client,
         edges=task.times,
         point=(*point[:places], *(rules.REACH * each for each in point[places:])),
         hazard_cut=hazard_cut,

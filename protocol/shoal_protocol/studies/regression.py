@@ -1,7 +1,7 @@
 """Generalised linear models in at most five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
@@ -487,53 +487,39 @@ _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the
 
 def first_query(task: Study) -> ColumnMoments:
     """Return the query that measures all columns."""
-    return ColumnMoments(
-        columns=tuple(bounds.column() for bounds in task.columns),
-        intercept=0.0,
-        radius=None,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
+    return ColumnMoments(**parts(task, (each.column() for each in task.columns)), radius=None)
 
 
 def norm_query(task: "RegressionTask", features: tuple[Column, ...]) -> NormCounts:
     """Return the query that counts rows by their features' norm; other columns' part is nothing."""
     others = [each.column() for each in task.columns[len(task.features) :]]
-    return NormCounts(
-        columns=(
-            *features,
-            *(each.model_copy(update={"scale": _ASIDE * each.scale}) for each in others),
-        ),
-        intercept=0.0,
-        radius=None,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
+    aside = (each.model_copy(update={"scale": _ASIDE * each.scale}) for each in others)
+    return length_query(task, (*features, *aside))
 
 
 def centre_query(task: "RegressionTask") -> FirstMoments:
     """Return the query for centres, to predict: rows within a ball about the bounds' middles."""
-    columns = tuple(bounds.column() for bounds in task.columns)
-    radius = math.sqrt(_SHORT * len(columns))
-    return FirstMoments(**_parts(task, columns), radius=radius)
+    radius = math.sqrt(_SHORT * len(task.columns))
+    return FirstMoments(**parts(task, (each.column() for each in task.columns)), radius=radius)
 
 
-def length_query(task: "RegressionTask", columns: tuple[Column, ...]) -> NormCounts:
-    """Return the query that counts rows by their norm in half ranges, to predict."""
-    return NormCounts(**_parts(task, columns), radius=None)
+def length_query(task: Study, columns: tuple[Column, ...]) -> NormCounts:
+    """Return the query that counts rows by their norm in the units of `columns`."""
+    return NormCounts(**parts(task, columns), radius=None)
 
 
 def spread_query(
     task: "RegressionTask", columns: tuple[Column, ...], radius: float
 ) -> SecondMoments:
     """Return the query for spreads within a ball, to predict."""
-    return SecondMoments(**_parts(task, columns), radius=radius)
+    return SecondMoments(**parts(task, columns), radius=radius)
 
 
-def _parts(task: "RegressionTask", columns: tuple[Column, ...]) -> dict[str, Any]:
+def parts(task: Study, columns: Iterable[Column], *, intercept: float = 0.0) -> dict[str, Any]:
+    """Return the fields that the queries of regressions share: all but the radius."""
     return {
-        "columns": columns,
-        "intercept": 0.0,
+        "columns": tuple(columns),
+        "intercept": intercept,
         "grid_bits": GRID_BITS,
         "records_per_client": task.records_per_client,
     }
@@ -554,13 +540,8 @@ def unweighted_moments_query(
     task: Study, columns: tuple[Column, ...], squared_radius: float
 ) -> WeightedRowMatrix:
     """Return the same of records that count alike."""
-    return WeightedRowMatrix(
-        columns=columns,
-        intercept=CONSTANT,
-        radius=_whole(squared_radius),
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
-    )
+    radius = math.sqrt(squared_radius) * math.hypot(1.0, TARGET_PART) / REACH  # of whole rows
+    return WeightedRowMatrix(**parts(task, columns, intercept=CONSTANT), radius=radius)
 
 
 def score_query(
@@ -573,11 +554,8 @@ def score_query(
 ) -> ScoreSum:
     """Return the query for scores at `point`, in spreads, the constant first."""
     return ScoreSum(
-        columns=(*features, task.target.column(), *_weights(task)),
-        intercept=CONSTANT,
+        **parts(task, (*features, task.target.column(), *_weights(task)), intercept=CONSTANT),
         radius=math.sqrt(default_squared_radius(task)) / REACH,
-        grid_bits=GRID_BITS,
-        records_per_client=task.records_per_client,
         family=_family(task),
         point=tuple(REACH * each for each in point),
         dispersion=dispersion,
@@ -612,11 +590,6 @@ def _measured(query: Query, *, rounds: int = 1, radius: Range | None = None) -> 
     """Return the terms of rounds whose columns are in units that the first round measures."""
     stretch = Range(least=SMALLEST_SPREAD, most=REACH)
     return round_terms(query, rounds=rounds, recentred=True, stretch=stretch, radius=radius)
-
-
-def _whole(squared_radius: float) -> float:
-    """Return the radius of whole rows, over `REACH`, from that of constant and features."""
-    return math.sqrt(squared_radius) * math.hypot(1.0, TARGET_PART) / REACH
 
 
 def _family(task: "RegressionTask") -> Family:
@@ -761,8 +734,8 @@ systolic_pressure = [60, 220]
         as_stated = tuple(bounds.column() for bounds in self.regressed)
         linear = self.family == "normal"
         radii = squared_radii(self) if linear else (default_squared_radius(self),)
-        moments = moments_query(self, as_stated, min(radii))
-        around = Range(least=_whole(min(radii)), most=_whole(max(radii)))
+        moments, widest = (moments_query(self, as_stated, end(radii)) for end in (min, max))
+        around = Range(least=moments.radius or 0.0, most=widest.radius or 0.0)
         kinds = [round_terms(first_query(self)), _measured(moments, radius=around)]
         if linear:
             kinds.insert(1, _measured(norm_query(self, as_stated[:-1])))

@@ -132,11 +132,6 @@ upper = 20                     # counts are cut to it, and noise grows with it
     prior_shape: Pseudocount = 1.0
     prior_rate: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] | None = None
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "PoissonTask":
-        self.columns[0].column()
-        return self
-
     @property
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
@@ -313,11 +308,6 @@ systolic_pressure = [80, 200]
     columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     entries: Annotated[int, Field(ge=1, le=LONGEST_VECTOR, strict=True)] | None = None
     radius: Radius | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        self.query()
-        return self
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ bounds are cut to them by the client.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
@@ -203,6 +203,11 @@ class OneRoundStudy(WholeStudy):
     def rounds(self) -> int:
         """How many rounds the job has: one."""
         return 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.query()  # its bounds, and names that are distinct
+        return self
 
     @abstractmethod
     def query(self) -> Query:

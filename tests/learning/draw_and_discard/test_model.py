@@ -45,17 +45,6 @@ def test_coefficients_in_the_datas_units_predict_what_the_weights_do(family: str
     assert np.allclose(model.predict(rows), expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_warm_start_keeps_its_meaning_under_other_bounds(family: str):
-    model = some_model(in_units(family))
-    wider = model.task.model_copy(
-        update={"features": (AGE.model_copy(update={"upper": 120.0}), DOSE), "instances": 1}
-    )
-    start = np.rint(np.array([model.as_start(wider)]) * wider.grid).astype(np.int64)
-    begun = CrowdModel.of(wider, start, 0)
-    assert np.allclose(begun.coefficients, model.coefficients, rtol=1e-4)
-
-
 def test_the_noise_in_the_average_is_what_the_task_says():
     # 400 crowds, each weight's mean square to 7 %: the formula within a fifth.
     task = crowd_task(variant="one", instances=5, learning_rate=0.1, clip=0.1, epsilon=8.0)
