@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
-from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
+from shoal.estimators import LinearRegressionInBounds, NumpyroModel
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
@@ -195,22 +197,28 @@ def test_a_job_that_fails_says_what_the_trainer_knows_of_why(
         regression().fit(federation(world))
 
 
-ROUNDS: dict[str, Any] = {"rounds": 3, "batch": 12, "prior_sd": 2.0}
+def many_rounds() -> NumpyroModel:
+    return NumpyroModel(
+        entry_point="centre",
+        digest="0" * 64,
+        unconstrained=1,
+        columns=TASK.features[:1],
+        rounds=3,
+        batch=12,
+    )
 
 
-def many_rounds(**changes: Any) -> LogisticRegressionByGradients:
-    parameters = {"features": TASK.features, "target": TASK.target, **ROUNDS} | changes
-    return LogisticRegressionByGradients(**parameters)
-
-
-def simulated(**changes: Any) -> SimulatedFederation:
-    """Return a simulation of the size and at the price of `ASKED`, but for the changes."""
+def simulated() -> SimulatedFederation:
+    """Return a simulation of the size and at the price of `ASKED`."""
     setting = {name: ASKED[name] for name in ("epsilon", "delta", "dropouts", "colluders")}
-    clients = np.linspace(0.0, 1.0, changes.pop("clients", 12))
-    columns = (*TASK.features, TASK.target)
-    records = {each.name: each.lower + clients * (each.upper - each.lower) for each in columns}
-    records[TASK.target.name] = np.where(clients < 0.5, TASK.target.lower, TASK.target.upper)
-    return SimulatedFederation(records, **(setting | changes), seed=1)
+    [column] = TASK.features[:1]
+
+    def centre(record: Any) -> None:
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        numpyro.sample("record", dist.Normal(mean, 1.0), obs=record[column.name])
+
+    records = {column.name: np.linspace(column.lower, column.upper, 12)}
+    return SimulatedFederation(records, **setting, seed=1, models={"centre": centre})
 
 
 def outcome_of_fit(model: Any, world: World, trainer: ReportingTrainer, **options: Any) -> str:
