@@ -7,10 +7,12 @@ checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clon
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from shoal import plots
 from shoal.estimators.parameters import Parameters, described, different, require_fits
 from shoal.jobs.analyst import Job
 from shoal.jobs.federation import Federation, Learning
 from shoal.jobs.job_settings import JobSettings
+from shoal.plots import Scale
 from shoal_learning.coding import Variable
 from shoal_learning.simulation import Federation as Setting
 from shoal_learning.simulation import SimulatedFederation
@@ -188,16 +190,18 @@ class Estimator(Parameters, Generic[PosteriorT]):
         *,
         level: float = LEVEL,
         names: Sequence[str] | None = None,
+        scale: Scale | None = None,
     ) -> "Axes":
-        """Draw the posterior with what it cost, and return the axes; see the posterior's `plot`.
+        """Draw the posterior with what it cost, as `shoal.plots.draw`, and return the axes.
 
         Raises:
             NotFittedError: nothing was learned yet.
-            ValueError: `level` is not strictly between 0 and 1, or a name is unknown.
-            ImportError: matplotlib is not installed.
+            ValueError, ImportError: as `shoal.plots.draw`.
         """
         self._require_fit()
-        return self.posterior_.plot(axes, level=level, names=names, caption=self._caption)
+        return plots.draw(
+            self.posterior_, axes, level=level, names=names, caption=self._caption, scale=scale
+        )
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals, and what they cost.

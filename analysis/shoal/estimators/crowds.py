@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import described, require_fits
 from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
@@ -109,14 +110,12 @@ class CrowdRegression(Predictor):
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the normalised weights of every instance, and their average.
 
-        See `CrowdModel.plot`.
-
         Raises:
             NotFittedError: nothing was learned yet.
             ImportError: matplotlib is not installed.
         """
         self._require_fit()
-        return self.model_.plot(axes)
+        return plots.instances(self.model_, axes)
 
 
 class CrowdLinearRegression(CrowdRegression):

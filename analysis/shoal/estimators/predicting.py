@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
 from shoal_learning.coding import Variable
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, require_level, require_one_index
+from shoal_protocol.posteriors.base import LEVEL, require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
 from shoal_protocol.trust.dictionary import Category
 
@@ -209,11 +209,8 @@ class BinaryClassifier(Predictor):
             NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
             ImportError: matplotlib is not installed.
         """
-        require_level(level)
         observed, expected = self._both(rows, targets)
-        return plots.calibration(
-            expected, observed, axes, level=level, target=self._predicted, caption=None
-        )
+        return plots.calibration(expected, observed, axes, level=level, target=self._predicted)
 
     @property
     def _predicted(self) -> str:

@@ -1,11 +1,12 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
 from shoal.estimators.predicting import (
@@ -18,9 +19,7 @@ from shoal.estimators.predicting import (
 )
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_learning.coding import are_numbers_of, is_levels
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, require_level
-from shoal_protocol.posteriors.plots import Scale
+from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
@@ -136,10 +135,14 @@ class Regression(Predictor, Estimator[RegressionT]):
             NotFittedError, ValueError: as `predict`.
             ImportError: matplotlib is not installed.
         """
-        observed = None if targets is None else self._observed(rows, targets)
-        table = self._table(rows)
-        return self.posterior_.plot_predictions(
-            table, observed, axes, level=level, caption=self._caption, target=self._predicted
+        return plots.predictions(
+            self._means(rows),
+            self.predict_interval(rows, level),
+            None if targets is None else self._observed(rows, targets),
+            axes,
+            level=level,
+            target=self._predicted,
+            caption=plots.caption_below(self.posterior_, self._caption),
         )
 
 
@@ -169,31 +172,6 @@ class Judged(Estimator[JudgedT]):
         ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
         verdict = ("Verdict", self.verdict_)
         return Summary(self.posterior_.title, ("", self.posterior_.ratio, *ends), rows, (verdict,))
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        scale: Scale | None = None,
-    ) -> "Axes":
-        """Draw a forest plot with what it cost, and return the axes.
-
-        `scale` "sd", or None, shows coefficients for a standard deviation of each feature, "unit"
-        for one unit, and "ratio" the latter's exponentials; hazards are shown as ratios in any
-        case but "unit".
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: `level` is not strictly between 0 and 1, a name or scale is unknown, or a
-                linear regression has no ratios.
-            ImportError: matplotlib is not installed.
-        """
-        self._require_fit()
-        return self.posterior_.plot(
-            axes, level=level, names=names, caption=self._caption, scale=scale
-        )
 
 
 class MeasuredRegression(
@@ -464,7 +442,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             axes,
             level=level,
             target=self._probability_of(of),
-            caption=self.posterior_.caption_below(self._caption),
+            caption=plots.caption_below(self.posterior_, self._caption),
         )
 
     def plot_calibration(
@@ -482,7 +460,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             NotFittedError, ValueError: as `plot_predictions`, and as `score`.
             ImportError: matplotlib is not installed.
         """
-        require_level(level)
         place = self._place_of(of)
         happened = (self._places(rows, targets) == place).astype(np.float64)
         return plots.calibration(
@@ -491,7 +468,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             axes,
             level=level,
             target=self._probability_of(of),
-            caption=None,
         )
 
     def _place_of(self, level: str) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shoal import plots
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
@@ -178,6 +179,6 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
             ImportError: matplotlib is not installed.
         """
         table = self._table(rows)
-        return self.posterior_.plot_survival(
-            table, axes, level=level, labels=labels, caption=self._caption
+        return plots.survival(
+            self.posterior_, table, axes, level=level, labels=labels, caption=self._caption
         )

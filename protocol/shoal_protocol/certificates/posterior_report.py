@@ -22,7 +22,6 @@ from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Digest
 
 if TYPE_CHECKING:
     from arviz import InferenceData
-    from matplotlib.axes import Axes
 
 
 class Participations(Model):
@@ -121,20 +120,6 @@ class PosteriorReport(BoundDocument):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-    ) -> "Axes":
-        """Draw the posterior as its own `plot` does, with what it cost below.
-
-        Raises:
-            ValueError, ImportError: as the posterior's `plot`.
-        """
-        return self.posterior.plot(axes, level=level, names=names, caption=f"{self.privacy}")
 
     def to_arviz(
         self,

@@ -1,5 +1,9 @@
 """Pictures of posteriors, by matplotlib.
 
+from shoal import plots
+
+plots.draw(report.posterior, caption=str(report.privacy))    # an estimator's `plot` does both
+
 matplotlib is loaded when something is drawn. Names may come from another party: they are drawn as
 they are, never as formulas.
 """
@@ -7,17 +11,24 @@ they are, never as formulas.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_learning.crowds.simulation import CrowdModel
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.forms import reach_of
 from shoal_protocol.posteriors.summaries import visible
+from shoal_protocol.studies.cohort_card import CohortCardPosterior, NumberCard
+from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior
+from shoal_protocol.studies.moments import MomentsPosterior
+from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
+from shoal_protocol.studies.regression import MeasuredCoefficients, is_intercept
+from shoal_protocol.studies.validation import ValidationPosterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from shoal_protocol.posteriors.base import BasePosterior
 
 Scale = Literal["sd", "unit", "ratio"]
 """A coefficient for a standard deviation of its feature, for one unit, or its exponential."""
@@ -28,8 +39,75 @@ _COLOUR: Final = "C0"
 _LARGEST_HEIGHT: Final = 16.0  # inches
 
 
+def draw(
+    posterior: BasePosterior,
+    axes: "Axes | None" = None,
+    *,
+    level: float = LEVEL,
+    names: Sequence[str] | None = None,
+    caption: str | None = None,
+    scale: Scale | None = None,
+) -> "Axes":
+    """Draw a posterior with intervals that hold `level`, on `axes` or on new ones; return them.
+
+    A cohort card is drawn as the histogram of each variable of `names`, each on axes of its own,
+    of which the first are returned; survival as the curve of each group of `names`, with its band
+    in lighter colour; a single number as its density; everything else as a forest plot of `names`.
+    There None is all but "intercept", the features of hazards, and of correlations the clearest.
+
+    `scale` is for regressions that measure their columns: "sd", or None, shows coefficients for a
+    standard deviation of each feature, "unit" for one unit, and "ratio" the latter's exponentials;
+    hazards are shown as ratios in any case but "unit". `caption` stands below the picture.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1, a name or a scale is unknown or the
+            posterior has no such scale, or `axes` are for one variable and there are several.
+        ImportError: matplotlib is not installed.
+    """
+    if scale is not None:
+        _require_scale(posterior, scale)
+    below = caption_below(posterior, caption)
+    if isinstance(posterior, CohortCardPosterior):
+        return _card(posterior, axes, level, names, below)
+    if isinstance(posterior, KaplanMeierPosterior):
+        return _groups_survival(posterior, axes, level, names, below)
+    if len(posterior.names) == 1:
+        return _density(posterior, axes, level, below)
+    if isinstance(posterior, MomentsPosterior) and names is None:
+        names = [posterior.names[place] for place in posterior.clearest()]
+    if isinstance(posterior, PiecewiseExponentialPosterior):
+        names = names or posterior.features
+    return _forest(posterior, axes, level, names, below, scale)
+
+
+def caption_below(posterior: BasePosterior, caption: str | None) -> str | None:
+    """Return what stands below a picture, which travels without the posterior's summary.
+
+    That is the caption, and the verdict or that there is a caution, if not all is well.
+    """
+    said = "mind the caution in the summary" if posterior.caution else None
+    if isinstance(posterior, MeasuredCoefficients):
+        kind = posterior.verdict.kind
+        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
+    return "; ".join(each for each in (caption, said) if each is not None) or None
+
+
+def _require_scale(posterior: BasePosterior, scale: Scale) -> None:
+    """Check that a posterior can be drawn on a scale.
+
+    Raises:
+        ValueError: there is no such scale, or it is for another kind of posterior.
+    """
+    if scale not in get_args(Scale):
+        raise ValueError(f"scale is one of {', '.join(get_args(Scale))}")
+    if not isinstance(posterior, MeasuredCoefficients):
+        raise ValueError("a scale is for regressions that measure their columns first")
+    if scale == "ratio":
+        posterior.ratio  # noqa: B018 - is there any?
+
+
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class _Curve:
     """Values at places, shapes (n,), with intervals and wider bands, shapes (n, 2)."""
 
     label: str
@@ -39,28 +117,22 @@ class Curve:
     bands: NDArray[np.float64]
 
 
-def forest(
-    posterior: "BasePosterior",
+def _forest(
+    posterior: BasePosterior,
     axes: "Axes | None",
-    *,
     level: float,
     names: Sequence[str] | None,
     caption: str | None,
-    scale: Scale | None = None,
+    scale: Scale | None,
 ) -> "Axes":
     """Draw the mean of each number, and intervals that hold half of its margin and `level` of it.
 
-    `names` are those to draw, from above; None is all, but "intercept" if there are others: its
-    scale is another one. A posterior that is doubted has hollow marks and broken lines; of one that
-    draws ratios exponentials are drawn. A `scale` that is given decides that, and the unit.
-
-    Raises:
-        ValueError: `level` is not strictly between 0 and 1, or a name is none of the posterior's.
-        ImportError: matplotlib is not installed.
+    A posterior that is doubted has hollow marks and broken lines.
     """
     drawn = _chosen(posterior, names)
-    own = scale in (None, "sd")
-    units = posterior.units_drawn[drawn] if own else np.ones(len(drawn))
+    measured = posterior if isinstance(posterior, MeasuredCoefficients) else None
+    per_sd = scale in (None, "sd")
+    units = np.ones(len(drawn)) if measured is None or not per_sd else measured.units[drawn]
     outer = posterior.interval(level)[drawn] * units[:, None]
     inner = posterior.interval(_INNER_LEVEL)[drawn] * units[:, None]
     shown = [posterior.names[index] for index in drawn]
@@ -68,32 +140,30 @@ def forest(
     mean, none = posterior.mean[drawn] * units, 0.0
     low, high = float(outer.min()), float(outer.max())
     near = 2.0 * low - high <= 0.0 <= 2.0 * high - low  # enough not to squeeze the rest
-    if scale == "ratio" or (own and posterior.draws_ratios):
+    is_hazard = isinstance(posterior, PiecewiseExponentialPosterior)
+    if scale == "ratio" or (is_hazard and per_sd):
         outer, inner, mean, none = np.exp(outer), np.exp(inner), np.exp(mean), 1.0
         axes.set_xscale("log")
     if near:
         axes.axvline(none, color="0.8", linewidth=1.0, zorder=0)
-    style, fill = ("dashed", "white") if posterior.is_doubted else ("solid", _COLOUR)
+    is_doubted = measured is not None and measured.verdict.kind == "doubtful"
+    style, fill = ("dashed", "white") if is_doubted else ("solid", _COLOUR)
     axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2, linestyle=style)
     axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5, linestyle=style)
     axes.plot(mean, rows, "o", color=_COLOUR, markersize=5, markerfacecolor=fill)
     _name_rows(axes, shown)
     said = f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals"
-    unit = posterior.unit_drawn if own else f"{'ratios ' * (scale == 'ratio')}for one unit"
-    axes.set_xlabel("; ".join(each for each in (said, unit) if each))
+    unit = "for a standard deviation" if per_sd else f"{'ratios ' * (scale == 'ratio')}for one unit"
+    axes.set_xlabel(said if measured is None else f"{said}; {unit}")
     return _finished(axes, posterior.title, caption)
 
 
-def density(
-    posterior: "BasePosterior", axes: "Axes | None", *, level: float, caption: str | None
+def _density(
+    posterior: BasePosterior, axes: "Axes | None", level: float, caption: str | None
 ) -> "Axes":
     """Draw the density of a posterior's only number, with the interval that holds `level` of it.
 
     It is read off the posterior's intervals at many levels.
-
-    Raises:
-        ValueError: `level` is not strictly between 0 and 1.
-        ImportError: matplotlib is not installed.
     """
     scores = np.concatenate([-_SCORES[::-1], _SCORES])
     levels = [2.0 * NormalDist().cdf(score) - 1.0 for score in _SCORES.tolist()]
@@ -131,8 +201,11 @@ def predictions(
     The band is `intervals`, shape (n, 2), which hold `level`.
 
     Raises:
+        ValueError: targets are not one for each prediction.
         ImportError: matplotlib is not installed.
     """
+    if targets is not None and targets.shape != mean.shape:
+        raise ValueError("targets must have one number for each row")
     order = np.argsort(mean, kind="stable")
     ranks = np.arange(1, len(order) + 1)
     axes = axes or _new_axes(height=4.0)
@@ -160,7 +233,6 @@ def calibration(
     *,
     level: float,
     target: str,
-    caption: str | None,
 ) -> "Axes":
     """Draw how often what has these `probabilities` `happened`, shapes (n,), 0 or 1.
 
@@ -168,8 +240,10 @@ def calibration(
     score (1927, doi:10.1080/01621459.1927.10502953).
 
     Raises:
+        ValueError: `level` is not strictly between 0 and 1.
         ImportError: matplotlib is not installed.
     """
+    require_level(level)
     groups = np.array_split(np.argsort(probabilities, kind="stable"), _groups(len(probabilities)))
     said = np.array([probabilities[each].mean() for each in groups])
     sizes = np.array([len(each) for each in groups])
@@ -186,7 +260,7 @@ def calibration(
     axes.set_ylim(0.0, 1.0)
     axes.set_xlabel(visible(f"predicted {target}"), parse_math=False)
     axes.set_ylabel(f"observed share, {_percent(level)} intervals")
-    return _finished(axes, "Calibration", caption)
+    return _finished(axes, "Calibration", None)
 
 
 def _groups(count: int) -> int:
@@ -194,7 +268,38 @@ def _groups(count: int) -> int:
     return max(1, min(10, count // 10))
 
 
-def histogram(
+def _card(
+    posterior: CohortCardPosterior,
+    axes: "Axes | None",
+    level: float,
+    names: Sequence[str] | None,
+    caption: str | None,
+) -> "Axes":
+    """Draw the histogram of each variable of `names`, None: of all, with intervals of counts."""
+    require_level(level)
+    chosen = [card for card in posterior.cards if names is None or card.name in names]
+    if not chosen or (names is not None and len(chosen) != len(set(names))):
+        raise ValueError("names to draw are of the card's variables")
+    if axes is not None and len(chosen) > 1:
+        raise ValueError("axes hold one variable: name it in `names`")
+    panels = [axes] if axes is not None else _new_panels(len(chosen), caption)
+    reach = reach_of(level, posterior.tails)
+    for card, panel in zip(chosen, panels, strict=True):
+        counts = card.bars if isinstance(card, NumberCard) else card.counts
+        counts = (*counts, card.missing)
+        _histogram(
+            panel,
+            edges=card.edges if isinstance(card, NumberCard) else None,
+            labels=(*(() if isinstance(card, NumberCard) else card.names), card.missing_label),
+            counts=[None if each is None else max(each.mean, 0.0) for each in counts],
+            reaches=[0.0 if each is None else reach * each.sd for each in counts],
+            title=card.name,
+            caption=caption if axes is not None else None,
+        )
+    return panels[0]
+
+
+def _histogram(
     axes: "Axes",
     *,
     edges: Sequence[float] | None,
@@ -238,20 +343,115 @@ def histogram(
     return _finished(axes, title, caption)
 
 
-def curves(
+def _groups_survival(
+    posterior: KaplanMeierPosterior,
     axes: "Axes | None",
-    groups: Sequence[Curve],
+    level: float,
+    names: Sequence[str] | None,
+    caption: str | None,
+) -> "Axes":
+    """Draw the curve of each group of `names`, None: of all."""
+    if names is not None and not set(names) <= {group.label for group in posterior.groups}:
+        raise ValueError("names to draw are of groups")
+    mean, ends, bands = posterior.mean, posterior.interval(level), posterior.bands(level)
+    curves = [
+        _Curve(
+            label=group.label,
+            places=np.array([posterior.start, *posterior.times[: group.shown]]),
+            values=_from_one(mean[part]),
+            intervals=_from_one(ends[part]),
+            bands=_from_one(bands[part]),
+        )
+        for group, part in zip(posterior.groups, posterior.parts, strict=True)
+        if names is None or group.label in names
+    ]
+    across = posterior.columns[0]
+    return _curves(
+        axes, curves, title=posterior.title, across=across, up="without event", caption=caption
+    )
+
+
+def survival(
+    posterior: PiecewiseExponentialPosterior,
+    rows: NDArray[np.float64],
+    axes: "Axes | None" = None,
+    *,
+    level: float = LEVEL,
+    labels: Sequence[str] | None = None,
+    caption: str | None = None,
+) -> "Axes":
+    """Draw the curve of each of `rows`, shape (n, q), as `survival` has it, with its `labels`.
+
+    Raises:
+        ValueError: as `survival`; or there is not one label for each row.
+        ImportError: matplotlib is not installed.
+    """
+    found = posterior.survival(rows, level)
+    labels = labels or [f"row {number}" for number in range(len(found.survival))]
+    if len(labels) != len(found.survival):
+        raise ValueError("labels are one for each row")
+    curves = [
+        _Curve(
+            label=label,
+            places=found.times,
+            values=_from_one(curve),
+            intervals=_from_one(ends),
+            bands=_from_one(band),
+        )
+        for label, curve, ends, band in zip(labels, *found[1:], strict=True)
+    ]
+    return _curves(
+        axes,
+        curves,
+        title=posterior.title,
+        across=posterior.time,
+        up="without event",
+        caption=caption_below(posterior, caption),
+    )
+
+
+def _from_one(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate([np.ones_like(values[:1]), values])
+
+
+def calibration_of_sites(
+    posterior: ValidationPosterior, axes: "Axes | None" = None, *, level: float = LEVEL
+) -> "Axes":
+    """Draw targets' means where about the same was predicted, at all sites; return the axes.
+
+    Raises:
+        ValueError: noise hides all of them, or `level` is not strictly between 0 and 1.
+        ImportError: matplotlib is not installed.
+    """
+    if not posterior.calibration:
+        raise ValueError("noise hides the calibration: spend more, or ask fewer bins")
+    reach = reach_of(level, posterior.tails)
+    observed = np.array([each.observed.mean for each in posterior.calibration])
+    sds = np.array([each.observed.sd for each in posterior.calibration])
+    ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
+    curve = _Curve(
+        label="all sites",
+        places=np.array([each.predicted.mean for each in posterior.calibration]),
+        values=observed,
+        intervals=ends,
+        bands=ends,
+    )
+    across = f"predicted {posterior.target}, from 0 to 1 between its bounds"
+    axes = _curves(axes, [curve], title="Calibration", across=across, up="observed", caption=None)
+    axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
+    return axes
+
+
+def _curves(
+    axes: "Axes | None",
+    groups: Sequence[_Curve],
     *,
     title: str,
     across: str,
     up: str,
     caption: str | None,
 ) -> "Axes":
-    """Draw curves with values from 0 to 1.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """Draw curves with values from 0 to 1."""
     axes = axes or _new_axes(height=4.2)
     for number, each in enumerate(groups):
         colour = f"C{number}"
@@ -267,12 +467,8 @@ def curves(
     return _finished(axes, title, caption)
 
 
-def new_panels(count: int, caption: str | None) -> list["Axes"]:
-    """Return axes of a new figure of pyplot's, one above the other, over a caption.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+def _new_panels(count: int, caption: str | None) -> list["Axes"]:
+    """Return axes of a new figure of pyplot's, one above the other, over a caption."""
     panels = _new_grid(count, height=0.8 + 2.2 * count)
     if caption is not None:
         figure: Any = panels[0].figure
@@ -283,30 +479,24 @@ def new_panels(count: int, caption: str | None) -> list["Axes"]:
     return panels
 
 
-def instances(
-    names: Sequence[str],
-    each: NDArray[np.float64],
-    averaged: NDArray[np.float64],
-    axes: "Axes | None",
-    *,
-    title: str,
-    caption: str,
-) -> "Axes":
-    """Draw what a crowd's instances have for each name, shape (k, n), and their average, (n,).
+def instances(model: CrowdModel, axes: "Axes | None" = None) -> "Axes":
+    """Draw every instance's normalised weights of a crowd's model, and their average.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
+    names = model.task.weight_names
     rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.plot(each.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
-    axes.plot(averaged, rows, "o", color=_COLOUR, markersize=5)
+    axes.plot(model.weights.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
+    axes.plot(model.averaged, rows, "o", color=_COLOUR, markersize=5)
     _name_rows(axes, names)
     axes.set_xlabel("every instance, and their average")
-    return _finished(axes, title, caption)
+    caption = "the spread over instances is no standard error"
+    return _finished(axes, f"{model.title}, normalised", caption)
 
 
-def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int]:
+def _chosen(posterior: BasePosterior, names: Sequence[str] | None) -> list[int]:
     """Return the positions of the numbers to draw."""
     if names is None:
         several = len(posterior.names) > 1
@@ -319,11 +509,6 @@ def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int
     if unknown:
         raise ValueError("a name to draw is none of the posterior's `names`")
     return [posterior.names.index(name) for name in names]
-
-
-def is_intercept(name: str) -> bool:
-    """Tell whether a coefficient is a constant."""
-    return name == "intercept" or name.endswith(": intercept")  # the latter of one class
 
 
 def _percent(level: float) -> str:
