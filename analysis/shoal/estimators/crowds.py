@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shoal import plots
 from shoal.estimators.columns import FloatVector
-from shoal.estimators.parameters import described, require_fits
+from shoal.estimators.parameters import require_fits
 from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
@@ -47,9 +47,7 @@ class CrowdRegression(Predictor):
                 `CrowdJob.wait`.
         """
         require_fits(crowd, targets, crowd=True)
-        there, known = described(self, crowd)
-        task = self.to_task(known)
-        self._variables = self._known().over(known).variables
+        there, task = self._task_for(crowd)
         if not isinstance(there, SimulatedCrowd):
             return self._take(there.submit(task).wait())
         self._take(there.learn(task))
@@ -63,9 +61,7 @@ class CrowdRegression(Predictor):
             ValueError: a parameter is not usable, or the job is of another task.
             JobFailed, JobInterrupted, Unavailable: as `fit`.
         """
-        _, known = described(self, job)
-        task, model = self.to_task(known), job.wait()
-        self._variables = self._known().over(known).variables
+        (_, task), model = self._task_for(job), job.wait()
         self._require_same(task, model.task)
         return self._take(model)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from shoal import plots
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal_learning.coding import Variable
 from shoal_protocol.posteriors.base import LEVEL, require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
 from shoal_protocol.trust.dictionary import Category
@@ -73,7 +72,6 @@ class ReadsRows(Parameters):
     """
 
     _features: tuple[ColumnBounds, ...]
-    _variables: Mapping[str, Variable]
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()

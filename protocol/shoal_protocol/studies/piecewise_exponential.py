@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, normal_intervals, rows_of
-from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Column, HazardScoreSum, QueryName, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.queries.design import Floats
@@ -77,14 +76,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
     def units(self) -> Floats:
         return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
 
-    def hazard_ratios(self, level: float = LEVEL) -> Floats:
-        """Return each feature's hazard ratio for one unit, and its interval: shape (q, 3).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        return self.ratios(level)
-
     @property
     def slopes(self) -> list[int]:
         return list(range(len(self.features)))
@@ -92,23 +83,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
     @property
     def ratio(self) -> str:
         return "hazard ratio"
-
-    def summary(self, level: float = LEVEL) -> Summary:
-        """Return the table of log hazards, with hazard ratios beside those of features.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        found = super().summary(level)
-        ratios = [tuple(f"{each:.4g}" for each in row) for row in self.hazard_ratios(level)]
-        none = [("", "", "")] * (len(self.names) - len(ratios))
-        rows = tuple(
-            (*row[:5], *ratio, *row[5:])
-            for row, ratio in zip(found.rows, [*ratios, *none], strict=True)
-        )
-        ends = [f"ratio {each.removeprefix('quantile ')}" for each in found.headings[3:5]]
-        headings = (*found.headings[:5], "hazard ratio", *ends, *found.headings[5:])
-        return Summary(found.title, headings, rows, found.facts)
 
     def survival(self, rows: Floats, level: float = LEVEL) -> SurvivalCurves:
         """Return how likely records with features `rows`, shape (n, q), are without event.
