@@ -226,48 +226,6 @@ def predictions(
     return _finished(axes, "Predictions", caption)
 
 
-def calibration(
-    probabilities: NDArray[np.float64],
-    happened: NDArray[np.float64],
-    axes: "Axes | None",
-    *,
-    level: float,
-    target: str,
-) -> "Axes":
-    """Draw how often what has these `probabilities` `happened`, shapes (n,), 0 or 1.
-
-    Records are taken in groups of about the same probability. Intervals hold `level` by Wilson's
-    score (1927, doi:10.1080/01621459.1927.10502953).
-
-    Raises:
-        ValueError: `level` is not strictly between 0 and 1.
-        ImportError: matplotlib is not installed.
-    """
-    require_level(level)
-    groups = np.array_split(np.argsort(probabilities, kind="stable"), _groups(len(probabilities)))
-    said = np.array([probabilities[each].mean() for each in groups])
-    sizes = np.array([len(each) for each in groups])
-    shares = np.array([happened[each].mean() for each in groups])
-    reach = NormalDist().inv_cdf(0.5 + level / 2.0)
-    weights = sizes + reach**2
-    middles = (shares * sizes + reach**2 / 2.0) / weights
-    halves = reach / weights * np.sqrt(shares * (1.0 - shares) * sizes + reach**2 / 4.0)
-    axes = axes or _new_axes(height=5.0)
-    axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
-    axes.vlines(said, middles - halves, middles + halves, color=_COLOUR, linewidth=1.2)
-    axes.plot(said, shares, "o", color=_COLOUR, markersize=5)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(0.0, 1.0)
-    axes.set_xlabel(visible(f"predicted {target}"), parse_math=False)
-    axes.set_ylabel(f"observed share, {_percent(level)} intervals")
-    return _finished(axes, "Calibration", None)
-
-
-def _groups(count: int) -> int:
-    """Return into how many groups to divide so many records: ten at most, of ten at least."""
-    return max(1, min(10, count // 10))
-
-
 def _card(
     posterior: CohortCardPosterior,
     axes: "Axes | None",

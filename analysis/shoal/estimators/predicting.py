@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import plots
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal_protocol.posteriors.base import LEVEL, require_one_index
+from shoal_protocol.posteriors.base import require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
 from shoal_protocol.trust.dictionary import Category
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 def explained(
@@ -189,26 +188,6 @@ class BinaryClassifier(Predictor):
         """
         observed, expected = self._both(rows, targets)
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
-
-    def plot_calibration(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw how often records are of the upper class beside what was predicted of them.
-
-        `targets`, shape (n,), or the rows' column of that name. Intervals hold `level`, and are of
-        how few records there are.
-
-        Raises:
-            NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
-            ImportError: matplotlib is not installed.
-        """
-        observed, expected = self._both(rows, targets)
-        return plots.calibration(expected, observed, axes, level=level, target=self._predicted)
 
     @property
     def _predicted(self) -> str:

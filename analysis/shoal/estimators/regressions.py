@@ -445,31 +445,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             caption=plots.caption_below(self.posterior_, self._caption),
         )
 
-    def plot_calibration(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        of: str,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw how often records are of the level `of` beside what was predicted of them.
-
-        Raises:
-            NotFittedError, ValueError: as `plot_predictions`, and as `score`.
-            ImportError: matplotlib is not installed.
-        """
-        place = self._place_of(of)
-        happened = (self._places(rows, targets) == place).astype(np.float64)
-        return plots.calibration(
-            self.predict_proba(rows)[:, place],
-            happened,
-            axes,
-            level=level,
-            target=self._probability_of(of),
-        )
-
     def _place_of(self, level: str) -> int:
         self._require_fit()
         names = self.posterior_.levels
