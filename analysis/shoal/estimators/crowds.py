@@ -3,21 +3,20 @@
 They have neither intervals nor standard deviations: what error to expect, `shoal plan` says.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
 from shoal import plots
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import require_fits
-from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
+from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
 from shoal.jobs.job_failures import JobFailed
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.models import Family
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +32,6 @@ class CrowdRegression(Predictor):
     task_type = CrowdTask
     _fixed = frozenset({"family"})
     _learned_attribute = "model_"
-    family: ClassVar[Family]
 
     def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.
@@ -119,7 +117,6 @@ class CrowdLinearRegression(CrowdRegression):
 
     family = "linear"
     _centres_target = True
-    _deviance = staticmethod(squares)
 
 
 class CrowdPoissonRegression(CrowdRegression):
@@ -127,7 +124,6 @@ class CrowdPoissonRegression(CrowdRegression):
 
     family = "poisson"
     _from_zero = True
-    _deviance = staticmethod(poisson_deviance)
 
 
 class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):

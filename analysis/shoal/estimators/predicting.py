@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector
 from shoal.estimators.parameters import Parameters
 from shoal_protocol.posteriors.base import require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
+from shoal_protocol.queries.models import Family
+from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.trust.dictionary import Category
 
 if TYPE_CHECKING:
@@ -64,6 +66,15 @@ def gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
     return float(2.0 * np.sum(numbers / expected - 1.0 - np.log(numbers) + np.log(expected)))
 
 
+_DEVIANCES: Final = {
+    "normal": squares,
+    "linear": squares,
+    "poisson": poisson_deviance,
+    "negative_binomial": poisson_deviance,
+    "gamma": gamma_deviance,
+}
+
+
 class ReadsRows(Parameters):
     """Rows are arrays with one column for each variable, in order, or have columns by name.
 
@@ -99,7 +110,7 @@ class Predictor(ReadsRows):
 
     _kind = "regressor"
     _target: ColumnBounds
-    _deviance: Callable[[FloatVector, FloatVector], float]
+    family: ClassVar[Family | TargetFamily]
 
     @abstractmethod
     def _means(self, rows: object) -> FloatVector:
@@ -113,7 +124,7 @@ class Predictor(ReadsRows):
         Raises:
             NotFittedError, ValueError: as `predict`.
         """
-        return explained(self._deviance, *self._both(rows, targets))
+        return explained(_DEVIANCES[self.family], *self._both(rows, targets))
 
     def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
         """Return targets, those given or those in the rows, and their expected values."""

@@ -1,7 +1,7 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,9 @@ from shoal.estimators.predicting import (
     BinaryClassifier,
     Predictor,
     ReadsRows,
-    gamma_deviance,
-    poisson_deviance,
-    squares,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_learning.coding import are_numbers_of, is_levels
+from shoal_learning.coding import is_levels
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import ColumnBounds
@@ -36,7 +33,6 @@ from shoal_protocol.studies.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
-    TargetFamily,
 )
 from shoal_protocol.studies.variational import (
     LogisticRegressionPosterior,
@@ -187,7 +183,6 @@ class MeasuredRegression(
     """
 
     _fixed = frozenset({"name", "family", "purpose"})
-    family: ClassVar[TargetFamily]
     _predictors: tuple[ColumnBounds, ...]
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
@@ -212,7 +207,6 @@ class LinearRegression(MeasuredRegression):
     family = "normal"
     _fixed = frozenset({"name", "family", "offset"})
     task_type = RegressionTask
-    _deviance = staticmethod(squares)
 
 
 class PoissonRegression(MeasuredRegression):
@@ -224,7 +218,6 @@ class PoissonRegression(MeasuredRegression):
     family = "poisson"
     _from_zero = True
     task_type = RegressionTask
-    _deviance = staticmethod(poisson_deviance)
 
 
 class NegativeBinomialRegression(MeasuredRegression):
@@ -236,7 +229,6 @@ class NegativeBinomialRegression(MeasuredRegression):
     family = "negative_binomial"
     _from_zero = True
     task_type = RegressionTask
-    _deviance = staticmethod(poisson_deviance)
 
 
 class GammaRegression(MeasuredRegression):
@@ -248,7 +240,6 @@ class GammaRegression(MeasuredRegression):
 
     family = "gamma"
     task_type = RegressionTask
-    _deviance = staticmethod(gamma_deviance)
 
 
 class LogisticRegression(BinaryClassifier, MeasuredRegression):
@@ -271,8 +262,8 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     """
 
     task_type = LinearRegressionTask
+    family = "normal"
     _centres_target = True
-    _deviance = staticmethod(squares)
 
 
 class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
@@ -291,11 +282,11 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     MultinomialRegression(features={"age": (18, 90)}, target={"stage": ("early", "middle", "late")})
 
-    The first level is the reference; levels that are numbers are given as target="stage",
-    levels=(1, 2, 3). With a formula, "stage ~ age" or "C(stage, reference='late') ~ age", levels
-    are those of `variables` or of the federation's data dictionary; so they are of a `target` that
-    is a name. Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over
-    the posterior.
+    The first level is the reference. With a formula, "stage ~ age" or "C(stage, reference='late') ~
+    age", levels are those of `variables` or of the federation's data dictionary; so they are of a
+    `target` that is a name. Levels that are numbers take a formula: "C(stage, levels=[1, 2, 3]) ~
+    age". Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over the
+    posterior.
     """
 
     task_type = MultinomialRegressionTask
@@ -309,32 +300,24 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         else:
             [name] = target if isinstance(target, Mapping) else [target]
             part = Part(name, "category", name)
-        given["target"], levels = part.variable, given["levels"]
-        if are_numbers_of(levels):
-            given["levels"] = tuple(
-                TargetLevel(name=f"{each:.15g}", value=float(each)) for each in levels
-            )
-        elif levels is None or is_levels(levels):
+        given["target"] = part.variable
+        if given["levels"] is None:
             given["levels"] = tuple(
                 TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
             )
         return given
 
     def _known(self) -> Known:
-        target, levels = self.target, self.levels
+        target = self.target
         if self.formula is None and target is not None:
             names = list(target) if isinstance(target, Mapping) else [target]
             are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
             if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
                 raise ValueError(
-                    'target must be one variable with its levels, {"x": ("a", "b")}; of levels '
-                    'that are numbers give target="x", levels=(1, 2, 3), or a formula, '
-                    "C(x, levels=[1, 2, 3]) ~ z"
+                    'target must be one variable with its levels, {"x": ("a", "b")}; levels that '
+                    "are numbers take a formula, C(x, levels=[1, 2, 3]) ~ z"
                 )
-        known = super()._known()
-        if isinstance(target, str) and is_levels(levels):
-            return known.joined(Known.given({target: levels}, "levels"))
-        return known
+        return super()._known()
 
     def _lacking(self) -> set[str]:
         named = {self.target} if isinstance(self.target, str) and self.levels is None else set()
