@@ -202,4 +202,5 @@ def test_an_estimator_of_moments_answers_after_one_fit() -> None:
     assert ten_years.mean == pytest.approx([5.0], abs=1.0)
     assert wald(whole, ["age", "dose"]).p_value < 1e-6
     assert isinstance(answers, Answers)
-    assert answers.compare("pressure", [["age"], ["age", "dose"]]).best == ("age", "dose")
+    compared = answers.compare("pressure", [["age"], ["age", "dose"]])
+    assert compared.probabilities[1] > compared.probabilities[0]

@@ -236,7 +236,7 @@ def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, An
     curves = model.predict_survival(rows)
     assert curves.survival.shape == (2, 4) and np.all(np.diff(curves.survival, axis=1) <= 0.0)
     assert np.argmax(model.predict(rows)) == np.argmin(curves.survival[:, -1])
-    assert "hazard ratio" in str(model.summary())
+    assert "hazard ratio" in str(model.ratios())
     assert model.verdict_ == str(model.posterior_.verdict)
     assert model.plot().get_xscale() == "log"
     axes = model.plot_survival(rows, labels=["at 40", "at 80"])

@@ -170,11 +170,8 @@ def _in_full(said: object) -> dict[str, Any]:
         return said.model_dump()
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
         raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
-    told = "category" if "levels" in said else "number" if "lower" in said else None
-    kind = said.get("kind", told)
-    if kind not in ("number", "category", None):
-        raise ValueError(f'CohortCard: {said["name"]!r} is of kind "number" or "category"')
-    return {**said, "name": canonical_text(said["name"]), "kind": kind}
+    kind = "category" if "levels" in said else "number" if "lower" in said else None
+    return {"kind": kind, **said, "name": canonical_text(said["name"])}
 
 
 def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:

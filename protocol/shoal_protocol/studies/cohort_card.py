@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import (
     REACHES,
@@ -35,10 +34,6 @@ from shoal_protocol.studies.study import (
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _Cells = tuple[Known | None, ...]
 
@@ -235,47 +230,6 @@ class CohortCardPosterior(NumbersPosterior):
         headings = ("", "value", *(f"quantile {end}" for end in ends))
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw the histogram of each variable of `names`, None: of all, with intervals of counts.
-
-        On `axes` fits one variable; without them each gets its own of a new figure, and the first
-        is returned.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1, a name is no variable's, or there
-                are more than one for `axes`.
-            ImportError: matplotlib is not installed.
-        """
-        require_level(level)
-        chosen = [card for card in self.cards if names is None or card.name in names]
-        if not chosen or (names is not None and len(chosen) != len(set(names))):
-            raise ValueError("names to draw are of the card's variables")
-        if axes is not None and len(chosen) > 1:
-            raise ValueError("axes hold one variable: name it in `names`")
-        below = self.caption_below(caption)
-        drawn = [axes] if axes is not None else plots.new_panels(len(chosen), below)
-        reach = reach_of(level, self.tails)
-        for card, panel in zip(chosen, drawn, strict=True):
-            counts = card.bars if isinstance(card, NumberCard) else card.counts
-            counts = (*counts, card.missing)
-            plots.histogram(
-                panel,
-                edges=card.edges if isinstance(card, NumberCard) else None,
-                labels=(*(() if isinstance(card, NumberCard) else card.names), card.missing_label),
-                counts=[None if each is None else max(each.mean, 0.0) for each in counts],
-                reaches=[0.0 if each is None else reach * each.sd for each in counts],
-                title=card.name,
-                caption=below if axes is not None else None,
-            )
-        return drawn[0]
 
 
 def bin_labels(edges: Sequence[float]) -> list[str]:

@@ -1,23 +1,18 @@
 """How well public predictions do at each site: scores and calibration, by one sum."""
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior
-from shoal_protocol.posteriors.forms import Known, Number, NumbersPosterior, Part, reach_of
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.forms import Known, Number, NumbersPosterior, Part
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.studies.study import SUM_BITS, OneRoundStudy
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""
@@ -125,39 +120,6 @@ class ValidationPosterior(NumbersPosterior):
             f"score_limit {self.score_limit:g} cut scores of {', '.join(found)}: errors are larger "
             "than shown; ask again with a larger one"
         )
-
-    def plot_calibration(
-        self, axes: "Axes | None" = None, *, level: float = LEVEL, caption: str | None = None
-    ) -> "Axes":
-        """Draw targets' means where about the same was predicted; return the axes.
-
-        Raises:
-            ValueError: noise hides all of them, or `level` is not strictly between 0 and 1.
-            ImportError: matplotlib is not installed.
-        """
-        if not self.calibration:
-            raise ValueError("noise hides the calibration: spend more, or ask fewer bins")
-        reach = reach_of(level, self.tails)
-        observed = np.array([each.observed.mean for each in self.calibration])
-        sds = np.array([each.observed.sd for each in self.calibration])
-        ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
-        drawn = plots.Curve(
-            label="all sites",
-            places=np.array([each.predicted.mean for each in self.calibration]),
-            values=observed,
-            intervals=ends,
-            bands=ends,
-        )
-        axes = plots.curves(
-            axes,
-            [drawn],
-            title="Calibration",
-            across=f"predicted {self.target}, from 0 to 1 between its bounds",
-            up="observed",
-            caption=caption,
-        )
-        axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
-        return axes
 
 
 class ValidationTask(OneRoundStudy):
