@@ -243,7 +243,7 @@ class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
         variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
         quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
         return BernoulliPosterior(
-            column=self.task.column,
+            columns=(self.task.column,),
             quantiles=tuple(quantiles.tolist()),
             average=mean,
             deviation=math.sqrt(variance),

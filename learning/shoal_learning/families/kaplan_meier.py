@@ -44,7 +44,8 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
     def posterior(self, released: ReleasedSum) -> KaplanMeierPosterior:
         table, generator = _NoisyTable.of(released), generator_for(released)
         known = _Monotone.of(table.counts[None])
-        draws = _Monotone.of(table.draws(_DRAWS, generator))
+        # true counts as they may have been; some are negative
+        draws = _Monotone.of(table.counts - table.noises(_DRAWS, generator))
         reach = reach_of(LEVEL, tails_of(released.mechanism))
         labels, last = _labels(self.task), len(self.task.times) - 1
         groups, curves = [], []
@@ -139,10 +140,6 @@ class _NoisyTable:
         totals = self.total_noise.draw((count,), generator)
         fitted = self.fitted(drawn, totals)[:, :-1]
         return fitted.reshape(count, *self.counts.shape)
-
-    def draws(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return true counts as they may have been, shape (count, g, b, 2); some are negative."""
-        return np.asarray(self.counts - self.noises(count, generator))
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound, require_due
-from shoal_learning.regression.linear import noise_sd
+from shoal_learning.regression.linear import noise_sd, sure_norms
 from shoal_learning.regression.measured import Measured, measured, records_of
-from shoal_protocol.queries import NormCounts, SecondMomentMatrix
+from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.moments import NORM_RATIO
-from shoal_protocol.queries.sums import largest_norms, norm_counts_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import moments as rules
 from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
@@ -58,15 +57,8 @@ class Moments:
         self, found: Measured, counted: ReleasedSum, records: float
     ) -> SecondMomentMatrix:
         """Return the query with the ball for which noise and what rows lose are least together."""
-        query = counted.query
-        if not isinstance(query, NormCounts):
-            raise ValueError("the second round counts rows by their norm")
-        counts = norm_counts_from(query, counted.values)
-        sd = float(counted.noise_sd[0]) / query.grid**2
-        tails = np.cumsum(counts[::-1])[::-1]
-        sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))
-        counts[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
-        squares = 1.0 + (REACH * largest_norms(query)) ** 2 / NORM_RATIO
+        counts, norms = sure_norms(counted, surely=_SURELY)
+        squares = 1.0 + (REACH * norms) ** 2 / NORM_RATIO
         mean = 1.0 + len(self.task.columns)  # of squared norms, in spreads
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):

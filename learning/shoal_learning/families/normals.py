@@ -296,7 +296,7 @@ class Normal(_Normals[NormalTask, NormalPosterior]):
         return NormalPosterior.thinned(
             draws,
             names=("mean", "sd"),
-            column=task.column.name,
+            columns=(task.column.name,),
             records=record_count(released),
         )
 
@@ -313,7 +313,7 @@ class MultivariateNormal(_Normals[MultivariateNormalTask, MultivariateNormalPost
         return MultivariateNormalPosterior.thinned(
             draws,
             names=parameter_names(variables),
-            variables=variables,
+            columns=variables,
             records=record_count(released),
         )
 

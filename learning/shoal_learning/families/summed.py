@@ -157,7 +157,7 @@ class Poisson(OneRound[PoissonTask, PoissonPosterior]):
             np.exp,
         )
         return PoissonPosterior(
-            column=self.task.column,
+            columns=(self.task.column,),
             records=record_count(released),
             **summary,
         )
@@ -179,7 +179,7 @@ class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
             lambda means: centre + unit * means,
         )
         return NormalMeanPosterior(
-            column=bounds.name,
+            columns=(bounds.name,),
             known_sd=task.sd,
             records=record_count(released),
             **summary,

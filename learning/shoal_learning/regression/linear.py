@@ -84,16 +84,8 @@ class LinearModel:
 
         Noise is known; pull is by rows beyond the ball, which count less than they would.
         """
-        query = counted.query
-        if not isinstance(query, NormCounts):
-            raise ValueError("the second round counts rows by their norm")
-        counts = norm_counts_from(query, counted.values)
-        sd = float(counted.noise_sd[0]) / query.grid**2
-        tails = np.cumsum(counts[::-1])[::-1]
-        sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))
-        kept = np.maximum(counts, 0.0)
-        kept[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
-        squares = (rules.REACH * largest_norms(query)) ** 2
+        counts, norms = sure_norms(counted, surely=_SURELY)
+        kept, squares = np.maximum(counts, 0.0), (rules.REACH * norms) ** 2
         whole = max(float(kept @ squares), 1e-9)
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):
@@ -209,6 +201,26 @@ class LinearModel:
         )
         found_again = replace(wide, mean=pooled.mean, covariance=pooled.covariance)
         return found_again, pooled.prior_sd, pooled.factor
+
+
+def sure_norms(counted: ReleasedSum, *, surely: float) -> tuple[Floats, Floats]:
+    """Return counts of rows in bins of norms, without those that noise alone may have made.
+
+    Then the largest norm of each bin; shapes (27,). Above a bin that is kept are more rows than
+    `surely` standard deviations of the noise.
+
+    Raises:
+        ValueError: it is a sum of another query.
+    """
+    query = counted.query
+    if not isinstance(query, NormCounts):
+        raise ValueError("the second round counts rows by their norm")
+    counts = norm_counts_from(query, counted.values)
+    sd = float(counted.noise_sd[0]) / query.grid**2
+    tails = np.cumsum(counts[::-1])[::-1]
+    sure = np.flatnonzero(tails > surely * sd * np.sqrt(np.arange(len(tails), 0, -1)))
+    counts[(int(sure[-1]) if sure.size else 0) + 1 :] = 0.0
+    return counts, largest_norms(query)
 
 
 def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: int = 0) -> float:

@@ -30,7 +30,7 @@ _NEGLIGIBLE: Final = 1e-10
 
 
 class DirichletMixture(BasePosterior):
-    """An even mixture of Dirichlet distributions over the cells of `column`.
+    """An even mixture of Dirichlet distributions over the cells of one column.
 
     Each row of `counts` holds true counts as they may have been, drawn given the noisy ones; a
     component's parameters are these plus `concentration`. `names` are those of the cells.
@@ -39,7 +39,7 @@ class DirichletMixture(BasePosterior):
     variable = "probabilities"
     dimension = "cell"
 
-    column: str
+    columns: tuple[str, ...]
     counts: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1)]
     concentration: PositiveSize
 
@@ -48,11 +48,6 @@ class DirichletMixture(BasePosterior):
         if {len(row) for row in self.counts} != {len(self.names)}:
             raise ValueError("each row of counts must have one number for each cell")
         return self
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record."""
-        return (self.column,)
 
     @property
     def mean(self) -> Floats:
@@ -87,10 +82,6 @@ class DirichletMixture(BasePosterior):
         gammas: Floats = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
         # A cell of tiny concentration may underflow to zero, but never do all of them.
         return np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
-
-    def predict(self) -> Floats:
-        """Return the probability of each cell for a new record, shape (k,)."""
-        return self.mean
 
     @property
     def _alphas(self) -> Floats:
@@ -139,13 +130,13 @@ def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
 
 
 class TabulatedPosterior(BasePosterior):
-    """Base of the posteriors of a single parameter of `column`'s records.
+    """Base of the posteriors of a single parameter of one column's records.
 
     `quantiles` are at `QUANTILE_LEVELS`. Records' scatter, the bounds' cut and the privacy noise
     are accounted for.
     """
 
-    column: str
+    columns: tuple[str, ...]
     quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
     average: Finite
     deviation: Size
@@ -157,11 +148,6 @@ class TabulatedPosterior(BasePosterior):
         if len(self.names) != 1:
             raise ValueError("quantiles are those of a single parameter")
         return self
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record."""
-        return (self.column,)
 
     @property
     def mean(self) -> Floats:
@@ -217,6 +203,7 @@ class NormalDrawsPosterior(DrawnPosterior):
     are accounted for, the bounds' cut is not. Every draw is of a positive definite covariance.
     """
 
+    columns: tuple[str, ...]
     values: Base64
 
     @model_validator(mode="after")
@@ -242,11 +229,6 @@ class NormalDrawsPosterior(DrawnPosterior):
         size = len(self.columns)
         means, sds = self.draws[:, :size], self.draws[:, size : 2 * size]
         return means.mean(axis=0), np.sqrt(np.mean(sds**2, axis=0) + means.var(axis=0))
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record."""
 
 
 def encoded(draws: NDArray[np.float64]) -> str:

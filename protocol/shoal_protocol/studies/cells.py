@@ -78,7 +78,7 @@ class CellStudy(OneRoundStudy):
     def _mixture(self, counts: NDArray[np.int64]) -> dict[str, Any]:
         """Return the fields of a Dirichlet mixture with these `counts`, shape (draws, cells)."""
         return {
-            "column": self.column,
+            "columns": (self.column,),
             "names": self.cells,
             "counts": tuple(map(tuple, counts.tolist())),
             "concentration": self.concentration,

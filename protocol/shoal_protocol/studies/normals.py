@@ -21,18 +21,12 @@ class NormalPosterior(NormalDrawsPosterior):
     """Of mean and standard deviation of the records of `column`."""
 
     name: Literal["normal"] = "normal"
-    column: str
 
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.names != ("mean", "sd"):
             raise ValueError("the parameters of a normal posterior are mean and sd")
         return self
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record."""
-        return (self.column,)
 
 
 class NormalTask(NormalStudy):
@@ -70,25 +64,20 @@ systolic_pressure = [60, 220]
 
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
-    """Of means, standard deviations and correlations of the records of `variables`."""
+    """Of means, standard deviations and correlations of the records of `columns`."""
 
     name: Literal["multivariate_normal"] = "multivariate_normal"
-    variables: Annotated[tuple[str, ...], Field(min_length=2)]
+    columns: Annotated[tuple[str, ...], Field(min_length=2)]
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.names != parameter_names(self.variables):
+        if self.names != parameter_names(self.columns):
             raise ValueError("the parameters are means, standard deviations and correlations")
         return self
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record."""
-        return self.variables
-
     def covariances(self) -> Floats:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""
-        size = len(self.variables)
+        size = len(self.columns)
         correlations = np.zeros((len(self.draws), size, size))
         rows, columns = np.triu_indices(size, 1)
         correlations[:, rows, columns] = self.draws[:, 2 * size :]

@@ -46,20 +46,13 @@ class Below:
     mean: Floats
     covariance: Floats
 
-    def quantile(self, share: float) -> tuple[Floats, Floats]:
-        """Return how many more records are below each edge than `share` of those with a value.
-
-        Means and standard deviations, shapes (k + 1,).
-        """
+    def points(self, share: float) -> tuple[float, ...]:
+        """Return where the `share` quantile is, at each of `REACHES`."""
         mean = np.concatenate([[0.0], self.mean]) - share * self.mean[-1]
         last = np.append(0.0, self.covariance[-1])
         spread = np.append(0.0, np.diagonal(self.covariance)) - 2.0 * share * last
         spread += share**2 * last[-1]
-        return mean, np.sqrt(np.maximum(spread, 0.0))
-
-    def points(self, share: float) -> tuple[float, ...]:
-        """Return where a quantile is, at each of `REACHES`."""
-        return quantile_points(self.edges, *self.quantile(share))
+        return quantile_points(self.edges, mean, np.sqrt(np.maximum(spread, 0.0)))
 
 
 def laws(sums: Sequence[ReleasedSum]) -> list[Below]:

@@ -30,10 +30,6 @@ class BernoulliPosterior(TabulatedPosterior):
     name: Literal["bernoulli"] = "bernoulli"
     names: tuple[str, ...] = ("probability",)
 
-    def predict(self) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of whether a new record succeeds, shapes (1,)."""
-        return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
-
 
 class BernoulliTask(OneRoundStudy):
     """The probability that `column` is `success`; whatever is anything else is a failure.
@@ -104,10 +100,6 @@ class PoissonPosterior(TabulatedPosterior):
 
     name: Literal["poisson"] = "poisson"
     names: tuple[str, ...] = ("rate",)
-
-    def predict(self) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
-        return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
 
 
 class PoissonTask(_SumStudy):
