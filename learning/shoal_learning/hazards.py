@@ -42,6 +42,7 @@ from shoal_learning.regression.score_likelihood import (
     MODEL_ERROR,
     Estimate,
     MeasuredModel,
+    Measurement,
     best_point,
     estimate,
 )
@@ -85,21 +86,13 @@ def rates(log_hazards: Floats, slopes: Floats, rows: Floats) -> Floats:
     return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)))
 
 
-@dataclass(frozen=True)
-class AtRisk:
-    """For how long each row is expected to be at risk and followed in each interval, (s, J).
+def at_risk(parameters: HazardParameters, rows: Floats, followed: Floats) -> tuple[Floats, Floats]:
+    """Return for how long each of `rows`, (s, 1 + q), is expected to be at risk, shape (s, J).
 
-    `own`, shape (s, J), is the derivative of its logarithm by the rate of leaving in the same
-    interval; by that in an earlier one it is minus how long a row was `followed` there, (s, J).
+    Each is `followed` in an interval so long at most, (s, J). Then the derivative of its logarithm
+    by the rate of leaving in the same interval, (s, J); by that in an earlier one it is minus how
+    long a row was followed there.
     """
-
-    exposure: Floats
-    own: Floats
-    followed: Floats
-
-
-def at_risk(parameters: HazardParameters, rows: Floats, followed: Floats) -> AtRisk:
-    """Return exposures of `rows`, (s, 1 + q), each `followed` in an interval so long at most."""
     leaving = np.exp(np.clip(parameters.log_leaving, -_LARGEST, _LARGEST))
     passed = (parameters.rates(rows) + leaving) * followed
     before = passed @ _earlier(passed.shape[1])
@@ -108,7 +101,7 @@ def at_risk(parameters: HazardParameters, rows: Floats, followed: Floats) -> AtR
     decay = np.exp(-safe)
     share = np.where(small, 1.0 - passed / 2.0, (1.0 - decay) / safe)
     own = np.where(small, -0.5, decay / (1.0 - decay) - 1.0 / safe)
-    return AtRisk(np.exp(-before) * followed * share, own * followed, followed)
+    return np.exp(-before) * followed * share, own * followed
 
 
 def _earlier(count: int) -> Floats:
@@ -150,27 +143,28 @@ def expected_sums(
     weights = (sample.weights * sample.sizes)[:, None]
     truth, there = parameters.rates(rows), rates(*asked, rows)
     leaving = np.exp(np.clip(parameters.log_leaving, -_LARGEST, _LARGEST))
-    found = at_risk(parameters, rows, time_followed(there, widths, cut))
+    followed = time_followed(there, widths, cut)
+    exposure, own = at_risk(parameters, rows, followed)
     # each row's own: derivatives by a_k and g_k are products with these two
-    moves = found.followed * truth, found.followed * leaving
+    moves = followed * truth, followed * leaving
 
     def summed(values: Floats, *, directly: float) -> tuple[Floats, Floats]:
         """Return sums over rows, (J,), and derivatives; of events a_j is `directly` in it, too."""
         weighted = values * weights
         total = weighted.sum(axis=0)
         by_rates = [
-            np.diag((weighted * found.own * rate).sum(axis=0)) - np.tril(weighted.T @ move, -1)
+            np.diag((weighted * own * rate).sum(axis=0)) - np.tril(weighted.T @ move, -1)
             for rate, move in zip((truth, leaving), moves, strict=True)
         ]
         by_rates[0] = by_rates[0] + directly * np.diag(total)
-        along = directly + found.own * truth - moves[0] @ _earlier(len(widths))
+        along = directly + own * truth - moves[0] @ _earlier(len(widths))
         return total, np.hstack([*by_rates, (weighted * along).T @ x])
 
-    events, hazards = truth * found.exposure, there * found.exposure
+    events, hazards = truth * exposure, there * exposure
     of_events, by_events = summed(events, directly=1.0)
     of_hazards, by_hazards = summed(hazards, directly=0.0)
     residuals = (events - hazards) * weights
-    by_rate = residuals * found.own - (residuals @ _earlier(len(widths)).T) * found.followed
+    by_rate = residuals * own - (residuals @ _earlier(len(widths)).T) * followed
     by_a, by_g = events * weights + by_rate * truth, by_rate * leaving
     by_b = x * by_a.sum(axis=1)[:, None]
     by_scores = np.hstack([x.T @ by_a, x.T @ by_g, by_b.T @ x])
@@ -188,7 +182,8 @@ def information(
     """
     rows, x = sample.rows, sample.rows[:, 1:]
     truth = parameters.rates(rows)
-    events = truth * at_risk(parameters, rows, time_followed(truth, widths, cut)).exposure
+    exposure, _ = at_risk(parameters, rows, time_followed(truth, widths, cut))
+    events = truth * exposure
 
     def summed(weights: Floats) -> Floats:
         weighted = events * (weights * sample.sizes)[:, None]
@@ -220,20 +215,11 @@ class HazardMeasurement:
     cut: float
 
 
-@dataclass(frozen=True)
-class FirstScores:
-    """Sums of features over events less the `level`, shape (q,), with noise of `sd` each."""
-
-    scores: Floats
-    sd: float
-    level: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class HazardModel(MeasuredModel):
     """What rounds measured: parameters are log hazards, logarithms of leaving, and coefficients.
 
-    `widths`, shape (J,), are of the intervals.
+    `widths`, shape (J,), are of the intervals, and `first` has the sums of features over events.
     """
 
     iterations = 40
@@ -241,7 +227,7 @@ class HazardModel(MeasuredModel):
     norm = math.inf
 
     widths: Floats
-    first: FirstScores
+    first: Measurement
     measurements: tuple[HazardMeasurement, ...]
 
     @property
@@ -347,7 +333,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             sample=sample,
             widths=np.diff(self.task.times),
             centre=np.repeat([*logs, 0.0], counts),
-            first=FirstScores(matrix[1:-2, -1] * over, product_sd * over, self.level),
+            first=Measurement(matrix[1:-2, -1] * over, product_sd * over, level=self.level),
             measurements=tuple(map(self._measurement, self.sums[2:])),
             prior_sd=self.task.prior_sd,
             looseness=self.all_columns.looseness[:-2],

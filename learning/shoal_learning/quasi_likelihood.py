@@ -22,6 +22,22 @@ _ITERATIONS: Final = 100
 _TOLERANCE: Final = 1e-8
 
 
+def weights_of(logs: Floats) -> Floats:
+    """Return the weights, any shape, of which these are the logarithms but for a constant."""
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def averaged(logs: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
+    """Return mean, shape (p,), and covariance of a mixture with log weights `logs`, any shape."""
+    weights, size = weights_of(logs).ravel(), means.shape[-1]
+    parts = means.reshape(-1, size)
+    mean: Floats = weights @ parts
+    away = parts - mean
+    covariance = np.tensordot(weights, covariances.reshape(-1, size, size), 1)
+    return mean, covariance + away.T @ (weights[:, None] * away)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoisyMoments:
     """Noisy second moments of rows (design, target) with k design coordinates.
@@ -90,12 +106,8 @@ def _posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
     step = float(np.log(grid[1] / grid[0]))
     evidence = float(np.log(weights.sum()) + fits.log_weights.max() + np.log(step))
     evidence += 0.5 * float(np.log(np.diagonal(precision)).sum())
-    weights = weights / weights.sum()
-    mean = weights @ fits.means
-    centred = fits.means - mean
-    covariance = np.tensordot(weights, fits.covariances, 1)
-    covariance = covariance + centred.T @ (weights[:, None] * centred)
-    variance = float(weights @ grid**2)
+    mean, covariance = averaged(fits.log_weights, fits.means, fits.covariances)
+    variance = float(weights_of(fits.log_weights) @ grid**2)
     return Coefficients(
         mean=mean,
         covariance=(covariance + covariance.T) / 2.0,

@@ -251,7 +251,7 @@ def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, An
     [
         ({"features": None}, "needs features"),
         ({"formula": "survival(pressure, recovered) ~ age"}, "says itself"),
-        ({"event": {"age": 60}}, "different names"),
+        ({"event": {"age": 60}}, "same name"),
         ({"edges": (60.0, 100.0)}, "edges begin and end"),
     ],
 )

@@ -98,13 +98,6 @@ class CrowdModel(Model):
         return np.asarray(self.weights.mean(axis=0))
 
     @property
-    def spread(self) -> Floats:
-        """Variance over instances of each weight, divisor k - 1, shape (p,); NaN if k = 1."""
-        if len(self.instances) < 2:
-            return np.full(self.task.dimension, np.nan)
-        return np.asarray(self.weights.var(axis=0, ddof=1))
-
-    @property
     def coefficients(self) -> Floats:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
         return _to_data_units(self.task, self.averaged)

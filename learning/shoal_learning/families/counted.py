@@ -124,7 +124,10 @@ def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
     """
 
     def weighed(tilt: float) -> list[_Law]:
-        return [_Law(law.low, _normalised(_logs(law) + tilt * _indices(law))) for law in laws]
+        return [
+            _Law(law.low, _normalised(_logs(law) + tilt * np.arange(len(law.masses))))
+            for law in laws
+        ]
 
     free = sum(law.mean for law in laws)
     aim = min(free, most)
@@ -207,10 +210,6 @@ def _draw(masses: Floats, generator: np.random.Generator) -> Floats:
     cumulative = np.cumsum(masses, axis=1)
     reached = uniforms * cumulative[:, -1]
     return np.asarray(np.sum(cumulative < reached[:, None], axis=1), dtype=np.float64)
-
-
-def _indices(law: _Law) -> Floats:
-    return np.arange(len(law.masses), dtype=np.float64)
 
 
 def _logs(law: _Law) -> Floats:

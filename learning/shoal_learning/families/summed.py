@@ -6,7 +6,7 @@ The law of one cut record is known for each parameter, so the cut is part of the
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -186,22 +186,11 @@ class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
         )
 
 
-class _CutLaw(Protocol):
-    """The law of one record after the cut, by the parameter that the grid is over."""
-
-    @property
-    def widening(self) -> float:
-        """What is added to the variance of a sum while its density's bulk is looked for."""
-
-    def moments(self, parameters: Floats) -> Moments:
-        """Return mean and variance of what is summed, at parameters of shape (t,)."""
-
-    def masses(self, parameters: Floats) -> Floats | None:
-        """Return the masses of 0 to the bound, shape (t, u + 1); None if it is no integer."""
-
-
 class _CutPoisson:
-    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound."""
+    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound.
+
+    `widening` is added to the variance of a sum while its density's bulk is looked for.
+    """
 
     widening = 1.0  # of one count: where few are expected a normal law's tails are too thin
 
@@ -279,7 +268,7 @@ def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
 def _summary(
     seen: NoisySum,
     log_prior: LogDensity,
-    law: _CutLaw,
+    law: _CutPoisson | _CutNormal,
     edges: tuple[float, float],
     parameter: Callable[[Floats], Floats],
 ) -> dict[str, Any]:

@@ -22,12 +22,10 @@ from shoal_learning.regression.design_sample import (
 )
 from shoal_learning.regression.judging import judged_scores
 from shoal_learning.regression.measured import (
-    JobSums,
     Likelihood,
-    Measured,
+    RegressionSums,
     has_two_values,
     pooled_estimate,
-    weighing,
 )
 from shoal_learning.regression.score_likelihood import (
     Measurement,
@@ -94,7 +92,7 @@ class GeneralisedModel:
         return RequestedRound(query=query, share=SHARES[len(sums)])
 
 
-class _JobSums(JobSums[RegressionTask]):
+class _JobSums(RegressionSums):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
@@ -102,24 +100,6 @@ class _JobSums(JobSums[RegressionTask]):
         if self.task.family == "normal":
             raise ValueError("a linear model has another learner")
         return self.task.family
-
-    @property
-    def columns(self) -> Measured:
-        """The predictors and the target."""
-        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
-
-    @property
-    def weighing(self) -> tuple[float, float]:
-        """The mean weight, and that of a unit of weight."""
-        return (
-            (1.0, 1.0)
-            if self.task.weights is None
-            else weighing(self.all_columns, self.task.weights)
-        )
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        return self.columns.features(self.task.predictors)
 
     @property
     def offset(self) -> tuple[float, ...]:

@@ -14,17 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
+from shoal_learning.quasi_likelihood import (
+    Coefficients,
+    NoisyMoments,
+    averaged,
+    noise_aware_posterior,
+    weights_of,
+)
 from shoal_learning.regression.judging import judged_linear
 from shoal_learning.regression.measured import (
     Likelihood,
     Measured,
-    averaged,
-    measured,
+    RegressionSums,
     pooled_estimate,
-    records_of,
-    weighing,
-    weights_of,
 )
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
@@ -64,18 +66,13 @@ class LinearModel:
         """Return the round after these, or the posterior."""
         if not sums:
             return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
-        records, weighed = records_of(sums), (1.0, 1.0)
-        found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
-        if self.task.weights is not None:
-            weighed = weighing(found, self.task.weights)
-            found = found.first(-1)
-        features = found.features(self.task.features)
+        job = RegressionSums(self.task, sums)
         if len(sums) == 1:
-            return RequestedRound(query=rules.norm_query(self.task, features), share=SHARES[1])
+            return RequestedRound(query=rules.norm_query(self.task, job.features), share=SHARES[1])
         if len(sums) == 2:
-            query = self._last_query(found, sums[1], records[0] * weighed[0])
+            query = self._last_query(job.columns, sums[1], job.records[0] * job.weighing[0])
             return RequestedRound(query=query, share=SHARES[2])
-        return self.posterior(found, sums[2], records, weighed)
+        return self.posterior(job.columns, sums[2], job.records, job.weighing)
 
     def _last_query(
         self, found: Measured, counted: ReleasedSum, records: float

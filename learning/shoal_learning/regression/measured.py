@@ -17,6 +17,7 @@ from typing import Final, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_learning.quasi_likelihood import averaged, weights_of
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
@@ -34,22 +35,6 @@ class Solution:
     mean: Floats
     covariance: Floats
     log_evidence: float
-
-
-def weights_of(logs: Floats) -> Floats:
-    """Return the weights, any shape, of which these are the logarithms but for a constant."""
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
-
-
-def averaged(logs: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
-    """Return mean, shape (p,), and covariance of a mixture with log weights `logs`, any shape."""
-    weights, size = weights_of(logs).ravel(), means.shape[-1]
-    parts = means.reshape(-1, size)
-    mean: Floats = weights @ parts
-    away = parts - mean
-    covariance = np.tensordot(weights, covariances.reshape(-1, size, size), 1)
-    return mean, covariance + away.T @ (weights[:, None] * away)
 
 
 def averaged_over(
@@ -124,16 +109,6 @@ class Measured:
         transform = np.diag(np.append(slopes, each))
         transform[0, 1:] = -self.centres[:count] * each
         return transform
-
-
-def weighing(found: Measured, weights: ColumnBounds) -> tuple[float, float]:
-    """Return the mean weight, over the largest, and the mean weight that a unit of weight has.
-
-    Weights are the last column that was `found`.
-    """
-    centre, spread = float(found.centres[-1]), float(found.spreads[-1])
-    mean = max(centre / weights.upper, _LEAST_WEIGHT)
-    return mean, min(max((centre**2 + spread**2) / weights.upper**2 / mean, mean), 1.0)
 
 
 def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:
@@ -347,3 +322,27 @@ class JobSums(Generic[TaskT]):
     def all_columns(self) -> Measured:
         """All columns as the first round measured them; later rounds do not change this."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+
+
+class RegressionSums(JobSums[RegressionTask]):
+    """The same of a regression, whose records may have weights."""
+
+    @property
+    def columns(self) -> Measured:
+        """The predictors and the target."""
+        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The predictors in spreads."""
+        return self.columns.features(self.task.predictors)
+
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """The mean weight, over the largest, and the mean weight that a unit of weight has."""
+        if self.task.weights is None:
+            return 1.0, 1.0
+        largest = self.task.weights.upper
+        centre, spread = float(self.all_columns.centres[-1]), float(self.all_columns.spreads[-1])
+        mean = max(centre / largest, _LEAST_WEIGHT)
+        return mean, min(max((centre**2 + spread**2) / largest**2 / mean, mean), 1.0)

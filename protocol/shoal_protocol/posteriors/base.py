@@ -260,6 +260,15 @@ def require_plain(values: Any) -> None:
         )
 
 
+_NO_NUMBERS: Final = {
+    "str": "texts: make them numbers, as pandas.to_numeric does",
+    "timedelta": "durations: make them numbers, as .dt.total_seconds() / 86400 does",
+    "period": "periods: make them days, as .dt.to_timestamp() does",
+    "interval": "intervals: make them texts, as .astype(str) does",
+}
+"""What to do about values, by a part of their type's name."""
+
+
 def numbers_of(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, in their shape; what is missing is NaN.
 
@@ -278,18 +287,11 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
     except (TypeError, ValueError, OverflowError):
         pass
     held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
-    kind = type(held).__name__
-    if isinstance(held, str):
-        how = "texts: make them numbers, as pandas.to_numeric does"
-    elif "timedelta" in kind.lower() or found.dtype.kind == "m":
-        how = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
-    elif kind == "Period":
-        how = "periods: make them days, as .dt.to_timestamp() does"
-    elif kind == "Interval":
-        how = "intervals: make them texts, as .astype(str) does"
-    else:
-        how = "something else than numbers: every value must be a number"
-    raise ValueError(f"holds {how}")
+    kind = "timedelta" if found.dtype.kind == "m" else type(held).__name__.lower()
+    how = (said for part, said in _NO_NUMBERS.items() if part in kind)
+    raise ValueError(
+        f"holds {next(how, 'something else than numbers: every value must be a number')}"
+    )
 
 
 def _number(value: Any) -> float:

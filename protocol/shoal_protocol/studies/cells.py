@@ -116,10 +116,8 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
 
     @model_validator(mode="after")
     def _consistent(self) -> "CategoricalTask":
-        if len(set(self.levels)) != len(self.levels):
-            raise ValueError("two levels are the same")
         called(self.levels, self.labels)
-        self.columns[0].column()
+        self.query()  # levels that are distinct
         return self
 
     @property

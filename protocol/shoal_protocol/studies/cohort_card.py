@@ -268,11 +268,6 @@ class NumberVariable(_Variable):
     upper: Real
     bins: Literal[4, 16, 64, 256, 1024] = 256
 
-    @model_validator(mode="after")
-    def _usable(self) -> Self:
-        self.bounds  # noqa: B018 - the same rules as of every column
-        return self
-
     @property
     def bounds(self) -> ColumnBounds:
         """The public bounds."""

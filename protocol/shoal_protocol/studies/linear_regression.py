@@ -94,7 +94,8 @@ def _check_projection(
     for chosen in thresholds_for(task):
         factors = _factors(task, chosen)
         fits = np.abs(scales / (spreads * factors) - 1.0) <= TOLERANCE
-        if _alike(query.radius, chosen.radius) and np.all(fits):
+        is_radius = math.isclose(query.radius or 0.0, chosen.radius or 0.0, rel_tol=TOLERANCE)
+        if is_radius and np.all(fits):
             return
     raise RefusedSpec("the query's scales and radius follow from no measured spread")
 
@@ -152,12 +153,6 @@ def _query(
         grid_bits=task.grid_bits,
         records_per_client=task.records_per_client,
     )
-
-
-def _alike(radius: float | None, expected: float | None) -> bool:
-    if radius is None or expected is None:
-        return radius is expected
-    return math.isclose(radius, expected, rel_tol=TOLERANCE)
 
 
 def _tidy(value: float) -> float:

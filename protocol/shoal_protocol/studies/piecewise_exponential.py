@@ -224,15 +224,12 @@ weeks = [0, 120]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [each.name for each in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("features, time and event have different names")
         if self.time.lower < 0.0:
             raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
         ends = (self.time.lower, self.time.upper)
         if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
             raise ValueError("edges begin and end where the bounds of time do")
-        self.kinds_of_rounds(least=2, most=2)
+        self.kinds_of_rounds(least=2, most=2)  # names that are distinct
         return self
 
     @property

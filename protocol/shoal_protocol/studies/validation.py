@@ -165,14 +165,11 @@ systolic_pressure = [60, 220]
         for what in ("name", "value"):
             if len({getattr(each, what) for each in self.sites}) != len(self.sites):
                 raise ValueError(f"two sites have the same {what}")
-        names = [each.name for each in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("two columns have the same name")
         if any(len(each.coefficients) != len(self.features) + 1 for each in self.sites):
             raise ValueError("each site has a coefficient of the constant and of each feature")
         if self.family in ("poisson", "negative_binomial") and self.target.lower != 0.0:
             raise ValueError("a count's lower bound must be 0")
-        self.query()
+        self.query()  # names that are distinct
         return self
 
     @property
