@@ -9,7 +9,7 @@ import typer
 from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
 from shoal_consortium.dictionary_files import read_variables
-from shoal_consortium.quickstart import Plan, agents, exists, make, services
+from shoal_consortium.quickstart import agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.trust.dictionary import Flag, Number, Variable
 
@@ -53,21 +53,6 @@ _RULES: Final = {
     "delta": 1e-5,
 }
 _FIRST_PORT: Final = 8440
-
-
-def for_trying_out(*, valid_days: int) -> Plan:
-    """Return the federation that `shoal quickstart` makes if nothing else is asked for."""
-    return Plan(
-        consortium="quickstart",
-        compute_nodes=3,
-        clients=_sites(list(_SITES)),
-        url_template="https://127.0.0.1:{port}",
-        first_port=_FIRST_PORT,
-        extra_hosts=[],
-        policy=policy_of({"maximum_round_seconds": 86_400, **_RULES}, nodes=3),
-        valid_days=valid_days,
-        dictionary=EXAMPLE_VARIABLES,
-    )
 
 
 @policy_options(**_RULES)
@@ -115,18 +100,20 @@ def quickstart(
         raise ValueError("--dictionary and --no-dictionary exclude each other")
     variables = EXAMPLE_VARIABLES if dictionary is None else read_variables(dictionary)
     if not (if_missing and exists(directory)):
-        plan = Plan(
+        make(
+            directory,
             consortium=name,
             compute_nodes=compute,
             clients=_sites(clients or list(_SITES)) | _phones(phones),
             url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
             first_port=first_port,
-            extra_hosts=san or [],
             policy=policy_of(rules, nodes=compute),
             valid_days=VALID_DAYS,
+            now=now(),
+            random_bytes=secrets.token_bytes,
+            extra_hosts=san or [],
             dictionary=() if no_dictionary else variables,
         )
-        make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]
     home = directory.resolve()
     started, later = (

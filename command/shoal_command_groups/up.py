@@ -1,6 +1,5 @@
 """`shoal up`: runs a whole federation in one terminal, for trying out."""
 
-import secrets
 import signal
 import threading
 from dataclasses import replace
@@ -10,11 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, fail, now, say, shell_command, warn
-from shoal_command_groups.quickstart import WARNING, for_trying_out
+from shoal_command.terminal import ExitStatus, fail, say, shell_command, warn
+from shoal_command_groups.quickstart import WARNING
 from shoal_consortium.processes import Federation, Process
-from shoal_consortium.quickstart import agents, exists, make, records_of, services
+from shoal_consortium.quickstart import agents, exists, records_of, services
 from shoal_holder.site_files import POLICY
 from shoal_hosting.manifests.manifest_chain import open_chain
 
@@ -23,9 +21,7 @@ _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
-    directory: Annotated[
-        Path, typer.Argument(help="The federation's directory; made if there is none.")
-    ],
+    directory: Annotated[Path, typer.Argument(help="The federation's directory.")],
     ask_owners: Annotated[
         bool, typer.Option(help="Let agents ask their owners about jobs, as policy.toml says.")
     ] = False,
@@ -42,15 +38,7 @@ def up(
     """
     home = directory.resolve()
     if not exists(home):
-        if only:
-            fail(
-                f"there is no federation in {home}: name its directory, or leave out --only to "
-                "have one made there",
-                ExitStatus.MISTAKE,
-            )
-        plan = for_trying_out(valid_days=VALID_DAYS)
-        make(home, plan, now=now(), random_bytes=secrets.token_bytes)
-        say(f"There was no federation in {home}, so one was made: {', '.join(plan.clients)}.")
+        raise ValueError(f"there is no federation in {home}: `shoal quickstart` makes one")
     warn(WARNING)
     (home / "logs").mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]

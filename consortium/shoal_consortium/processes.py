@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -108,11 +108,6 @@ class Process:
         if self._output is not None:
             self._output.close()
             self._output = None
-
-
-def logged(process: Process, logs: Path) -> Process:
-    """Return a service or agent, not started, whose output goes to a file in `logs`."""
-    return replace(process, log=logs / f"{process.name}.log")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 
 from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import first_manifest
-from shoal_consortium.party_files import PartyKeys, PartyRole, entry_of, new_party
+from shoal_consortium.party_files import PartyKeys, entry_of, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
@@ -37,7 +37,7 @@ CLIENTS = [SigningKey(RANDOM(32)).verify_key for _ in range(60)]
 @cache
 def party(role: str, name: str, operator: str, host: str) -> PartyKeys:
     return new_party(
-        PartyRole(role),
+        role,
         name=name,
         operator=operator,
         url=None if role == "analyst" else f"https://{host}:8443",
