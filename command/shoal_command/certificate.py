@@ -362,11 +362,6 @@ def _attested(rounds: Sequence[Said]) -> str:
 app = typer.Typer(no_args_is_help=True, help="Fetch a job's release certificate, or check one.")
 
 
-@app.callback()
-def _group() -> None:
-    """Fetch a job's release certificate, or check one."""
-
-
 def checked(file: Path, manifest: Path, consortium: Path | None) -> Verified:
     """Check a certificate's file by a manifest's, and by all versions beside it or in a directory.
 

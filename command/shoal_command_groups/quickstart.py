@@ -8,40 +8,14 @@ import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
+from shoal_command_groups.dictionary import EXAMPLE
 from shoal_consortium.dictionary_files import read_variables
 from shoal_consortium.quickstart import agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.trust.dictionary import Flag, Number, Variable
 
 WARNING: Final = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
-)
-EXAMPLE_VARIABLES: Final[tuple[Variable, ...]] = (
-    Number(name="age", meaning="age at the visit", unit="years", lower=18, upper=100),
-    Number(
-        name="body_mass_index",
-        meaning="body mass over squared height, measured at the visit",
-        unit="kg/m²",
-        lower=10,
-        upper=60,
-    ),
-    Number(
-        name="systolic_pressure",
-        meaning="systolic blood pressure, seated, second of two readings",
-        unit="mmHg",
-        lower=60,
-        upper=220,
-    ),
-    Flag(name="smoker", meaning="smokes now"),
-    Number(name="stage", meaning="stage of the disease, from 1 to 4", lower=1, upper=4),
-    Number(name="visits", meaning="visits in the last year", lower=0, upper=20),
-    Flag(name="sex", meaning="1 if female"),
-    Flag(name="treatment", meaning="1 if treated, 0 in the control group"),
-    Number(name="weeks", meaning="weeks until death or the last visit", lower=0, upper=120),
-    Flag(name="died", meaning="1 if the patient died, 0 if the time is that of the last visit"),
-    Number(name="site", meaning="number of the hospital, from 1 to 4", lower=1, upper=4),
-    Number(name="income", meaning="yearly income of the household", lower=0, upper=1e9),
 )
 _SITES = ("site-a=200", "site-b=200", "site-c=200")  # as many as `shoal job example` asks for
 _RULES: Final = {
@@ -82,7 +56,7 @@ def quickstart(
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
     dictionary: Annotated[
         Path | None,
-        typer.Option(help="The data dictionary in TOML; without it that of `shoal job example`."),
+        typer.Option(help="The data dictionary in TOML; else that of `shoal dictionary example`."),
     ] = None,
     no_dictionary: Annotated[
         bool, typer.Option("--no-dictionary", help="Let jobs name any columns.")
@@ -98,7 +72,7 @@ def quickstart(
     """
     if dictionary is not None and no_dictionary:
         raise ValueError("--dictionary and --no-dictionary exclude each other")
-    variables = EXAMPLE_VARIABLES if dictionary is None else read_variables(dictionary)
+    variables = () if no_dictionary else read_variables(dictionary or EXAMPLE)
     if not (if_missing and exists(directory)):
         make(
             directory,
@@ -112,7 +86,7 @@ def quickstart(
             now=now(),
             random_bytes=secrets.token_bytes,
             extra_hosts=san or [],
-            dictionary=() if no_dictionary else variables,
+            dictionary=variables,
         )
     consortium = open_chain(directory / "consortium")[-1]
     home = directory.resolve()
