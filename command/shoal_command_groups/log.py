@@ -34,7 +34,7 @@ Source = Annotated[
 ]
 Copy = Annotated[
     Path | None,
-    typer.Option("--copy", help="Keep a copy here: the next time, only what is new is read."),
+    typer.Option("--copy", help="Keep a copy here: the next time, what is new is shown."),
 ]
 Others = Annotated[
     list[Path] | None,

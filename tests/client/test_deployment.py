@@ -146,3 +146,11 @@ def test_certificates_that_are_not_valid_or_not_for_long_are_found(
     found = check(manifest(), now=NOW + timedelta(days=days))
     assert len(found) == (0 if severity is None else 5)  # of three nodes, aggregator, trainer
     assert all(each.severity is severity and words in each.problem for each in found)
+
+
+def test_aggregator_and_trainer_of_one_operator_are_found() -> None:
+    good = manifest()
+    trainer = good.trainer.model_copy(update={"operator": good.aggregator.operator})
+    finding = only(check(good.model_copy(update={"trainer": trainer}), now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.CAUTION, "sums, model")
+    assert "one operator" in finding.problem
