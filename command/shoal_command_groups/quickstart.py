@@ -34,7 +34,6 @@ def quickstart(
     directory: Annotated[Path, typer.Argument(help="Directory for all files.")],
     rules: dict[str, Any],
     compute: Annotated[int, typer.Option(min=2, max=255, help="Number of Compute nodes.")] = 3,
-    host: Annotated[str, typer.Option(help="Host that all services listen on.")] = "127.0.0.1",
     first_port: Annotated[
         int, typer.Option(min=1, max=65_000, help="First of the ports.")
     ] = _FIRST_PORT,
@@ -49,9 +48,8 @@ def quickstart(
         int, typer.Option(min=0, help="Number of further data holders with one client each.")
     ] = 0,
     url_template: Annotated[
-        str | None,
-        typer.Option(help="URL of each party, such as https://{name}:8443, instead of the host."),
-    ] = None,
+        str, typer.Option(help="URL of each party, such as https://{name}:8443.")
+    ] = "https://127.0.0.1:{port}",
     san: ExtraHosts = None,
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
     dictionary: Annotated[
@@ -79,7 +77,7 @@ def quickstart(
             consortium=name,
             compute_nodes=compute,
             clients=_sites(clients or list(_SITES)) | _phones(phones),
-            url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
+            url_template=url_template,
             first_port=first_port,
             policy=policy_of(rules, nodes=compute),
             valid_days=VALID_DAYS,
@@ -130,7 +128,3 @@ def _sites(texts: list[str]) -> dict[str, int]:
 
 def _phones(count: int) -> dict[str, int]:
     return {f"phone-{number:0{len(str(count))}}": 1 for number in range(1, count + 1)}
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -55,14 +55,13 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
 
 def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
     """Return what Compute nodes have in common and must not, and what others share with them."""
-    nodes, others = manifest.compute_nodes, (manifest.aggregator, manifest.trainer)
+    nodes, services = manifest.compute_nodes, manifest.services
     blinding = "the blinding assumes that Compute nodes do not put their shares together"
     common: dict[str, list[str] | list[bytes]] = {
         "are run by one operator": [_folded(node.operator) for node in nodes],
         "are on one host": [_host(node) for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
-    services: list[ServiceParty] = [*nodes, *others]
     parties: list[ServiceParty | Analyst] = [*services, *manifest.analysts]
     return [
         *(
@@ -77,7 +76,7 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
                 "are run by one operator: this operator can also stop any round",
             )
             for names in _alike(services, [_folded(each.operator) for each in services])
-            if any(other.name in names for other in others)
+            if {manifest.aggregator.name, manifest.trainer.name} & set(names)
         ),
         *(
             Finding(
@@ -117,7 +116,7 @@ def _near(manifest: Manifest) -> list[Finding]:
 
 
 def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
-    for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
+    for party in manifest.services:
         begins, ends = validity(party.certificate)
         hosts = {each.casefold() for each in hosts_of(party.certificate)}
         serious = {

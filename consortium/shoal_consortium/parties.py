@@ -318,13 +318,11 @@ def _refuse_old_keys(chain: Sequence[Consortium], cards: Iterable[Card]) -> None
 
 def _public(version: Consortium) -> set[str]:
     manifest = version.manifest
-    nodes = manifest.compute_nodes
-    services = (*nodes, manifest.aggregator, manifest.trainer)
     return {
-        *(each.verify_key for each in services),
+        *(each.verify_key for each in manifest.services),
         *(each.verify_key for each in manifest.analysts),
-        *(each.certificate for each in services),
-        *(each.box_key for each in nodes),
+        *(each.certificate for each in manifest.services),
+        *(each.box_key for each in manifest.compute_nodes),
     }
 
 

@@ -186,13 +186,18 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
     """Return how to start each service of the federation in `directory`."""
     manifest = consortium.manifest
     modules = {
-        **{node: "shoal_compute" for node in manifest.compute_nodes},
-        manifest.aggregator: "shoal_aggregator",
-        manifest.trainer: "shoal_trainer",
+        manifest.aggregator.name: "shoal_aggregator",
+        manifest.trainer.name: "shoal_trainer",
     }
     return [
-        _process(directory, directory / "parties" / party.name, party.url, module, {})
-        for party, module in modules.items()
+        _process(
+            directory,
+            directory / "parties" / party.name,
+            party.url,
+            modules.get(party.name, "shoal_compute"),
+            {},
+        )
+        for party in manifest.services
     ]
 
 
