@@ -7,7 +7,6 @@ repeats the newest version.
 from pathlib import Path
 from typing import Any, Final
 
-import pydantic
 from nacl.signing import SigningKey
 
 from shoal_holder.toml_files import read_toml
@@ -101,8 +100,6 @@ def add_version(
         )
         encoded = sign(body, AUTHORITY_NAME, authority).encode()
         signed = open_dictionary(encoded, parties, earlier)
-    except pydantic.ValidationError as error:
-        raise ValueError(str(error.errors()[0]["msg"])) from None
     except ProtocolError as error:
         raise ValueError(str(error)) from error
     path = directory / HISTORY / f"{signed.body.sequence:06d}-{DICTIONARY}"

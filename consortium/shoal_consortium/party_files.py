@@ -98,11 +98,8 @@ def _made(
         fields["verify_key"] = bytes(signing_key.verify_key).hex()
     if box_key is not None:
         fields["box_key"] = bytes(box_key.public_key).hex()
-    try:
-        card = Card.model_validate(fields)
-        entry_of(card)
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from error
+    card = Card.model_validate(fields)
+    entry_of(card)
     return PartyKeys(card, signing_key, box_key, tls)
 
 

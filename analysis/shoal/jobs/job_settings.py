@@ -125,7 +125,7 @@ class CrowdSettings:
         if task.start is not None and max(map(abs, task.start)) > LARGEST_START:
             raise ValueError(
                 f"no weight of start may be above {LARGEST_START:g} in magnitude: they are of "
-                "normalised columns; `shoal crowd model --start` prints a model's"
+                "normalised columns; `shoal crowd model JOB` prints a model's"
             )
         with _in_words():
             return CrowdJobRequest(
