@@ -35,8 +35,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
 )
 
-File = Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")]
-
 NOBODY: Final = (
     "nobody contributed: agents refuse a job whose family or columns their policy or records do "
     "not have, and end one at once for which no client or record has enough epsilon left; they say "
@@ -46,7 +44,10 @@ NOBODY: Final = (
 
 @app.command("open")
 def open_crowd(
-    file: File, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    as_json: AsJson = False,
 ) -> None:
     """Sign a crowd job and have the trainer open it; data holders contribute from now on.
 

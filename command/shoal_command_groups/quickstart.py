@@ -26,7 +26,6 @@ _RULES: Final = {
     "maximum_epsilon": 10.0,
     "delta": 1e-5,
 }
-_FIRST_PORT: Final = 8440
 
 
 @policy_options(**_RULES)
@@ -34,9 +33,7 @@ def quickstart(
     directory: Annotated[Path, typer.Argument(help="Directory for all files.")],
     rules: dict[str, Any],
     compute: Annotated[int, typer.Option(min=2, max=255, help="Number of Compute nodes.")] = 3,
-    first_port: Annotated[
-        int, typer.Option(min=1, max=65_000, help="First of the ports.")
-    ] = _FIRST_PORT,
+    first_port: Annotated[int, typer.Option(min=1, max=65_000, help="First of the ports.")] = 8440,
     clients: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,12 +68,13 @@ def quickstart(
     if dictionary is not None and no_dictionary:
         raise ValueError("--dictionary and --no-dictionary exclude each other")
     variables = () if no_dictionary else read_variables(dictionary or EXAMPLE)
+    one_each = {f"phone-{number:0{len(str(phones))}}": 1 for number in range(1, phones + 1)}
     if not (if_missing and exists(directory)):
         make(
             directory,
             consortium=name,
             compute_nodes=compute,
-            clients=_sites(clients or list(_SITES)) | _phones(phones),
+            clients=_sites(clients or list(_SITES)) | one_each,
             url_template=url_template,
             first_port=first_port,
             policy=policy_of(rules, nodes=compute),
@@ -124,7 +122,3 @@ def _sites(texts: list[str]) -> dict[str, int]:
             raise ValueError(f"--clients takes SITE=COUNT, each site once, not {text!r}")
         sites[site] = int(count)
     return sites
-
-
-def _phones(count: int) -> dict[str, int]:
-    return {f"phone-{number:0{len(str(count))}}": 1 for number in range(1, count + 1)}

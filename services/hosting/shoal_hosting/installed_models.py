@@ -214,8 +214,8 @@ def _entry_point(name: str) -> EntryPoint:
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if not found:
         raise ModelNotUsable(
-            "the model is not installed here: install its distribution, with its entry point of the "
-            f"group {GROUP}"
+            "the model is not installed here: install its distribution, with its entry point "
+            f"of the group {GROUP}"
         )
     if len(found) > 1:
         raise ModelNotUsable("two distributions here offer a model of this name: remove one")
