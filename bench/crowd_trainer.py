@@ -35,13 +35,13 @@ def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) 
 
     There are so many `clients` at each site. `policy` adds to rules that ask for little.
     """
-    plan = quickstart.Plan(
+    return quickstart.make(
+        directory,
         consortium="measured",
         compute_nodes=2,
         clients=dict(clients),
         url_template="https://127.0.0.1:{port}",
         first_port=free_ports(4 + len(clients)),
-        extra_hosts=(),
         policy=Policy(
             minimum_cohort=2,
             minimum_colluders=0,
@@ -55,8 +55,9 @@ def made_consortium(directory: Path, clients: Mapping[str, int], **policy: Any) 
             **policy,
         ),
         valid_days=1,
+        now=datetime.now(UTC),
+        random_bytes=nacl.utils.random,
     )
-    return quickstart.make(directory, plan, now=datetime.now(UTC), random_bytes=nacl.utils.random)
 
 
 def task_of(weights: int, instances: int, epsilon: float) -> CrowdTask:

@@ -17,12 +17,13 @@ from demo.ports import free_ports
 from shoal.jobs.analyst import Job
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, Process, logged
+from shoal_consortium.processes import Federation, Process
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.wire.phases import JobPhase
 from tests.command.running import shoal
+from tests.end_to_end.holding import logged
 from tests.end_to_end.test_life_cycle import Authority, standing_still
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, WAIT_SECONDS, reach
 

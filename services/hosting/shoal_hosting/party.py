@@ -33,6 +33,8 @@ TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
 
 KeyT = TypeVar("KeyT", SigningKey, PrivateKey)
 
+PartyRole = Literal["compute", "aggregator", "trainer", "analyst"]
+
 
 class Endorsement(Model):
     """A signature over a party's new card, by a key that the party had before."""
@@ -44,7 +46,7 @@ class Endorsement(Model):
 class Card(Model):
     """A party's public card for the consortium's authority; it holds no secret."""
 
-    role: Literal["compute", "aggregator", "trainer", "analyst"]
+    role: PartyRole
     name: Name
     operator: str
     verify_key: VerifyKeyHex
