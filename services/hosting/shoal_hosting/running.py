@@ -21,7 +21,7 @@ from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
-from shoal_hosting.settings import read_settings
+from shoal_hosting.settings import PREFIX, read_settings
 from shoal_hosting.startup import StartupRefused, read_pin, startup_of
 from shoal_hosting.storage.database_schema import (
     FORM,
@@ -104,11 +104,11 @@ def run_service(
     argparse.ArgumentParser(
         prog=f"python -m shoal_{role}",
         description=f"Run the service until it is told to stop. {also}",
-        epilog=f"It reads the environment:\n{_describe(settings, 'SHOAL_')}",
+        epilog=f"It reads the environment:\n{_describe(settings)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     with startup_of(f"shoal-{role}"):
-        read = read_settings(settings, "SHOAL_", os.environ)
+        read = read_settings(settings, os.environ)
         configure_logs(level=read.log_level)
         party = load_party(read.party)
         if party.card.role != role:
@@ -169,7 +169,7 @@ async def _work(service: Service, tick_seconds: float) -> None:
         await asyncio.shield(service.close())
 
 
-def _describe(model: type[BaseModel], prefix: str) -> str:
+def _describe(model: type[BaseModel]) -> str:
     """Return a line for each variable that `read_settings` reads."""
     lines = []
     for name, setting in model.model_fields.items():
@@ -178,7 +178,7 @@ def _describe(model: type[BaseModel], prefix: str) -> str:
             needed = " (must be set)"
         elif setting.default is not None:
             needed = f" (default: {setting.default})"
-        lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
+        lines.append(f"  {PREFIX}{name.upper()}: {setting.description}{needed}")
     return "\n".join(lines)
 
 

@@ -14,7 +14,6 @@ from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import (
     BOX_KEY,
     TLS_CERTIFICATE,
-    KeyNotHere,
     Party,
     generations,
     public_half,
@@ -22,8 +21,7 @@ from shoal_hosting.party import (
 )
 from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
-from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
-from shoal_protocol.wire.errors import NotReady
+from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
 BOX_KEY_LIFETIME: Final = timedelta(days=30)
@@ -51,9 +49,13 @@ class Standing:
             registry=registry,
         ).set_function(lambda: self._days_left() or float("nan"))
 
-    def _days_left(self) -> float | None:
+    def _listed(self) -> ServiceParty | Analyst | None:
+        """Return what the newest version with the party says of it."""
         version = newest_with(self._book, self._party.name)
-        listed = self._party.listed_in(version) if version.lists(self._party.name) else None
+        return self._party.listed_in(version) if version.lists(self._party.name) else None
+
+    def _days_left(self) -> float | None:
+        listed = self._listed()
         if not isinstance(listed, ServiceParty):
             return None
         try:
@@ -66,10 +68,7 @@ class Standing:
 
         None where the party has no box key in force.
         """
-        version = newest_with(self._book, self._party.name)
-        if not version.lists(self._party.name):
-            return None
-        listed = getattr(version.party(self._party.name), "box_key", None)
+        listed = getattr(self._listed(), "box_key", None)
         for path in generations(self._party.directory, BOX_KEY):
             if _box_key(path) == listed:
                 made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -101,20 +100,14 @@ class Standing:
         """Return what an operator should know; `busy` tells whether something is open here.
 
         Raises:
-            NotReady: the manifest in force lists keys that the party's directory lacks.
+            KeyNotHere: the manifest in force lists keys that the party's directory lacks.
         """
         told = dict(self._due())
         current = self._book.current
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"
             return told | {"party": f"is no longer in the manifest, and {what}"}
-        try:
-            self._party.signing_key_in(current)
-            if isinstance(self._party.listed_in(current), ComputeParty):
-                self._party.box_key_in(current)
-            self._party.tls_in(current)
-        except KeyNotHere as error:
-            raise NotReady(str(error)) from error
+        self._party.check_keys_in(current)
         return told
 
     def erase(self, in_use: Iterable[str]) -> None:
