@@ -163,16 +163,12 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish requests in progress, then the application; each has its bounded time."""
-        bound = self.config.timeout_graceful_shutdown or STOP_WITHIN_SECONDS
+        """Finish requests in progress; uvicorn bounds the time."""
         if self.on_stop is not None:
             self.on_stop()
         dropping = asyncio.create_task(self._drop_idle_connections())
         try:
-            async with asyncio.timeout(2 * bound + 1):
-                await super().shutdown(sockets)
-        except TimeoutError:
-            log.error("the application did not stop in time and is ended")
+            await super().shutdown(sockets)
         finally:
             dropping.cancel()
 
@@ -209,7 +205,7 @@ def server(
         loop="uvloop",
         http=BoundedHeads,
         ws="none",
-        lifespan="on",
+        lifespan="off",
         interface="asgi3",
         log_config=None,
         log_level="warning",
@@ -235,7 +231,7 @@ def serve(
     stop_within_seconds: int = STOP_WITHIN_SECONDS,
     most_connections: int | None = None,
 ) -> None:
-    """Serve `app` until SIGTERM or SIGINT, then stop within about twice `stop_within_seconds`.
+    """Serve `app` until SIGTERM or SIGINT, then stop within about `stop_within_seconds`.
 
     `on_stop` is called as soon as it is told to stop, to let go of requests that wait.
 
