@@ -14,6 +14,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import (
     BOX_KEY,
     TLS_CERTIFICATE,
+    KeyNotHere,
     Party,
     generations,
     public_half,
@@ -22,6 +23,7 @@ from shoal_hosting.party import (
 from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
 from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.wire.errors import NotReady
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
 BOX_KEY_LIFETIME: Final = timedelta(days=30)
@@ -100,14 +102,17 @@ class Standing:
         """Return what an operator should know; `busy` tells whether something is open here.
 
         Raises:
-            KeyNotHere: the manifest in force lists keys that the party's directory lacks.
+            NotReady: the manifest in force lists keys that the party's directory lacks.
         """
         told = dict(self._due())
         current = self._book.current
         if not current.lists(self._party.name):
             what = "serves what is open here" if await busy() else "may be switched off"
             return told | {"party": f"is no longer in the manifest, and {what}"}
-        self._party.check_keys_in(current)
+        try:
+            self._party.check_keys_in(current)
+        except KeyNotHere as error:  # the store is well, whose refusal this is otherwise
+            raise NotReady(str(error)) from error
         return told
 
     def erase(self, in_use: Iterable[str]) -> None:
