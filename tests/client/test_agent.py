@@ -64,7 +64,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def start(world: World, **changes: str) -> Service:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory) | changes)
+    settings = read_settings(Settings, environment(world.directory) | changes)
     return assemble(settings, clock=world.clock, transport=world.transport, inside=inside(world))
 
 
@@ -115,7 +115,7 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
 
 
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory))
+    settings = read_settings(Settings, environment(world.directory))
     agent = assemble(
         settings,
         clock=world.clock,
@@ -240,7 +240,7 @@ async def seen_of(
     (home / "policy.toml").write_text(rules)
     (home / "party" / "records.toml").write_text(MAPPING)
     with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
-    settings = read_settings(Settings, "SHOAL_", environment(home) | with_records)
+    settings = read_settings(Settings, environment(home) | with_records)
     load(settings, PEOPLE, second=1)
     agent = start(world, **with_records)
     load(settings, people, second=2)

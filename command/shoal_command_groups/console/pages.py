@@ -189,12 +189,12 @@ class _Pages:
         ticket, toml = form.get("ticket", ""), form.get("toml", "")
         try:
             file = parsed(toml)
+            signed = self._submitted.get(ticket)
+            if signed is None:  # of two threads that come here at once the first one's counts
+                made = self.analyst.request(file.task, file.settings)
+                signed = self._submitted.setdefault(ticket, made)
         except ValueError as error:
             return self._text(request, toml, wrong=str(error))
-        signed = self._submitted.get(ticket)
-        if signed is None:  # of two threads that come here at once the first one's counts
-            made = self.analyst.request(file.task, file.settings)
-            signed = self._submitted.setdefault(ticket, made)
         self.analyst.job(signed.digest).hand_in(signed)
         return go(f"{START}/jobs/{signed.digest}")
 
