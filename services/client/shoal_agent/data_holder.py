@@ -39,7 +39,6 @@ from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
-from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import (
     Ask,
     AskBackup,
@@ -338,10 +337,6 @@ class DataHolder:
         """Return what each client has spent, and what open jobs may still ask of it."""
         found = await self._told(dict[int, StatedCost], "committed")
         return {client: Cost.stated(*cost) for client, cost in found.items()}
-
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        return await self._told(list[ClientCharge], "ledger", after=after, count=count)
 
     async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
         """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""

@@ -14,7 +14,6 @@ from pydantic import ConfigDict, Field
 
 from shoal_holder.approvals import JobAsking, Stage
 from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
-from shoal_holder.ledger import ClientCharge
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
 from shoal_protocol.jobs.membership import Approval
@@ -180,13 +179,11 @@ class Spent(pydantic.BaseModel):
 
 
 class AgentPage(pydantic.BaseModel):
-    """A page of the data holder's charges, client by client."""
+    """What a data holder's clients spent, on crowd jobs too, and what open jobs reserve."""
 
     spent: Spent
     crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
-    entries: list[ClientCharge]
-    next: Count | None
 
 
 class ChargedJob(pydantic.BaseModel):

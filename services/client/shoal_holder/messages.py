@@ -290,7 +290,6 @@ Question = Literal[
     "committed",
     "reserved",
     "charges",
-    "ledger",
     "chain",
 ]
 """What an owner may ask. All but "leave" change nothing."""

@@ -84,7 +84,6 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
     "committed": TypeAdapter(dict[int, StatedCost]),
-    "ledger": TypeAdapter(list[ledger.ClientCharge]),
     "charges": TypeAdapter(list[JobCharges]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
@@ -397,7 +396,6 @@ class Vault:
             "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
             "spent": lambda: spending.spent_alike(file),
             "committed": lambda: spending.stated_balances(state.committed()),
-            "ledger": lambda: ledger.charges(file, after=after, count=count),
             "charges": lambda: spending.by_job(file, state.committed(), after, count),
             "chain": lambda: ledger.entries(file, after=after, count=count),
             "reserved": state.reserved,

@@ -229,7 +229,7 @@ class _Pages:
         """Show what was spent and what is left, and what each job charged, newest first."""
         before = request.query_params.get("before", "0")
         before = before if before.isascii() and before.isdecimal() and len(before) < 16 else "0"
-        page = await self._agent.answer(AgentPage, "/v1/ledger", count=1)
+        page = await self._agent.answer(AgentPage, "/v1/ledger")
         charged = await self._agent.answer(
             ChargedJobs, "/v1/ledger/jobs", before=int(before), count=NEWEST_JOBS
         )
