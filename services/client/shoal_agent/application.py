@@ -20,8 +20,6 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import (
     AgentPage,
     ChainPage,
-    ChargedJob,
-    ChargedJobs,
     HolderStatus,
     Keeping,
     Left,
@@ -145,27 +143,6 @@ def create_agent_application(
             crowds=list(crowds.jobs),
             reserved=await holder.reserved(),
         )
-
-    @owned.get("/v1/ledger/jobs")
-    async def show_charges(before: After = 0, count: Askings = 100) -> ChargedJobs:
-        """What each job in rounds charged so far, the one charged last first.
-
-        Only jobs whose last entry is before entry `before`, if that is not 0.
-        """
-        found, cap = await holder.charges(before=before, count=count), (await holder.policy()).cap
-        jobs = [
-            ChargedJob(
-                job=each.job,
-                at=each.at,
-                rounds=each.rounds,
-                slots=each.slots,
-                mu=each.most[0],
-                epsilon=each.most[1],
-                left=_left([Cost.stated(*each.committed)], cap),
-            )
-            for each in found
-        ]
-        return ChargedJobs(jobs=jobs, next=found[-1].last if len(found) == count else None)
 
     @owned.get("/v1/ledger/chain")
     async def show_chain(after: After = 0, count: Count = 1000) -> ChainPage:

@@ -55,7 +55,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
@@ -337,10 +337,6 @@ class DataHolder:
         """Return what each client has spent, and what open jobs may still ask of it."""
         found = await self._told(dict[int, StatedCost], "committed")
         return {client: Cost.stated(*cost) for client, cost in found.items()}
-
-    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
-        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
-        return await self._told(list[JobCharges], "charges", after=before, count=count)
 
     async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""

@@ -186,25 +186,6 @@ class AgentPage(pydantic.BaseModel):
     reserved: list[ReservedBudget] = []
 
 
-class ChargedJob(pydantic.BaseModel):
-    """What a job in rounds charged so far, newest of it `at`, and what is left to the slots."""
-
-    job: str
-    at: str
-    rounds: Count
-    slots: Count
-    mu: Loss  # the most that the job cost one slot
-    epsilon: Loss | None  # None is infinite
-    left: Left  # to the slot with least of it of those that paid
-
-
-class ChargedJobs(pydantic.BaseModel):
-    """A page of jobs, the one charged last first; `next` is the entry before which to go on."""
-
-    jobs: list[ChargedJob]
-    next: Count | None
-
-
 def verified(lines: Iterable[Line]) -> Chain:
     """Return the ledger of these lines.
 

@@ -289,7 +289,6 @@ Question = Literal[
     "spent",
     "committed",
     "reserved",
-    "charges",
     "chain",
 ]
 """What an owner may ask. All but "leave" change nothing."""

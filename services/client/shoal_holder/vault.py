@@ -56,7 +56,7 @@ from shoal_holder.messages import (
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
-from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget, State
 from shoal_holder.status import (
     ADOPTED,
@@ -84,7 +84,6 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
     "committed": TypeAdapter(dict[int, StatedCost]),
-    "charges": TypeAdapter(list[JobCharges]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
     "joined": TypeAdapter(Joined),
@@ -396,7 +395,6 @@ class Vault:
             "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
             "spent": lambda: spending.spent_alike(file),
             "committed": lambda: spending.stated_balances(state.committed()),
-            "charges": lambda: spending.by_job(file, state.committed(), after, count),
             "chain": lambda: ledger.entries(file, after=after, count=count),
             "reserved": state.reserved,
             "joined": lambda: state.joined(job),
