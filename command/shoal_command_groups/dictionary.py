@@ -17,7 +17,7 @@ Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is
 
 @app.command()
 def draft(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of one data holder.")],
+    file: Annotated[Path, typer.Argument(help="A CSV file of one data holder.")],
 ) -> None:
     """Print a dictionary to finish by hand, from the names and types of a file's columns.
 

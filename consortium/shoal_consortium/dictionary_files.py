@@ -14,8 +14,7 @@ from typing import Any, Final
 import pydantic
 from nacl.signing import SigningKey
 
-from shoal_holder.record_files import open_table
-from shoal_holder.tables import flag_of, number_of
+from shoal_holder.tables import CsvTable, flag_of, number_of
 from shoal_holder.toml_files import read_toml
 from shoal_hosting.manifests.manifest_book import HISTORY
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -149,9 +148,9 @@ def draft(path: Path) -> str:
 
     Raises:
         ValueError: the file cannot be read as a table, or its first line may be a record.
-        OSError, ImportError: it cannot be read.
+        OSError: it cannot be read.
     """
-    table = open_table(path)
+    table = CsvTable(path)
     if len(table.names) == 1 and re.search(r"[^\w-]", table.names[0]):
         raise ValueError(f"{path}: commas must separate fields, and its first line has none")
     kinds = {name: set[str]() for name in table.names}
