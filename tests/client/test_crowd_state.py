@@ -25,6 +25,7 @@ from shoal_holder.crowds.records_used import (
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import charged_on
 from tests.world.clock import NOW
 
@@ -189,6 +190,13 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     database.close()
     with pytest.raises(ValueError, match="ledger"):
         reopen(path)
+
+
+def test_evidence_that_was_damaged_on_file_is_refused(state: State) -> None:
+    contribute(state, (0, 0))
+    state.file.write("UPDATE crowd_evidence SET draw = x'00'")
+    with pytest.raises(MalformedDocument, match="changed on file"):
+        memory.evidence(state, CROWD)
 
 
 def fails(count: int) -> bytes:

@@ -49,6 +49,7 @@ from shoal_holder.messages import (
     Hello,
     Opened,
     Question,
+    Standing,
 )
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
@@ -352,21 +353,12 @@ class DataHolder:
         """Return what was done so far, in counts."""
         opened = await self.opened()
         return HolderStatus(
-            key=opened.key,
-            enrolled=opened.enrolled,
-            isolation=opened.isolation,
+            **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self._told(tuple[JobStatus, ...], "status"),
-            refusal=opened.refusal,
-            adopted=opened.adopted,
-            losses=opened.losses,
-            backup_at=opened.backup_at,
-            backup_due=opened.backup_due,
-            records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
             crowds=await self._told(tuple[CrowdStatus, ...], "crowds"),
             waiting=tuple(sorted(self._joining.waiting)),
-            owners_missing=opened.owners_missing,
             unheard=dict(self._charges.unheard)
             | (
                 {}

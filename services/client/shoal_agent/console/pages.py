@@ -157,7 +157,7 @@ class _Pages:
             "decide.html",
             asking=asking,
             asked=request_of(asking),
-            analyst=sentences.party(asking.parties.analyst),
+            analyst=asking.parties.analyst,
             owner=owner,
             decision=decision,
             more=asking.needed - 1 - len(others),
