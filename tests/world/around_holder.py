@@ -212,6 +212,12 @@ def vault_of(holder: DataHolder) -> Vault:
     return vault
 
 
+def charged_on(state: State) -> list[tuple[str, str, int]]:
+    """Return (round or contribution, job, client) of each charge in a holder's ledger, in order."""
+    rows = state.file.rows("SELECT round, job, population FROM ledger ORDER BY number")
+    return [(what, job, client) for what, job, slots in rows for client in decode_clients(slots)]
+
+
 def state_of(holder: DataHolder) -> State:
     """Return the state behind a data holder that has its vault in this process."""
     return vault_of(holder)._state
