@@ -23,7 +23,7 @@ from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.manifests.manifest_book import newest_with
-from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
+from shoal_hosting.operators.view import Table, View, by_phase, in_words, labelled, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Jobs as ChosenJobs
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
@@ -83,7 +83,6 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
     Raises:
         StorageUnavailable, LedgerBroken
     """
-    phases = labelled(own.registry, "shoal_compute_rounds", "phase")
     gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
     manifest = newest_with(own.book, own.name).manifest
@@ -91,12 +90,7 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
         facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
         parties=(*manifest.compute_nodes, manifest.aggregator),
         tables=(
-            Table(
-                "Rounds by phase",
-                ("Phase", "Rounds"),
-                [(phase, int(count)) for phase, count in phases.items()],
-                "No round was announced yet.",
-            ),
+            await own.storage.run(by_phase, "Rounds", schema.rounds),
             Table(
                 "Rounds with work left",
                 ("Round", "Phase", "Opened", "Asked here", "Held"),
@@ -175,7 +169,7 @@ def assemble(
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
-        rounds = RoundBook(own, metrics)
+        rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
@@ -187,7 +181,6 @@ def assemble(
         rounds=rounds,
         gossip=gossip,
         tallies=tallies,
-        metrics=metrics,
         leadership=leadership,
         witnesses=witnesses,
     )

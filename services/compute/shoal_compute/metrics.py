@@ -1,11 +1,8 @@
 """The node's metrics for its operator; no label tells one client or round from another."""
 
-from collections.abc import Mapping
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-from shoal_protocol.wire.phases import Phase
 
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 GossipOutcome = Literal[
@@ -17,7 +14,7 @@ class Metrics:
     """The metrics of one node."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._shares_stored = Counter(
+        self.shares_stored = Counter(
             "shoal_compute_shares_stored", "Shares stored durably", registry=registry
         )
         self.batch_size = Histogram(
@@ -25,9 +22,6 @@ class Metrics:
             "Shares in one transaction",
             buckets=_BATCH_SIZES,
             registry=registry,
-        )
-        self._rounds = Gauge(
-            "shoal_compute_rounds", "Rounds by phase", ("phase",), registry=registry
         )
         self.clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
@@ -38,21 +32,6 @@ class Metrics:
         self._gossip = Counter(
             "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=registry
         )
-
-    def stored(self, shares: int) -> None:
-        """Count shares that were stored durably."""
-        self._shares_stored.inc(shares)
-
-    def set_rounds(self, counts: Mapping[Phase, int]) -> None:
-        """Begin with what is on file."""
-        for phase, count in counts.items():
-            self._rounds.labels(phase.value).set(count)
-
-    def moved(self, old: Phase | None, new: Phase) -> None:
-        """Count a round's step from one phase to another; a new round comes from None."""
-        if old is not None:
-            self._rounds.labels(old.value).dec()
-        self._rounds.labels(new.value).inc()
 
     def gossiped(self, outcome: GossipOutcome, times: int = 1) -> None:
         """Count an outcome of gossip."""

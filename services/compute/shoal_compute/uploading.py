@@ -169,13 +169,12 @@ class Uploads:
 
     async def _note(self, fresh: Sequence[AcceptedShare]) -> None:
         """Account for shares of one round and kind that were just stored."""
-        self._metrics.stored(len(fresh))
+        self._metrics.shares_stored.inc(len(fresh))
         round_ = self._rounds.live.get(fresh[0].round_id)
         if round_ is None:
             return
         round_.held |= BitMap([share.holder for share in fresh])
         if round_.phase is Phase.ANNOUNCED:
-            self._metrics.moved(round_.phase, Phase.COLLECTING)
             round_.phase = Phase.COLLECTING
         if len(round_.held) == len(round_.intake.asked_here):
             self._own.wake.set()
