@@ -413,36 +413,6 @@ def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation,
     return tuple(chosen)
 
 
-TOLERANCE: Final = timedelta(seconds=5)
-
-
-class ClockWatch:
-    """Tells the operator when a peer's clock and this node's disagree, by the peer's last answer.
-
-    Nothing else depends on it: a node that lies about its time can only make others warn.
-    """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._off: set[str] = set()
-
-    def note(self, peer: str, shown: datetime, sent_at: datetime, received_at: datetime) -> None:
-        """Note the time that `peer` showed, taken between the two moments here."""
-        offset = shown - sent_at - (received_at - sent_at) / 2
-        uncertainty = (received_at - sent_at) / 2
-        self._metrics.clock_offset.labels(peer).set(offset.total_seconds())
-        if abs(offset) > TOLERANCE + uncertainty:
-            if peer not in self._off:
-                log.warning(
-                    "a peer's clock differs from this node's: check both",
-                    party=peer,
-                    seconds_ahead=round(offset.total_seconds(), 1),
-                )
-            self._off.add(peer)
-        else:
-            self._off.discard(peer)
-
-
 class Gossip:
     """This node's gossip with all other Compute nodes."""
 
@@ -461,7 +431,6 @@ class Gossip:
         self._requests, self._schedules = Requests(), Schedules()
         # rounds that lack documents, and from when on answers to peers request them
         self._waiting: dict[str, datetime] = {}
-        self._clocks = ClockWatch(metrics)
         self._unreached: set[str] = set()  # peers whose failure was logged
 
     async def receive(self, encoded: bytes) -> bytes:
@@ -578,7 +547,8 @@ class Gossip:
         self._requests.asked(message.wanted, sent_at)
         try:
             reply = await self._send(name, message)
-            self._clocks.note(name, reply.time, sent_at, self._own.clock())
+            ahead = reply.time - sent_at - (self._own.clock() - sent_at) / 2
+            self._metrics.clock_offset.labels(name).set(ahead.total_seconds())
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:

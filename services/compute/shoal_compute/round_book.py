@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from shoal_compute import store
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
-from shoal_compute.shares import count_held, held_holders
+from shoal_compute.shares import TAKES_SHARES, count_held, held_answers
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -41,10 +41,9 @@ class _Counted:
 def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     count = count_held(db, number)
-    return count, held_holders(db, number) if count >= enough else None
+    return count, held_answers(db, number).holders if count >= enough else None
 
 
-TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 _FINISHED_IN_MEMORY: Final = 32
 _LOADED_AT_ONCE: Final = 4  # loaded by request of anyone; each may be megabytes
 
@@ -92,7 +91,7 @@ class RoundBook:
         if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
             held = known.held
         else:
-            held = held_holders(db, stored.number)
+            held = held_answers(db, stored.number).holders
         return open_round(stored, held, consortium, self._own.party)
 
     def _consortium(self, db: Connection, digest: str) -> Consortium:

@@ -11,7 +11,7 @@ from shoal_compute.bulks import AcceptedShare
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Intake, Round
-from shoal_compute.shares import Outcome, add_shares, stored_digests
+from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
 from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
@@ -104,7 +104,9 @@ class Uploads:
 
     async def _take(self, round_id: str, envelopes: Sequence[bytes]) -> list[int | ProtocolError]:
         round_ = await self._rounds.find(round_id)
-        if not self._takes_shares(round_):
+        # the deadline counts by the clock, whether or not the freeze has been carried out
+        is_over = self._own.clock() >= round_.spec.body.deadline
+        if is_over or round_.phase not in TAKES_SHARES:
             return await self._look_up(round_, envelopes)
         checked = await self._validate(round_.intake, envelopes)
         accepted = [each for each in checked if isinstance(each, AcceptedShare)]
@@ -116,11 +118,6 @@ class Uploads:
                 raise  # the answer as a whole tells the sender when to come back
             statuses = repeat(error)
         return [each if isinstance(each, ProtocolError) else next(statuses) for each in checked]
-
-    def _takes_shares(self, round_: Round) -> bool:
-        # The deadline counts by the clock, whether or not the freeze has been carried out.
-        is_open = round_.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
-        return is_open and self._own.clock() < round_.spec.body.deadline
 
     async def _look_up(
         self, round_: Round, envelopes: Sequence[bytes]
