@@ -132,7 +132,7 @@ async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> Non
     )
     assert outcomes == [
         201,
-        "wrong-job",
+        "malformed-document",
         "wrong-manifest",
         "bad-signature",
         "revoked-holder",

@@ -137,7 +137,7 @@ async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -
     await joined(trainer)
     other = job(nonce="cd" * 16)
     assert await post(trainer, LEAVES, leave(3, signed_by=4)) == "bad-signature"
-    assert await post(trainer, LEAVES, leave(3, other)) == "wrong-job"
+    assert await post(trainer, LEAVES, leave(3, other)) == "malformed-document"
     assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
     assert len(committed(trainer)) == 14
 

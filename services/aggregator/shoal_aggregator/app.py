@@ -133,14 +133,6 @@ _SUMS: Final = listed_as("documents", signed(PartialSum))
 _OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
-class NotAbandoned(UnknownRound):
-    """The round is open, or has a result."""
-
-    code = "not-abandoned"
-    title = "The round was not abandoned"
-    remedy = "Ask for the round's result instead."
-
-
 def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`, which serves its `log`."""
 
@@ -271,13 +263,13 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
 
     @app.get(
         "/v1/rounds/{round_id}/abandonment",
-        **answers(signed(Abandonment), UnknownRound, NotAbandoned),
+        **answers(signed(Abandonment), UnknownRound),
     )
     async def show_abandonment(round_id: RoundId) -> Response:
         """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
         _, abandonment, _ = await run(store.find_end, round_id, resources.name)
         if abandonment is None:
-            raise NotAbandoned
+            raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)
 
     app.include_router(log_routes(log, resources))

@@ -15,7 +15,6 @@ from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
-from shoal_compute.metrics import Metrics
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders, Summing, Tallies, open_summing
@@ -165,7 +164,6 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    metrics = Metrics(own.registry)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
@@ -175,7 +173,7 @@ def assemble(
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
-    gossip = Gossip(own, rounds, metrics, leads)
+    gossip = Gossip(own, rounds, leads)
     node = Node(
         own,
         rounds=rounds,
@@ -184,7 +182,7 @@ def assemble(
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads)
+    uploads = Uploads(own, rounds, tallies, leads)
     witness = LogWitness(own, witnesses)
     app = create_app(
         own,

@@ -71,7 +71,6 @@ from shoal_trainer.jobs import (
     DocumentsDeleted,
     JobFailed,
     JobFinished,
-    WrongJob,
 )
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import Resources
@@ -85,7 +84,7 @@ RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
 _KEPT: Final = (*_ENDED, DocumentsDeleted)
-_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
+_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongPhase)
 
 
 _MOST_GROUPS: Final = 100  # of clients with as much left

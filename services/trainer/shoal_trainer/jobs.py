@@ -159,15 +159,6 @@ def _mean(query: Query) -> NDArray[np.float64]:
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 
 
-class WrongJob(ProtocolError):
-    """A join that names another job than the address it was sent to."""
-
-    code = "wrong-job"
-    title = "The join names another job"
-    status = 409
-    remedy = "Send it to the address of its own job."
-
-
 class DocumentsDeleted(ProtocolError):
     """A document of a job whose documents are kept no longer."""
 

@@ -40,7 +40,7 @@ from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.jobs import check_affordable, check_request
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import Resources
@@ -448,7 +448,7 @@ def _read(
     try:
         signed = book.decode(document, kind)
         if signed.body.job != job:
-            return WrongJob()
+            return MalformedDocument("it names another job than the address that it was sent to")
         consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
         return error
