@@ -5,7 +5,8 @@ computes one ChaCha20 stream at a time (RFC 8439), and setting it up takes as lo
 words of it. So the block function here works on the seeds of many short streams together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial, reduce
 from typing import Final
 
 import numpy as np
@@ -132,19 +133,6 @@ def check_residues(sharing: Sharing, vector: Uint64Vector) -> None:
         raise WrongResidue
 
 
-def add(sharing: Sharing, shares: Iterable[Share], dimension: int) -> Uint64Vector:
-    """Return the sum, shape (d,), of some shares of one node, each expanded by itself."""
-    expand = shamir.expand if sharing.scheme == "threshold" else schemes.expand
-    total = np.zeros(dimension, np.uint64)
-    for share in shares:
-        is_seed = share.kind is ShareKind.SEED
-        vector = (
-            expand(share.payload, dimension) if is_seed else np.frombuffer(share.payload, "<u8")
-        )
-        total = plus(sharing, total, vector)
-    return total
-
-
 def add_packed(sharing: Sharing, kind: ShareKind, payloads: bytes, dimension: int) -> Uint64Vector:
     """Return the sum, shape (d,), of shares of one kind, one behind another in `payloads`.
 
@@ -199,20 +187,12 @@ def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -
     Raises:
         ValueError: there are too few sums, or one of no node.
     """
-    if sharing.committee is not None:
-        if len(sums) < sharing.needed(nodes) or not sums.keys() <= set(range(nodes)):
-            raise ValueError(f"the partial sums of {sharing.needed(nodes)} nodes are needed")
-        total, *others = sums.values()
-        for other in others:
-            total = plus(sharing, total, other)
-        return Combined(total)
-    if sharing.scheme == "threshold":
-        if len(sums) < sharing.threshold or not sums.keys() <= set(range(nodes)):
-            raise ValueError(f"the partial sums of {sharing.threshold} Compute nodes are needed")
+    needed = sharing.needed(nodes)
+    if len(sums) < needed or not sums.keys() <= set(range(nodes)):
+        raise ValueError(f"the partial sums of {needed} Compute nodes are needed")
+    if sharing.scheme == "threshold" and sharing.committee is None:
         return shamir.combine(sums, threshold=sharing.threshold)
-    if sums.keys() != set(range(nodes)):
-        raise ValueError("the partial sums of all Compute nodes are needed")
-    return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
+    return Combined(reduce(partial(plus, sharing), sums.values()))
 
 
 def decode(sharing: Sharing, residues: Uint64Vector) -> Int64Vector:
