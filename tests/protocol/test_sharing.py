@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE, expand
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, from_ring, to_ring
-from shoal_protocol.wire.service_errors import WrongLength, WrongShareKind
+from shoal_protocol.wire.service_errors import WrongShare
 from tests.world.adding import added
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
@@ -64,7 +64,7 @@ def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_other
         summation.check(
             SHARING, share, holder=client, node=node, nodes=nodes, dimension=secret.size
         )
-        with pytest.raises(WrongLength):
+        with pytest.raises(WrongShare, match="length"):
             summation.check(
                 SHARING,
                 Share(share.kind, share.payload + b"\0"),
@@ -73,7 +73,7 @@ def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_other
                 nodes=nodes,
                 dimension=secret.size,
             )
-        with pytest.raises(WrongShareKind):
+        with pytest.raises(WrongShare, match="other kind"):
             summation.check(
                 SHARING,
                 share,

@@ -14,7 +14,7 @@ from shoal_protocol.sharing import shamir, summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shamir import LARGEST_INTEGER, MODULUS
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
+from shoal_protocol.wire.service_errors import WrongShare
 from tests.world.adding import added
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, seeds
@@ -84,10 +84,10 @@ def test_t_minus_one_nodes_get_seeds_and_the_others_vectors(setting, secret, cli
             SEED_BYTES if share.kind is ShareKind.SEED else 8 * secret.size
         )
         summation.check(scheme, share, **due)
-        with pytest.raises(WrongLength):
+        with pytest.raises(WrongShare, match="length"):
             summation.check(scheme, Share(share.kind, share.payload + b"\0"), **due)
         other = ShareKind.VECTOR if share.kind is ShareKind.SEED else ShareKind.SEED
-        with pytest.raises(WrongShareKind):
+        with pytest.raises(WrongShare, match="other kind"):
             summation.check(scheme, Share(other, share.payload), **due)
 
 
@@ -96,9 +96,9 @@ def test_a_vector_with_a_word_that_is_no_residue_is_refused(words, before) -> No
     scheme = ThresholdSharing(threshold=2)
     vector = np.array([MODULUS - 1] * before + words, np.uint64)
     share = Share(ShareKind.VECTOR, vector.tobytes())
-    with pytest.raises(WrongResidue):
+    with pytest.raises(WrongShare, match="residue"):
         summation.check(scheme, share, holder=0, node=0, nodes=3, dimension=len(vector))
-    with pytest.raises(WrongResidue):
+    with pytest.raises(WrongShare, match="residue"):
         summation.check_residues(scheme, vector)
 
 

@@ -112,7 +112,7 @@ class FakeNode:
         assert parsed.header.node == self.index
         held = self.held.setdefault(parsed.header.holder, encoded)
         if held != encoded:
-            return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
+            return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-document"}}
         return {"status": 201}
 
     def tell_charges(self, request: httpx.Request) -> httpx.Response:

@@ -24,7 +24,7 @@ from shoal_protocol.sharing.shares import (
     read_words,
 )
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
-from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
+from shoal_protocol.wire.service_errors import WrongShare
 
 Words = npt.NDArray[np.uint32]
 
@@ -108,15 +108,14 @@ def check(
     """Refuse a share that is not of the kind and length which `node` is due.
 
     Raises:
-        WrongShareKind: a seed where the vector is due, or the reverse.
-        WrongLength: not 32 bytes, or not 8 * dimension bytes.
-        WrongResidue: as `check_residues`, of a vector.
+        WrongShare: a seed where the vector is due, or the reverse; not 32 bytes, or not
+            8 * dimension bytes; or as `check_residues`, of a vector.
     """
     due = sharing.kind_for(holder=holder, node=node, nodes=nodes)
     if share.kind is not due:
-        raise WrongShareKind
+        raise WrongShare("this node is due the other kind of share from this data holder")
     if len(share.payload) != (SEED_BYTES if due is ShareKind.SEED else 8 * dimension):
-        raise WrongLength
+        raise WrongShare("the share does not have the round's length")
     if share.kind is ShareKind.VECTOR:
         check_residues(sharing, np.frombuffer(share.payload, "<u8"))
 
@@ -127,10 +126,10 @@ def check_residues(sharing: Sharing, vector: Uint64Vector) -> None:
     Modulo 2**64 each 64-bit word is a residue.
 
     Raises:
-        WrongResidue
+        WrongShare
     """
     if sharing.scheme == "threshold" and np.any(vector >= shamir.MODULUS):
-        raise WrongResidue
+        raise WrongShare("a coordinate is not a residue of the round's modulus")
 
 
 def add_packed(sharing: Sharing, kind: ShareKind, payloads: bytes, dimension: int) -> Uint64Vector:

@@ -51,9 +51,8 @@ from shoal_protocol.wire.service_errors import (
     RoundAbandoned,
     WrongCharge,
     WrongCohort,
-    WrongLength,
-    WrongResidue,
     WrongRound,
+    WrongShare,
 )
 
 _PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
@@ -177,8 +176,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
             *_OF_NODE,
             WrongCharge,
             WrongCohort,
-            WrongLength,
-            WrongResidue,
+            WrongShare,
             RoundAbandoned,
             takes=signed(PartialSum),
         ),
