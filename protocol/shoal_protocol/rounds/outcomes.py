@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.privacy.ledger_checks import check_charge
-from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -103,19 +102,16 @@ def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> boo
     """
     if total.shape != (spec.dimension,):
         raise ValueError(f"expected a vector of {spec.dimension} coordinates")
+    largest, dimension = cohort_size * spec.query.largest_value, spec.dimension
+    # tails are for all d coordinates in each block: the blocks' failures add up to FALSE_ALARM
+    tails = (
+        (coordinates, part.tail(clients=cohort_size, dimension=dimension, failure=FALSE_ALARM))
+        for coordinates, part in spec.noise_blocks()
+    )
     limits = np.concatenate(
-        [
-            np.full(coordinates, _limit(spec, part, cohort_size), np.int64)
-            for coordinates, part in spec.noise_blocks()
-        ]
+        [np.full(coordinates, largest + math.ceil(tail), np.int64) for coordinates, tail in tails]
     )
     return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
-
-
-def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
-    # for all d coordinates in each block, so that the blocks' failures add up to FALSE_ALARM
-    tail = part.tail(clients=cohort_size, dimension=spec.dimension, failure=FALSE_ALARM)
-    return cohort_size * spec.query.largest_value + math.ceil(tail)
 
 
 def verified_outcome(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Any]:
