@@ -16,6 +16,7 @@ import pydantic
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
+from shoal import plots
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.task_files import TaskFile, example, parse_task_file
@@ -38,7 +39,7 @@ _drawing = Lock()  # matplotlib's figures are the process's
 
 
 def picture(report: PosteriorReport) -> bytes:
-    """Return the report's `plot` as SVG, whose text stays text.
+    """Return the report's posterior with its price as SVG, whose text stays text.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -50,7 +51,7 @@ def picture(report: PosteriorReport) -> bytes:
         from matplotlib import pyplot
 
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "shoal"}):
-            figure: Any = report.plot().figure
+            figure: Any = plots.draw(report.posterior, caption=str(report.privacy)).figure
             drawn = io.BytesIO()
             figure.savefig(drawn, format="svg", metadata={"Date": None})
             pyplot.close(figure)
