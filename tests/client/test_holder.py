@@ -113,6 +113,25 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     assert world.trainer.joined[request.digest].keys() == {0}
 
 
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"analysts": ()}, "the analyst is not among"),
+        ({"columns": ("age",)}, "the column 'pressure'"),
+        ({"minimum_population": 11}, "minimum_population"),
+    ],
+)
+async def test_a_job_that_the_owners_rules_refuse_is_not_joined(
+    world: World, rules: dict[str, Any], reason: str
+) -> None:
+    holder = world.holder(policy=policy(**rules))
+    request = world.submit()
+    await holder.step()
+    assert reason in (await holder.status()).refused[request.digest]
+    assert world.trainer.joined == {}
+    await holder.close()
+
+
 async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: World) -> None:
     holder = world.holder(records=records_for(CLIENTS))
     stranger = (signing_key("stranger").verify_key, 5)
@@ -429,6 +448,18 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 
 
 # Arrangement
+
+
+async def test_events_never_name_a_client(world: World) -> None:
+    named: set[str] = set()
+    holder = world.holder(report=lambda event, **facts: named.update(facts))
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.wire.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    assert named == {"job", "round", "node", "number", "reason", "slots", "outcome"}
+    await holder.close()
 
 
 async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
