@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench import rounds
+from bench.processes import service_client
 from demo.ports import free_ports
 from shoal.jobs.analyst import Job
 from shoal_command.connection import own_agent
@@ -81,7 +82,7 @@ class Consortium(Authority):
 
     def switch_off(self, name: str) -> None:
         """Stop a retired service as soon as it says that it may be."""
-        client, url = rounds.service_client(self.federation[name])
+        client, url = service_client(self.federation[name])
         with client:
             wait_until(
                 lambda: (
