@@ -85,7 +85,7 @@ class ReadsRows(Parameters):
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()
-        return self._design(rows, self._features)
+        return self._design(rows, self._inputs_of_rows)
 
     def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""

@@ -183,16 +183,10 @@ class MeasuredRegression(
     """
 
     _fixed = frozenset({"name", "family", "purpose"})
-    _predictors: tuple[ColumnBounds, ...]
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         super()._inputs(task)
-        self._predictors = task.predictors
-        return self._predictors
-
-    def _table(self, rows: object) -> FloatMatrix:
-        self._require_fit()
-        return self._design(rows, self._predictors)
+        return tuple(task.predictors)
 
 
 class LinearRegression(MeasuredRegression):
