@@ -14,7 +14,6 @@ from shoal.estimators import (
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
-    LogisticRegressionByGradients,
     Moments,
     NotFittedError,
     PoissonRegression,
@@ -129,9 +128,6 @@ def density(posterior: RegressionPosterior, draw: np.ndarray, rows: Any, targets
     return stats.poisson.logpmf(targets, np.exp(predictor))
 
 
-ROUNDS: dict[str, Any] = {"rounds": 20, "batch": None}
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -139,7 +135,6 @@ ROUNDS: dict[str, Any] = {"rounds": 20, "batch": None}
         LinearRegressionInBounds(features=FEATURES, target={"pressure": (60, 220)}, method="plain"),
         LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
         PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
-        LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, **ROUNDS),
     ],
     ids=lambda model: type(model).__name__,
 )

@@ -12,7 +12,6 @@ import numpy as np
 import pydantic
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
 from shoal.formulas import Known, named
@@ -109,7 +108,7 @@ class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
         return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}
 
 
-class Categorical(Counting, Distribution[CategoricalPosterior]):
+class Categorical(Counting, Estimator[CategoricalPosterior]):
     """The probabilities of the levels of a column.
 
     Categorical(column="group", levels=("O", "A", "B", "AB"))

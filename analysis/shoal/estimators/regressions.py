@@ -34,17 +34,13 @@ from shoal_protocol.studies.regression import (
     MeasuredRegressionPosterior,
     RegressionTask,
 )
-from shoal_protocol.studies.variational import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RegressionT = TypeVar(
     "RegressionT",
-    bound=LinearRegressionPosterior | LogisticRegressionPosterior | MeasuredRegressionPosterior,
+    bound=LinearRegressionPosterior | MeasuredRegressionPosterior,
 )
 
 
@@ -258,17 +254,6 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     task_type = LinearRegressionTask
     family = "normal"
     _centres_target = True
-
-
-class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
-    """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
-
-    A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
-    Probabilities are averaged over the posterior. Intervals know of the noise, not of clipping;
-    `posterior_.convergence` says if it arrived, as far as noise and clip let that be told.
-    """
-
-    task_type = LogisticRegressionTask
 
 
 class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):

@@ -17,7 +17,6 @@ from shoal_protocol.posteriors.forms import (
     Number,
     NumbersPosterior,
     Part,
-    Tails,
     reach_of,
 )
 from shoal_protocol.posteriors.summaries import Summary
@@ -133,33 +132,37 @@ class CohortCardPosterior(NumbersPosterior):
     ]
     crosses: tuple[CrossCard, ...]
 
-    @classmethod
-    def of(
-        cls,
-        cards: Sequence[NumberCard | CategoryCard],
-        crosses: Sequence[CrossCard],
-        *,
-        total: Known,
-        tails: Tails,
-        columns: tuple[str, ...],
-        smallest_cell: int,
-    ) -> Self:
-        """Return the posterior with these parts."""
-        numbers = _numbers_of(total, cards, crosses)
-        return cls(
-            names=tuple(each.label for each in numbers),
-            records=max(1, round(total.mean)),
-            columns=columns,
-            smallest_cell=smallest_cell,
-            tails=tails,
-            total=total,
-            cards=tuple(cards),
-            crosses=tuple(crosses),
-        )
-
     @cached_property
     def numbers(self) -> list[Number]:
-        return _numbers_of(self.total, self.cards, self.crosses)
+        counts = (0.0, math.inf)
+        found = [Number("records", self.total, counts)]
+
+        def add(label: str, known: Known | None, whole: Known | None = None) -> None:
+            if known is not None:
+                found.append(Number(label, known, counts, whole))
+
+        for card in self.cards:
+            if isinstance(card, NumberCard):
+                bounds = (card.edges[0], card.edges[-1])
+                if card.average is not None:
+                    found.append(Number(f"{card.name}: mean", card.average, bounds))
+                if card.variance is not None:
+                    most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
+                    found.append(Number(f"{card.name}: sd", card.variance, most, is_root=True))
+                for each in card.quantiles:
+                    label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
+                    known = Known(mean=each.points[middle], sd=0.0)
+                    found.append(Number(label, known, bounds, points=each.points))
+                cells = zip(bin_labels(card.edges), card.bars, strict=True)
+            else:
+                cells = zip(card.names, card.counts, strict=True)
+            for label, count in cells:
+                add(f"{card.name}: {label}", count, card.present)
+            add(f"{card.name}: {card.missing_label}", card.missing, self.total)
+        for cross in self.crosses:
+            for label, count in cross.cells():
+                add(label, count, self.total)
+        return found
 
     @property
     def withheld(self) -> int:
@@ -227,40 +230,6 @@ class CohortCardPosterior(NumbersPosterior):
         headings = ("", "value", *(f"quantile {end}" for end in ends))
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
-
-
-def _numbers_of(
-    total: Known, cards: Sequence[NumberCard | CategoryCard], crosses: Sequence[CrossCard]
-) -> list[Number]:
-    counts = (0.0, math.inf)
-    found = [Number("records", total, counts)]
-
-    def add(label: str, known: Known | None, whole: Known | None = None) -> None:
-        if known is not None:
-            found.append(Number(label, known, counts, whole))
-
-    for card in cards:
-        if isinstance(card, NumberCard):
-            bounds = (card.edges[0], card.edges[-1])
-            if card.average is not None:
-                found.append(Number(f"{card.name}: mean", card.average, bounds))
-            if card.variance is not None:
-                most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
-                found.append(Number(f"{card.name}: sd", card.variance, most, is_root=True))
-            for each in card.quantiles:
-                label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
-                known = Known(mean=each.points[middle], sd=0.0)
-                found.append(Number(label, known, bounds, points=each.points))
-            cells = zip(bin_labels(card.edges), card.bars, strict=True)
-        else:
-            cells = zip(card.names, card.counts, strict=True)
-        for label, count in cells:
-            add(f"{card.name}: {label}", count, card.present)
-        add(f"{card.name}: {card.missing_label}", card.missing, total)
-    for cross in crosses:
-        for label, count in cross.cells():
-            add(label, count, total)
-    return found
 
 
 def bin_labels(edges: Sequence[float]) -> list[str]:

@@ -1,7 +1,6 @@
 """How well public predictions do at each site: scores and calibration, by one sum."""
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -58,25 +57,6 @@ class CalibrationBin(Part):
     observed: Known
 
 
-def numbers_of(
-    scores: Iterable[SiteScore], *, family: TargetFamily, width: float, score_limit: float
-) -> list[Number]:
-    """Return what is shown of sites, where a target's range is `width`: score, bias, explained."""
-    is_class = family == "logistic"
-    label, most = "root mean square error", score_limit * width**2
-    if is_class:
-        label, most = "log loss", score_limit
-    found = []
-    for each in scores:
-        if each.score is not None:
-            name = f"{each.name}: {label}"
-            found.append(Number(name, each.score, (0.0, most), is_root=not is_class))
-        found.append(Number(f"{each.name}: bias", each.bias, (-width, width)))
-        if each.explained is not None:
-            found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
-    return found
-
-
 class ValidationPosterior(NumbersPosterior):
     """Scores of predictions at each site and at all, with intervals that are of noise alone.
 
@@ -100,9 +80,19 @@ class ValidationPosterior(NumbersPosterior):
     @property
     def numbers(self) -> list[Number]:
         """Of each site: score, bias, and the share explained."""
-        return numbers_of(
-            self.scores, family=self.family, width=self.width, score_limit=self.score_limit
-        )
+        is_class = self.family == "logistic"
+        label, most = "root mean square error", self.score_limit * self.width**2
+        if is_class:
+            label, most = "log loss", self.score_limit
+        found = []
+        for each in self.scores:
+            if each.score is not None:
+                name = f"{each.name}: {label}"
+                found.append(Number(name, each.score, (0.0, most), is_root=not is_class))
+            found.append(Number(f"{each.name}: bias", each.bias, (-self.width, self.width)))
+            if each.explained is not None:
+                found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
+        return found
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
