@@ -165,21 +165,15 @@ class Estimator(Parameters, Generic[PosteriorT]):
         generator: "np.random.Generator | None" = None,  # noqa: TID251
         *,
         count: int = 4000,
-        rows: object = None,
-        targets: object = None,
     ) -> "InferenceData":
         """Return the posterior for ArviZ, with the job and what it cost among the attributes.
 
-        Of a regression `rows`, and `targets` or else the rows' column of that name, add the log
-        likelihood of records of one's own, as the posterior's `to_arviz`; others take none.
-
         Raises:
             NotFittedError: nothing was learned yet.
-            ValueError: as the posterior's `to_arviz`, or as `predict`.
+            ValueError: as the posterior's `to_arviz`.
             ImportError: ArviZ is not installed; the message names the extra.
         """
         self._require_fit()
-        more: dict[str, Any] = {} if rows is None else self._records_of(rows, targets)
         attributes: dict[str, Any] = {"simulated": 1}
         if self.report_ is not None:
             attributes = {
@@ -188,15 +182,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
                 "cohort_sizes": ", ".join(map(str, self.report_.cohort_sizes)),
             }
         attributes |= self.privacy_.model_dump()
-        return self.posterior_.to_arviz(generator, count=count, attributes=attributes, **more)
-
-    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
-        """Return rows and targets as the posterior takes them.
-
-        Raises:
-            ValueError: it takes none.
-        """
-        raise ValueError("rows and targets are for regressions")
+        return self.posterior_.to_arviz(generator, count=count, attributes=attributes)
 
     @property
     def _caption(self) -> str:

@@ -85,9 +85,6 @@ class Regression(Predictor, Estimator[RegressionT]):
     def _means(self, rows: object) -> FloatVector:
         return self._expected(rows)[0]
 
-    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
-        return {"rows": self._table(rows), "targets": self._observed(rows, targets)}
-
     def predict(self, rows: object, return_std: bool = False) -> Any:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
 
