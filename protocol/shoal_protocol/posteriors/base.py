@@ -214,6 +214,20 @@ def require_plain(values: Any) -> None:
         )
 
 
+_TEXTS: Final = "texts: make them numbers, as pandas.to_numeric does"
+_DURATIONS: Final = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
+_NO_NUMBERS: Final = {
+    "str": _TEXTS,
+    "str_": _TEXTS,
+    "timedelta": _DURATIONS,
+    "timedelta64": _DURATIONS,
+    "Timedelta": _DURATIONS,
+    "Period": "periods: make them days, as .dt.to_timestamp() does",
+    "Interval": "intervals: make them texts, as .astype(str) does",
+}
+"""What a column holds in place of numbers, by the name of its values' type, and what to do."""
+
+
 def numbers_of(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, in their shape; what is missing is NaN.
 
@@ -232,18 +246,8 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
     except (TypeError, ValueError, OverflowError):
         pass
     held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
-    kind = type(held).__name__
-    if isinstance(held, str):
-        how = "texts: make them numbers, as pandas.to_numeric does"
-    elif "timedelta" in kind.lower() or found.dtype.kind == "m":
-        how = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
-    elif kind == "Period":
-        how = "periods: make them days, as .dt.to_timestamp() does"
-    elif kind == "Interval":
-        how = "intervals: make them texts, as .astype(str) does"
-    else:
-        how = "something else than numbers: every value must be a number"
-    raise ValueError(f"holds {how}")
+    kind = "timedelta" if found.dtype.kind == "m" else type(held).__name__
+    raise ValueError(f"holds {_NO_NUMBERS.get(kind, 'no numbers: every value must be a number')}")
 
 
 def _number(value: Any) -> float:
