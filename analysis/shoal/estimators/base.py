@@ -110,7 +110,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             ValueError: the estimator is a copy, which has no connection.
             Unavailable, ProtocolError: as `Job.certificate`.
         """
-        self._require_fit()
         if self._job is not None:
             return self._job.certificate()
         if self.report_ is None:
@@ -138,7 +137,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             NotFittedError: nothing was learned yet.
             ValueError, ImportError: as `shoal.plots.draw`.
         """
-        self._require_fit()
         return plots.draw(
             self.posterior_, axes, level=level, names=names, caption=self._caption, scale=scale
         )
@@ -153,7 +151,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             NotFittedError: nothing was learned yet.
             ValueError: `level` is not strictly between 0 and 1.
         """
-        self._require_fit()
         if self.report_ is not None:
             return self.report_.summary(level)
         price = f"{self.privacy_}, had this not been a simulation"
@@ -173,7 +170,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             ValueError: as the posterior's `to_arviz`.
             ImportError: ArviZ is not installed; the message names the extra.
         """
-        self._require_fit()
         attributes: dict[str, Any] = {"simulated": 1}
         if self.report_ is not None:
             attributes = {

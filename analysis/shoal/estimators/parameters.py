@@ -63,8 +63,6 @@ class Parameters:
 
         def __init__(self, **parameters: Any) -> None: ...
 
-        def __getattr__(self, name: str) -> Any: ...
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "task_type" not in vars(cls):
@@ -292,12 +290,15 @@ class Parameters:
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _require_fit(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, self._learned_attribute)
+        return self._learned_attribute in vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say of an attribute that only a fit sets that there was none yet."""
+        is_of_a_fit = name.endswith("_") or name.startswith("_")
+        if is_of_a_fit and not name.startswith("__") and not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def _repr_html_(self) -> str:
         if not self.__sklearn_is_fitted__():
