@@ -5,7 +5,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -122,11 +121,6 @@ class ReportingTrainer:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def trainer(world: World) -> ReportingTrainer:
     """A trainer that finishes every job, unless its phase is set to another one."""
     scripted = ReportingTrainer(world)
@@ -137,7 +131,7 @@ def trainer(world: World) -> ReportingTrainer:
             scripted.finish(decode(scripted.requests[-1], StudyRequest).digest)
         return scripted(request)
 
-    world.scripts["trainer"] = prompt
+    world.wire.scripts["trainer"] = prompt
     return scripted
 
 
@@ -244,7 +238,7 @@ def interrupting(
         return answer
 
     trainer.phase = "running"
-    world.scripts["trainer"] = script
+    world.wire.scripts["trainer"] = script
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/result"])
@@ -319,14 +313,14 @@ def test_a_trainer_that_stumbles_gets_the_same_request_again(
             return problem(503, "storage-unavailable", **{"Retry-After": "3"})
         return trainer(request)
 
-    world.scripts["trainer"] = stumble
+    world.wire.scripts["trainer"] = stumble
     federation(world).submit(regression().to_task())
     assert len(bodies) == 3 and len(set(bodies)) == 1
     assert waits[1] >= 3
 
 
 def test_a_trainer_that_is_away_for_good_is_given_up(world: World, waits: list[float]) -> None:
-    world.scripts["trainer"] = lambda request: httpx.Response(502)
+    world.wire.scripts["trainer"] = lambda request: httpx.Response(502)
     with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
         federation(world).submit(regression().to_task())
     assert len(waits) == trainer_line.TRIES - 1
@@ -349,7 +343,7 @@ def test_any_other_report_is_not_believed(
     error: type[Exception],
 ) -> None:
     job = federation(world).submit(regression().to_task())
-    world.scripts["trainer"] = trainer
+    world.wire.scripts["trainer"] = trainer
     forge(trainer, job.id)
     with pytest.raises(error):
         job.wait()
