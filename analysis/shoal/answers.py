@@ -12,8 +12,9 @@ asks hundreds finds some that chance made, so say how many were asked.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, Final, cast
 
@@ -112,41 +113,34 @@ _UNSURE: Final = 0.5  # of what is taken off for bias
 _APART: Final = 2.0  # standard deviations of noise between eigenvalues that are told apart
 
 
-@dataclass(frozen=True)
-class Blur:
-    """How a matrix of correlations, shape (m, m), was seen.
+def _simulated(
+    truth: Floats,
+    draws: int,
+    *,
+    products: Floats,
+    variances: Floats,
+    records: float,
+    generator: np.random.Generator,  # noqa: TID251 - no privacy depends on it
+) -> Floats:
+    """Return what might be seen of correlations `truth`, (m, m), through noise: (draws, m, m).
 
-    With noise of sd `products`, shape (m, m), between columns, relative noise of `variances`, shape
-    (m,), in their variances, and the sampling of `records` normal records, in effect. Rows that
-    were shrunk lost a share `lost` of their squares.
+    The noise is of sd `products`, shape (m, m), between columns, and of relative sd `variances`,
+    shape (m,), in their variances; the sampling is that of so many normal `records`, in effect.
     """
-
-    products: Floats
-    variances: Floats
-    records: float
-    lost: float
-
-    def simulated(
-        self,
-        truth: Floats,
-        draws: int,
-        generator: np.random.Generator,  # noqa: TID251 - no privacy depends on it
-    ) -> Floats:
-        """Return what might have been seen of `truth`, shape (draws, m, m)."""
-        values, vectors = np.linalg.eigh(truth)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        shape = (draws, *truth.shape)
-        raw = generator.standard_normal(shape) / np.sqrt(2.0 * self.records)
-        noise = np.triu(generator.standard_normal(shape), 1) * self.products
-        seen = truth + root @ (raw + np.swapaxes(raw, 1, 2)) @ root.T
-        seen += noise + np.swapaxes(noise, 1, 2)
-        diagonal = np.arange(len(truth))
-        relative = np.sqrt(np.log1p(self.variances**2))  # above 0, whatever the noise
-        scale = np.sqrt(seen[:, diagonal, diagonal])
-        scale = scale * np.exp(0.5 * relative * generator.standard_normal(shape[:2]))
-        seen = seen / (scale[:, :, None] * scale[:, None, :])
-        seen[:, diagonal, diagonal] = 1.0
-        return np.asarray(seen)
+    values, vectors = np.linalg.eigh(truth)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    shape = (draws, *truth.shape)
+    raw = generator.standard_normal(shape) / np.sqrt(2.0 * records)
+    noise = np.triu(generator.standard_normal(shape), 1) * products
+    seen = truth + root @ (raw + np.swapaxes(raw, 1, 2)) @ root.T
+    seen += noise + np.swapaxes(noise, 1, 2)
+    diagonal = np.arange(len(truth))
+    relative = np.sqrt(np.log1p(variances**2))  # above 0, whatever the noise
+    scale = np.sqrt(seen[:, diagonal, diagonal])
+    scale = scale * np.exp(0.5 * relative * generator.standard_normal(shape[:2]))
+    seen = seen / (scale[:, :, None] * scale[:, None, :])
+    seen[:, diagonal, diagonal] = 1.0
+    return np.asarray(seen)
 
 
 @dataclass(frozen=True)
@@ -207,13 +201,17 @@ class PrincipalComponents(_Shown):
 def components_of(
     columns: tuple[str, ...],
     seen: Floats,
-    blur: Blur,
+    simulated: Callable[[Floats, int], Floats],
     *,
+    lost: float,
     count: int,
     draws: int,
     generator: np.random.Generator,  # noqa: TID251 - no privacy depends on it
 ) -> PrincipalComponents:
-    """Return the first `count` components of correlations `seen`, shape (m, m), through a blur.
+    """Return the first `count` components of correlations `seen`, shape (m, m), through noise.
+
+    `simulated` returns so many draws of what might be seen of a truth. Rows that were shrunk lost a
+    share `lost` of their squares.
 
     Noise spreads eigenvalues. So those are sought of which as much would be seen as was, on
     average; what is seen of them in single simulations tells how far off it all may be.
@@ -224,17 +222,17 @@ def components_of(
     sought = np.maximum(values, _LEAST)
     for _ in range(_ROUNDS):
         truth = _correlations(vectors, sought)
-        found = np.linalg.eigvalsh(blur.simulated(truth, draws // 4 + 1, generator))[:, ::-1]
+        found = np.linalg.eigvalsh(simulated(truth, draws // 4 + 1))[:, ::-1]
         sought = np.sort(np.maximum(sought + values - np.median(found, axis=0), _LEAST))[::-1]
     truth = _correlations(vectors, sought)
     exact, axes = (each[..., ::-1] for each in np.linalg.eigh(truth))
     axes = (axes * np.where(np.sum(axes * vectors, axis=0) < 0.0, -1.0, 1.0))[:, :count]
-    found, seen_axes = np.linalg.eigh(blur.simulated(truth, draws, generator))
+    found, seen_axes = np.linalg.eigh(simulated(truth, draws))
     seen_axes = seen_axes[:, :, ::-1][:, :, :count]
     seen_axes = seen_axes * np.where(np.sum(seen_axes * axes, axis=1) < 0.0, -1.0, 1.0)[:, None]
     errors = (found[:, ::-1] - exact) / size
     shares = exact / size
-    unsure = np.hypot(_UNSURE * (shares - values / size), blur.lost * shares)
+    unsure = np.hypot(_UNSURE * (shares - values / size), lost * shares)
     errors = errors - np.median(errors, axis=0) + unsure * generator.standard_normal(errors.shape)
     groups = _groups(shares, errors)
     is_apart = np.bincount(groups)[groups] == 1
@@ -595,16 +593,18 @@ class Answers:
         variances, errors = self.posterior.variances
         roots = np.sqrt(variances[places])
         noise = self.posterior.product_sd / self.posterior.record_count
-        blur = Blur(
+        simulated = partial(
+            _simulated,
             products=noise / np.outer(roots, roots),
             variances=_HEAVY * errors[places],
             records=self.posterior.record_count / SCATTER,
-            lost=self.posterior.lost,
+            generator=generator,
         )
         found = components_of(
             tuple(chosen),
             self.posterior.seen[np.ix_(places, places)],
-            blur,
+            simulated,
+            lost=self.posterior.lost,
             count=count,
             draws=draws,
             generator=generator,

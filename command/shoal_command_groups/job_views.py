@@ -5,8 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
-from shoal.jobs.expected_error import ASSUMED, ExpectedError
-from shoal.jobs.job_check import BEYOND, EpsilonLeft, JobCheckReport
+from shoal.jobs.job_check import ASSUMED, BEYOND, EpsilonLeft, ExpectedError, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
 from shoal_agent.console.sentences import Described, ahead, price, to_go
 from shoal_command.certificate import span

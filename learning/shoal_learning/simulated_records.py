@@ -1,6 +1,6 @@
 """Reads a simulation's records from columns by name: a mapping, or a data frame."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -63,9 +63,10 @@ def beyond_bounds(
     """
     kinds = {each.variable: each.kind for each in codings}
     found: list[tuple[bool, str]] = []
-    for name, lower, upper in dict.fromkeys(_read(columns)):
+    for name, lower, upper, is_level in dict.fromkeys(bounds_read(columns)):
         kind = kinds.get(name)
-        values = None if kind in ("event", "levels", "classes") else values_of(name)
+        is_quantity = not is_level and kind not in ("event", "levels", "classes")
+        values = values_of(name) if is_quantity else None
         values = np.zeros(0) if values is None else values[~np.isnan(values)]
         count = int(np.sum((values < lower) | (values > upper)))
         if not count:
@@ -98,15 +99,17 @@ def beyond_bounds(
     return Beyond(tuple(said for _, said in found), sum(is_doubted for is_doubted, _ in found))
 
 
-def _read(columns: Iterable[ColumnBounds]) -> Iterable[tuple[str, float, float]]:
-    """Yield variables and the bounds to which columns, or factors of their terms, cut them."""
-    for each in columns:
-        if each.term is None:
-            yield each.name, each.lower, each.upper
+def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
+    """Yield variables, the bounds to which columns or factors cut them, and if they are levels."""
+    for column in columns:
+        if column.term is None:
+            yield column.name, column.lower, column.upper, False
             continue
-        for factor in each.term.factors:
-            if not isinstance(factor, Level):
-                yield factor.variable, factor.lower, factor.upper
+        for factor in column.term.factors:
+            if isinstance(factor, Level):
+                yield factor.variable, 0.0, max(1.0, factor.value), True
+            else:
+                yield factor.variable, factor.lower, factor.upper, False
 
 
 @dataclass(frozen=True)

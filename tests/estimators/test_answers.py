@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import arviz
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,15 +10,10 @@ from scipy import stats
 
 from shoal.answers import Answers, chi_square_tail, contrast, difference, wald
 from shoal.estimators import (
-    LinearRegression,
-    LinearRegressionInBounds,
-    LogisticRegression,
     Moments,
     NotFittedError,
-    PoissonRegression,
 )
 from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.posteriors.base import RegressionPosterior
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Verdict
 
 CLIENTS = 800
@@ -116,75 +110,14 @@ def test_a_hypothesis_that_is_none_is_refused(hypotheses: Any, values: Any, said
         wald(posterior(), hypotheses, values)
 
 
-def density(posterior: RegressionPosterior, draw: np.ndarray, rows: Any, targets: Any) -> Any:
-    """Return log densities at one draw, by scipy."""
-    predictor = draw[0] + rows @ draw[1:]
-    family = getattr(posterior, "family", posterior.name.removesuffix("_regression"))
-    if family in ("normal", "linear"):
-        sd = getattr(posterior, "scatter", None) or posterior.residual_sd
-        return stats.norm.logpdf(targets, predictor, sd)
-    if family == "logistic":
-        return stats.bernoulli.logpmf(targets, 1 / (1 + np.exp(-predictor)))
-    return stats.poisson.logpmf(targets, np.exp(predictor))
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        LinearRegression(features=FEATURES, target={"pressure": (60, 220)}),
-        LinearRegressionInBounds(features=FEATURES, target={"pressure": (60, 220)}, method="plain"),
-        LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
-        PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-def test_arviz_gets_the_likelihood_of_records_of_ones_own(model: Any) -> None:
-    found = model.fit(federation()).posterior_
-    own = table(2)
-    rows = np.column_stack([own["age"], own["dose"]])[:40]
-    targets = own[found.target][:40]
-    data = found.to_arviz(np.random.default_rng(1), count=200, rows=rows, targets=targets)
-    values = data.log_likelihood[found.target].values
-    draws = data.posterior["coefficients"].values
-    assert values.shape == (1, 200, 40)
-    assert values[0, 7] == pytest.approx(density(found, draws[0, 7], rows, targets))
-    held_out = arviz.loo(data)
-    assert math.isfinite(held_out.elpd_loo) and held_out.n_data_points == 40
-    with pytest.raises(ValueError, match="go together"):
-        found.to_arviz(np.random.default_rng(1), rows=rows)
-    with pytest.raises(ValueError, match="one number for each row"):
-        found.to_arviz(np.random.default_rng(1), rows=rows, targets=targets[1:])
-    if found.target != "pressure":
-        with pytest.raises(ValueError, match="targets"):
-            found.to_arviz(np.random.default_rng(1), rows=rows, targets=targets - 0.5)
-
-
 @pytest.mark.parametrize("as_frame", [dict, pd.DataFrame])
-def test_a_posterior_reads_columns_by_name_and_arrays_by_position(as_frame: Any) -> None:
-    answers = Moments(columns=COLUMNS).fit(federation()).answers_
-    found, own = answers.linear_model("pressure", ["age", "dose"]), table(2)
-    array = np.column_stack([own["age"], own["dose"]])[:40]
-    turned = as_frame({name: own[name][:40] for name in ("dose", "pressure", "age")})
-    targets = own["pressure"][:40]
-    assert found.predict(turned)[0] == pytest.approx(found.predict(array)[0])
-    assert found.predict_interval(turned, 0.9) == pytest.approx(found.predict_interval(array, 0.9))
-    densities = [
-        found.to_arviz(np.random.default_rng(1), count=20, rows=rows, targets=targets)
-        .log_likelihood["pressure"]
-        .values
-        for rows in (turned, array)
-    ]
-    assert densities[0] == pytest.approx(densities[1])
-    lacking = as_frame({"age": own["age"], "pressure": own["pressure"]})
-    for refused in (
-        lambda: found.predict(lacking),
-        lambda: found.predict_interval(lacking, 0.9),
-        lambda: found.to_arviz(np.random.default_rng(1), rows=lacking, targets=own["pressure"]),
-    ):
-        with pytest.raises(ValueError, match="no column 'dose'"):
-            refused()
-    with pytest.raises(ValueError, match="must be numbers"):
-        found.predict(as_frame({"age": ["old"], "dose": ["much"]}))
+def test_a_posterior_reads_arrays_and_refuses_columns_by_name(as_frame: Any) -> None:
+    found, rows = posterior(), [[40.0, 1.0]]
+    assert found.predict(rows)[0] == pytest.approx(found.mean @ [1.0, *rows[0]])
+    with pytest.raises(ValueError, match="only an estimator reads columns by name"):
+        found.predict(as_frame({name: [1.0] for name in found.features}))
+    with pytest.raises(ValueError, match="must be a number"):
+        found.predict([["old", "much"]])
 
 
 def test_an_estimator_of_moments_answers_after_one_fit() -> None:

@@ -110,7 +110,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             ValueError: the estimator is a copy, which has no connection.
             Unavailable, ProtocolError: as `Job.certificate`.
         """
-        self._require_fit()
         if self._job is not None:
             return self._job.certificate()
         if self.report_ is None:
@@ -138,7 +137,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             NotFittedError: nothing was learned yet.
             ValueError, ImportError: as `shoal.plots.draw`.
         """
-        self._require_fit()
         return plots.draw(
             self.posterior_, axes, level=level, names=names, caption=self._caption, scale=scale
         )
@@ -153,7 +151,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
             NotFittedError: nothing was learned yet.
             ValueError: `level` is not strictly between 0 and 1.
         """
-        self._require_fit()
         if self.report_ is not None:
             return self.report_.summary(level)
         price = f"{self.privacy_}, had this not been a simulation"
@@ -165,21 +162,14 @@ class Estimator(Parameters, Generic[PosteriorT]):
         generator: "np.random.Generator | None" = None,  # noqa: TID251
         *,
         count: int = 4000,
-        rows: object = None,
-        targets: object = None,
     ) -> "InferenceData":
         """Return the posterior for ArviZ, with the job and what it cost among the attributes.
 
-        Of a regression `rows`, and `targets` or else the rows' column of that name, add the log
-        likelihood of records of one's own, as the posterior's `to_arviz`; others take none.
-
         Raises:
             NotFittedError: nothing was learned yet.
-            ValueError: as the posterior's `to_arviz`, or as `predict`.
+            ValueError: as the posterior's `to_arviz`.
             ImportError: ArviZ is not installed; the message names the extra.
         """
-        self._require_fit()
-        more: dict[str, Any] = {} if rows is None else self._records_of(rows, targets)
         attributes: dict[str, Any] = {"simulated": 1}
         if self.report_ is not None:
             attributes = {
@@ -188,15 +178,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
                 "cohort_sizes": ", ".join(map(str, self.report_.cohort_sizes)),
             }
         attributes |= self.privacy_.model_dump()
-        return self.posterior_.to_arviz(generator, count=count, attributes=attributes, **more)
-
-    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
-        """Return rows and targets as the posterior takes them.
-
-        Raises:
-            ValueError: it takes none.
-        """
-        raise ValueError("rows and targets are for regressions")
+        return self.posterior_.to_arviz(generator, count=count, attributes=attributes)
 
     @property
     def _caption(self) -> str:

@@ -21,8 +21,6 @@ Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBoun
 """Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the
 reference first; or `ColumnBounds`."""
 
-NOTHING_KNOWN: Final = Known()
-
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
@@ -41,9 +39,7 @@ def levels_in(columns: object, parameter: str) -> Known:
     return Known.given(chosen, parameter)
 
 
-def bounds_of(
-    columns: object, parameter: str, known: Known = NOTHING_KNOWN
-) -> tuple[ColumnBounds, ...]:
+def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBounds, ...]:
     """Return the columns that a parameter of an estimator names, in order.
 
     Of levels, one for each but the reference; places are those that are `known`. Of names alone,
@@ -75,7 +71,7 @@ def bounds_of(
     return tuple(found)
 
 
-def one_of(columns: object, parameter: str, known: Known = NOTHING_KNOWN) -> ColumnBounds:
+def one_of(columns: object, parameter: str, known: Known) -> ColumnBounds:
     """Return the bounds of a parameter that takes one column.
 
     Raises:
@@ -87,9 +83,7 @@ def one_of(columns: object, parameter: str, known: Known = NOTHING_KNOWN) -> Col
     return found[0]
 
 
-def matrix_of(
-    rows: Any, columns: Sequence[str], variables: Mapping[str, Variable] | None = None
-) -> FloatMatrix:
+def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> FloatMatrix:
     """Return numbers, shape (n, len(columns)), in the order of `columns`.
 
     Columns are matched by name where `rows` has names, others than `columns` are left out; an array
@@ -104,8 +98,7 @@ def matrix_of(
     elif missing := [name for name in columns if name not in found]:
         near = near_to(missing[0], found)
         raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}{near}")
-    known = variables or {}
-    parts = [_of_variable(name, found[name], known.get(name)) for name in columns]
+    parts = [_of_variable(name, found[name], variables.get(name)) for name in columns]
     if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
         raise ValueError("the columns must be vectors of one length: of a table take x[:, 0]")
     gaps = [name for name, part in zip(columns, parts, strict=True) if not np.isfinite(part).all()]

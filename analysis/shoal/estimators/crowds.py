@@ -86,8 +86,7 @@ class CrowdRegression(Predictor):
         return self._decided(self._means(rows))
 
     def _means(self, rows: object) -> FloatVector:
-        table = self._table(rows)
-        return self.model_.predict(table)
+        return self.model_.predict(self._table(rows))
 
     def summary(self) -> Summary:
         """Return the coefficients and what they cost, as `CrowdModel.summary`.
@@ -97,7 +96,6 @@ class CrowdRegression(Predictor):
         Raises:
             NotFittedError: nothing was learned yet.
         """
-        self._require_fit()
         beyond = [("Beyond bounds", "; ".join(self._beyond))] if self._beyond else []
         return self.model_.summary().with_facts(*beyond)
 
@@ -108,7 +106,6 @@ class CrowdRegression(Predictor):
             NotFittedError: nothing was learned yet.
             ImportError: matplotlib is not installed.
         """
-        self._require_fit()
         return plots.instances(self.model_, axes)
 
 

@@ -23,5 +23,4 @@ class Moments(Estimator[MomentsPosterior]):
         Raises:
             NotFittedError: nothing was learned yet.
         """
-        self._require_fit()
         return Answers.of(self.posterior_)

@@ -8,7 +8,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal.estimators.columns import NOTHING_KNOWN, bounds_of, levels_in, one_of
+from shoal.estimators.columns import bounds_of, levels_in, one_of
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning, LearningCrowd
 from shoal_learning.coding import Variable, Variables, is_names
@@ -55,14 +55,13 @@ class Parameters:
     _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
     _variables: Mapping[str, Variable]  # by which rows are read
+    _inputs_of_rows: tuple[ColumnBounds, ...]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
     if TYPE_CHECKING:  # they follow from the task
 
         def __init__(self, **parameters: Any) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -169,7 +168,7 @@ class Parameters:
             ValueError: they are not usable.
         """
         if not self._formulaic:
-            return NOTHING_KNOWN
+            return Known()
         known = Known.given(self.variables or {}, "variables")
         for parameter in ("features", self._answer):
             known = known.joined(levels_in(getattr(self, parameter), parameter))
@@ -285,30 +284,26 @@ class Parameters:
         return f"{type(self).__name__}({', '.join(given)})"
 
     def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:
-        """Keep which columns rows must have, as scikit-learn names them."""
+        """Keep which columns rows must have, also as scikit-learn names them."""
+        self._inputs_of_rows = columns
         names = variables_of(columns)
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _require_fit(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, self._learned_attribute)
+        return self._learned_attribute in vars(self)
 
-    def summary(self) -> Summary:
-        """Return a table of what was learned and what it cost.
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-        """
-        raise NotImplementedError
+    def __getattr__(self, name: str) -> Any:
+        """Say of an attribute that only a fit sets that there was none yet."""
+        is_of_a_fit = name.endswith("_") or name.startswith("_")
+        if is_of_a_fit and not name.startswith("__") and not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def _repr_html_(self) -> str:
         if not self.__sklearn_is_fitted__():
             return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
-        return self.summary()._repr_html_()
+        return str(self.summary()._repr_html_())
 
     def __sklearn_tags__(self) -> Any:
         """Say to scikit-learn, which is who asks, what kind of estimator this is."""

@@ -84,8 +84,7 @@ class ReadsRows(Parameters):
     _features: tuple[ColumnBounds, ...]
 
     def _table(self, rows: object) -> FloatMatrix:
-        self._require_fit()
-        return self._design(rows, self._features)
+        return self._design(rows, self._inputs_of_rows)
 
     def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""
@@ -135,7 +134,6 @@ class Predictor(ReadsRows):
 
     def _observed(self, rows: Any, targets: object) -> FloatVector:
         """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
-        self._require_fit()
         self._require_one_index(rows, targets)
         [name] = variables_of((self._target,))
         if targets is None or isinstance(self._variables.get(name), Category):
@@ -164,7 +162,6 @@ class BinaryClassifier(Predictor):
     @property
     def classes_(self) -> NDArray[Any]:
         """The two classes, shape (2,): levels, or the target's lower bound and its upper one."""
-        self._require_fit()
         return np.array(self._levels or (self._target.lower, self._target.upper))
 
     @property

@@ -69,7 +69,6 @@ class Regression(Predictor, Estimator[RegressionT]):
 
     @property
     def _coefficients(self) -> dict[str, float]:
-        self._require_fit()
         posterior = self.posterior_
         return dict(zip(posterior.names, posterior.mean.tolist(), strict=True))
 
@@ -79,14 +78,10 @@ class Regression(Predictor, Estimator[RegressionT]):
 
     def _expected(self, rows: object) -> tuple[FloatVector, FloatVector]:
         """Return what the posterior expects of the target, and with which standard deviation."""
-        table = self._table(rows)
-        return self.posterior_.predict(table)
+        return self.posterior_.predict(self._table(rows))
 
     def _means(self, rows: object) -> FloatVector:
         return self._expected(rows)[0]
-
-    def _records_of(self, rows: object, targets: object) -> dict[str, Any]:
-        return {"rows": self._table(rows), "targets": self._observed(rows, targets)}
 
     def predict(self, rows: object, return_std: bool = False) -> Any:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
@@ -110,8 +105,7 @@ class Regression(Predictor, Estimator[RegressionT]):
         Raises:
             NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
         """
-        table = self._table(rows)
-        return self.posterior_.predict_interval(table, level)
+        return self.posterior_.predict_interval(self._table(rows), level)
 
     def plot_predictions(
         self,
@@ -144,7 +138,6 @@ class Judged(Estimator[JudgedT]):
     @property
     def verdict_(self) -> str:
         """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
-        self._require_fit()
         return str(self.posterior_.verdict)
 
     def ratios(self, level: float = LEVEL) -> Summary:
@@ -154,7 +147,6 @@ class Judged(Estimator[JudgedT]):
             NotFittedError: nothing was learned yet.
             ValueError: it is a linear regression, or `level` is not strictly between 0 and 1.
         """
-        self._require_fit()
         found = self.posterior_.ratios(level)
         names = [self.posterior_.names[place] for place in self.posterior_.slopes]
         rows = tuple(
@@ -179,16 +171,10 @@ class MeasuredRegression(
     """
 
     _fixed = frozenset({"name", "family", "purpose"})
-    _predictors: tuple[ColumnBounds, ...]
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         super()._inputs(task)
-        self._predictors = task.predictors
-        return self._predictors
-
-    def _table(self, rows: object) -> FloatMatrix:
-        self._require_fit()
-        return self._design(rows, self._predictors)
+        return tuple(task.predictors)
 
 
 class LinearRegression(MeasuredRegression):
@@ -317,7 +303,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     @property
     def classes_(self) -> NDArray[np.str_]:
         """Names of the levels, shape (K,), the reference first."""
-        self._require_fit()
         return np.array(self.posterior_.levels)
 
     @property
@@ -332,7 +317,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     @property
     def _coefficients(self) -> FloatMatrix:
-        self._require_fit()
         return self.posterior_.mean.reshape(len(self.posterior_.levels) - 1, -1)
 
     def predict_proba(self, rows: object) -> FloatMatrix:
@@ -374,7 +358,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     def _places(self, rows: Any, targets: Any) -> NDArray[np.intp]:
         """Return where in `classes_` targets are, shape (n,)."""
-        self._require_fit()
         self._require_one_index(rows, targets)
         named = rows if targets is None else {self._target_name: targets}
         values = matrix_of(named, [self._target_name], self._variables)
@@ -414,7 +397,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         )
 
     def _place_of(self, level: str) -> int:
-        self._require_fit()
         names = self.posterior_.levels
         if level not in names:
             raise ValueError(f"{level!r} is none of the levels {', '.join(names)}")

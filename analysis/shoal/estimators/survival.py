@@ -137,7 +137,6 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
     @property
     def coef_(self) -> FloatVector:
         """Posterior means of the log hazard ratios, shape (q,), for one unit of each feature."""
-        self._require_fit()
         return self.posterior_.mean[: len(self._features)]
 
     def predict(self, rows: object) -> FloatVector:
@@ -172,7 +171,11 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
             NotFittedError, ValueError: as `predict_survival`; or labels are not one for each row.
             ImportError: matplotlib is not installed.
         """
-        table = self._table(rows)
         return plots.survival(
-            self.posterior_, table, axes, level=level, labels=labels, caption=self._caption
+            self.posterior_,
+            self._table(rows),
+            axes,
+            level=level,
+            labels=labels,
+            caption=self._caption,
         )

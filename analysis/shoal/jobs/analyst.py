@@ -58,7 +58,7 @@ from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK, Peer
+from shoal_hosting.peers.peer import ACCEPTED, OK
 from shoal_hosting.startup import read_pin
 from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
@@ -347,11 +347,10 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
 
     def _get_of_job(self, what: str, wait_seconds: int, tries: int) -> Reply:
         path = f"{self._path}/{self.id}/{what}"
-
-        def ask(trainer: Peer) -> Awaitable[Reply]:
-            return trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds)
-
-        return self._line.ask(ask, tries)
+        return self._line.ask(
+            lambda trainer: trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds),
+            tries,
+        )
 
 
 class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):

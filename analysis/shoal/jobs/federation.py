@@ -10,7 +10,6 @@ from typing import Generic, Self, TypeVar
 from rich.console import Console
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job, told
-from shoal.jobs.job_check import JobCheckReport
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal_learning.crowds.simulation import SimulatedCrowd
 from shoal_learning.simulation import SimulatedFederation
@@ -72,14 +71,6 @@ class Federation(_Federation[JobSettings]):
             ValueError, OutOfBudget, JobRefused, Unavailable, JobInterrupted: as `Analyst.submit`.
         """
         return self.resume(self._analyst.submit(task, self.settings).id)
-
-    def check(self, task: Task) -> JobCheckReport:
-        """Say what would become of a job for a task. Nothing is submitted, and nothing is spent.
-
-        Raises:
-            ValueError, JobRefused, Unavailable, ProtocolError: as `Analyst.check`.
-        """
-        return self._analyst.check(task, self.settings)
 
     def resume(self, job: str) -> Job:
         """Return a job that was submitted earlier, from its id; its `wait` shows progress.

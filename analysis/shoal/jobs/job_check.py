@@ -2,6 +2,11 @@
 
 The trainer's word is whether it would take the job and which slots can pay. What data holders
 declare is verified by their signatures, and judged here by the code that their vaults judge by.
+
+How far the job's numbers may be off, a simulation tells before it costs anything. Its records are
+spread evenly over what the job reads, unrelated to each other, and the noise is that of the job's
+price. Real values lie closer together than their bounds: errors are on the safe side where bounds
+are wide, and a formula or a strong effect may change them.
 """
 
 from collections import Counter
@@ -11,13 +16,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
 import pydantic
+from numpy.typing import NDArray
 
-from shoal.jobs.expected_error import ExpectedError, expected_errors
 from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_learning.simulated_records import bounds_read
+from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.study_request import StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import Count, HolderIndex, Loss, decode_clients
@@ -27,6 +36,14 @@ UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
 BEYOND: Final = (
     "Known to data holders alone: caps that they do not declare, and what owners decide."
 )
+
+
+ASSUMED: Final = (
+    "Assumed: values spread evenly over what the job reads of each column, columns not related."
+)
+_MOST_CLIENTS: Final = 200_000
+_CHOSEN: Final = frozenset({"classes", "levels"})
+_SEED: Final = 1  # so that a second look says the same
 
 
 class Refusal(pydantic.BaseModel):
@@ -71,6 +88,15 @@ class DeclarationPage(pydantic.BaseModel):
 
     documents: list[dict[str, Any]]
     next: Count | None
+
+
+@dataclass(frozen=True)
+class ExpectedError:
+    """Of one number of the posterior: its standard deviation, and half of its 95 % interval."""
+
+    name: str
+    sd: float
+    reach: float
 
 
 @dataclass(frozen=True)
@@ -163,10 +189,55 @@ class JobCheckReport:
     ) -> tuple[ExpectedError, ...]:
         """Simulate the job with the clients that would answer, by invented records.
 
+        Returned is what to expect of each number of the posterior. `variables` are those of the
+        data dictionary, as far as there is one.
+
         Raises:
-            ValueError: as `shoal.jobs.expected_error.expected_errors`.
+            ValueError: the job cannot be simulated; the message says why.
         """
-        return expected_errors(self.request, clients=self.answering, variables=variables)
+        request = self.request
+        size = min(max(self.answering, request.minimum_population), request.maximum_population)
+        if size > _MOST_CLIENTS:
+            raise ValueError(f"{size:,} clients are too many to be simulated here")
+        if request.task.name == "numpyro_model":
+            raise ValueError("a model of your own is simulated by a SimulatedFederation")
+        records = _invented(request.task, {each.name: each for each in variables}, size)
+        federation = SimulatedFederation(
+            records, **request.privacy.model_dump(exclude={"mechanism"}), seed=_SEED
+        )
+        posterior = federation.learn(request.task).posterior
+        reaches = np.diff(posterior.interval(0.95), axis=1)[:, 0] / 2.0
+        return tuple(
+            ExpectedError(name, float(sd), float(reach))
+            for name, sd, reach in zip(posterior.names, posterior.sd, reaches, strict=True)
+        )
+
+
+def _invented(
+    task: Task, known: Mapping[str, Number | Flag | Category | Date], size: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return records by the names of the variables that the task reads."""
+    levels = {each.variable: each.values for each in task.codings if each.kind in _CHOSEN}
+    whole = {each.variable for each in task.codings if each.kind in ("event", "count")}
+    lower: dict[str, float] = {}
+    upper: dict[str, float] = {}
+    for name, low, high, is_whole in bounds_read(task.columns):
+        lower[name] = min(low, lower.get(name, low))
+        upper[name] = max(high, upper.get(name, high))
+        whole |= {name} if is_whole else set()
+    generator = np.random.default_rng(_SEED)  # noqa: TID251 - of invented records
+    records = {}
+    for name, low in lower.items():
+        variable = known.get(name)
+        if name in levels:
+            records[name] = generator.choice(levels[name], size)
+            continue
+        if isinstance(variable, Flag | Category) or name in whole:
+            high = variable.limits[1] if isinstance(variable, Category) else upper[name]
+            records[name] = generator.integers(int(low), int(high) + 1, size).astype(np.float64)
+        else:
+            records[name] = generator.uniform(low, upper[name], size)
+    return records
 
 
 def newest(

@@ -4,7 +4,6 @@ Tables of records are read by their columns' names, as libraries of data frames 
 library is imported, and numbers never come from texts.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -19,7 +18,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.models import probability, rate
+from shoal_protocol.queries.models import probability
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 
@@ -99,23 +98,6 @@ def prior_caution(names: Sequence[str]) -> str | None:
     )
 
 
-def normal_log_density(targets: Floats, predictors: Floats, sd: Floats | float) -> Floats:
-    """Return those of numbers about their predictors, of standard deviation `sd`."""
-    standard = (targets - predictors) / sd
-    return np.asarray(-0.5 * standard**2 - np.log(sd) - 0.5 * math.log(2.0 * math.pi))
-
-
-def logistic_log_density(targets: Floats, predictors: Floats) -> Floats:
-    """Return those of two classes, 1 and 0.
-
-    Raises:
-        ValueError: a target is neither.
-    """
-    if not np.isin(targets, (0.0, 1.0)).all():
-        raise ValueError("targets of two classes must be 1, for the upper one, or 0")
-    return np.asarray(-np.logaddexp(0.0, (1.0 - 2.0 * targets) * predictors))
-
-
 def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     """Return means and standard deviations of probabilities with normal logits, shapes (n,).
 
@@ -125,34 +107,6 @@ def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     values, weights = probability(mean[:, None] + sd[:, None] * nodes), weights / weights.sum()
     expected = values @ weights
     return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
-
-
-def gamma_log_density(targets: Floats, predictors: Floats, dispersion: float) -> Floats:
-    """Return those of positive numbers whose mean's logarithm is the predictor.
-
-    Their variance is `dispersion` times the mean's square (McCullagh and Nelder 1989, section 8.2).
-
-    Raises:
-        ValueError: a target is not positive.
-    """
-    if np.any(targets <= 0.0):
-        raise ValueError("targets must be positive")
-    shape = 1.0 / dispersion
-    logs = np.log(targets) - predictors
-    constant = shape * math.log(shape) - math.lgamma(shape)
-    return np.asarray(shape * (logs - rate(logs)) - np.log(targets) + constant)
-
-
-def poisson_log_density(targets: Floats, predictors: Floats) -> Floats:
-    """Return those of counts whose mean's logarithm is the predictor.
-
-    Raises:
-        ValueError: a target is no count.
-    """
-    if np.any((targets < 0.0) | (targets != np.rint(targets))):
-        raise ValueError("targets must be counts")
-    constants = np.array([math.lgamma(each + 1.0) for each in targets.tolist()])
-    return np.asarray(targets * predictors - rate(predictors) - constants)
 
 
 _MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
@@ -260,13 +214,18 @@ def require_plain(values: Any) -> None:
         )
 
 
+_TEXTS: Final = "texts: make them numbers, as pandas.to_numeric does"
+_DURATIONS: Final = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
 _NO_NUMBERS: Final = {
-    "str": "texts: make them numbers, as pandas.to_numeric does",
-    "timedelta": "durations: make them numbers, as .dt.total_seconds() / 86400 does",
-    "period": "periods: make them days, as .dt.to_timestamp() does",
-    "interval": "intervals: make them texts, as .astype(str) does",
+    "str": _TEXTS,
+    "str_": _TEXTS,
+    "timedelta": _DURATIONS,
+    "timedelta64": _DURATIONS,
+    "Timedelta": _DURATIONS,
+    "Period": "periods: make them days, as .dt.to_timestamp() does",
+    "Interval": "intervals: make them texts, as .astype(str) does",
 }
-"""What to do about values, by a part of their type's name."""
+"""What a column holds in place of numbers, by the name of its values' type, and what to do."""
 
 
 def numbers_of(values: Any) -> NDArray[np.float64]:
@@ -287,11 +246,8 @@ def numbers_of(values: Any) -> NDArray[np.float64]:
     except (TypeError, ValueError, OverflowError):
         pass
     held = next((each for each in found.ravel().tolist() if not is_missing(each)), None)
-    kind = "timedelta" if found.dtype.kind == "m" else type(held).__name__.lower()
-    how = (said for part, said in _NO_NUMBERS.items() if part in kind)
-    raise ValueError(
-        f"holds {next(how, 'something else than numbers: every value must be a number')}"
-    )
+    kind = "timedelta" if found.dtype.kind == "m" else type(held).__name__
+    raise ValueError(f"holds {_NO_NUMBERS.get(kind, 'no numbers: every value must be a number')}")
 
 
 def _number(value: Any) -> float:
@@ -303,23 +259,13 @@ def _number(value: Any) -> float:
 
 
 def rows_of(rows: Any, features: Sequence[str]) -> NDArray[np.float64]:
-    """Return the columns `features` of rows, shape (n, m): by name, or by position of an array.
+    """Return rows as an array, shape (n, m), with one column for each of `features`, in order.
 
     Raises:
-        ValueError: a name is missing, a value is no number, or the shape is another one.
+        ValueError: they have columns by name, a value is no number, or the shape is another one.
     """
-    columns = columns_of(rows)
-    if columns is not None:
-        if missing := [name for name in features if name not in columns]:
-            raise ValueError(
-                f"the rows have no column {', '.join(map(repr, missing[:5]))}: a posterior reads "
-                "its features by name, and only its estimator makes them of other variables"
-            )
-        try:
-            parts = [np.atleast_1d(numbers_of(columns[name])) for name in features]
-            rows = np.column_stack(parts)
-        except ValueError:
-            raise ValueError("columns must be numbers, and of one length") from None
+    if names_of(rows) is not None:
+        raise ValueError("rows are an array: only an estimator reads columns by name")
     try:
         found = numbers_of(rows)
     except ValueError:
@@ -458,27 +404,18 @@ class BasePosterior(Model):
         """Return ArviZ's InferenceData: the group `posterior`, with names as coordinates.
 
         Of a posterior in closed form one chain of `count` draws is drawn by `generator`; one that
-        consists of draws gives those and needs neither. `attributes` are added to the group's: a
-        report's own `to_arviz` adds the job and its price.
+        consists of draws gives those and needs neither. `attributes` are added to the group's: an
+        estimator's own `to_arviz` adds the job and its price.
 
         Raises:
             ValueError: it is in closed form and there is no generator.
             ImportError: ArviZ is not installed; the message names the extra.
         """
-        return self._inference_data(self._chains(count, generator), attributes)
-
-    def _inference_data(
-        self,
-        chains: Floats,
-        attributes: Mapping[str, str | int | float] | None,
-        **groups: Mapping[str, Floats],
-    ) -> "InferenceData":
         data: InferenceData = _arviz().from_dict(
-            posterior={self.variable: chains},
+            posterior={self.variable: self._chains(count, generator)},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
             posterior_attrs={**self._attributes(), **(attributes or {})},
-            **groups,
         )
         return data
 
@@ -552,8 +489,8 @@ class NormalCoefficients(BasePosterior):
 class RegressionPosterior(BasePosterior):
     """A posterior of the coefficients that predict `target`: "intercept", then the features'.
 
-    Rows, shape (n, m), have their columns by name as data frames and mappings do, others are left
-    out; of an array without names they are by position.
+    Rows are arrays, shape (n, m), with one column for each of `features`, in order; only an
+    estimator reads columns by name.
     """
 
     variable = "coefficients"
@@ -597,63 +534,11 @@ class RegressionPosterior(BasePosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
 
-    def to_arviz(
-        self,
-        generator: np.random.Generator | None = None,  # noqa: TID251
-        *,
-        count: int = 4000,
-        attributes: Mapping[str, str | int | float] | None = None,
-        rows: Floats | None = None,
-        targets: Floats | None = None,
-    ) -> "InferenceData":
-        """Return ArviZ's InferenceData, with the group `log_likelihood` if there are `rows`.
-
-        It is of `targets`, shape (n,), at `rows`, shape (n, m): records of the analyst's own, which
-        were not learned from. `arviz.loo` and `arviz.waic` compare posteriors by it. Two classes
-        are 1, the upper one, and 0.
-
-        Raises:
-            ValueError: as the base's; or rows and targets do not fit each other or the family.
-            ImportError: ArviZ is not installed; the message names the extra.
-        """
-        chains = self._chains(count, generator)
-        if rows is None and targets is None:
-            return self._inference_data(chains, attributes)
-        found = self._log_likelihoods(chains, rows, targets)
-        return self._inference_data(chains, attributes, log_likelihood={self.target: found})
-
-    def _log_likelihoods(
-        self, chains: Floats, rows: Floats | None, targets: Floats | None
-    ) -> Floats:
-        """Return those of targets at rows given draws, shape (chains, draws, n)."""
-        if rows is None or targets is None:
-            raise ValueError("rows and targets go together")
-        values = np.asarray(targets, dtype=np.float64)
-        checked = self._checked_rows(rows)
-        if values.shape != (len(checked),):
-            raise ValueError("targets must have one number for each row")
-        return self._log_densities(values, self._predictors(chains, checked))
-
-    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
-        """Return predictors at checked rows, (..., n), by draws of coefficients, (..., k)."""
-        return np.asarray(draws @ self._design(rows).T)
-
     def _design(self, rows: Floats) -> Floats:
         """Return checked rows as the coefficients take them, shape (n, k)."""
         if len(self.features) == len(self.names):
             return rows
         return np.column_stack([np.ones(len(rows)), rows])
-
-    @abstractmethod
-    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
-        """Return log densities of targets, (n,), given predictors, (chains, draws, n).
-
-        Raises:
-            ValueError: a target is none of the family's, or the family has no likelihood.
-        """
-
-    def _checked_rows(self, rows: Floats) -> Floats:
-        return rows_of(rows, self.features)
 
 
 def _arviz() -> Any:

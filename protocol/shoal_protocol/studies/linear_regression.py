@@ -16,7 +16,7 @@ from shoal_protocol.posteriors.base import (
     NormalCoefficients,
     RegressionPosterior,
     normal_intervals,
-    normal_log_density,
+    rows_of,
 )
 from shoal_protocol.queries import (
     Moments,
@@ -177,7 +177,7 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        design = self._design(self._checked_rows(rows))
+        design = self._design(rows_of(rows, self.features))
         spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
         deviation = np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
         return design @ self.mean, deviation
@@ -189,9 +189,6 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
         return normal_intervals(*self.predict(rows), level)
-
-    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
-        return normal_log_density(targets, predictors, self.residual_sd)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:

@@ -15,12 +15,9 @@ from shoal_protocol.posteriors.base import (
     NormalCoefficients,
     RegressionPosterior,
     expected_probabilities,
-    gamma_log_density,
-    logistic_log_density,
     normal_intervals,
-    normal_log_density,
-    poisson_log_density,
     require_level,
+    rows_of,
 )
 from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
@@ -400,30 +397,14 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
 
     def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the linear predictor, shapes (n,)."""
-        checked = self._checked_rows(rows)
+        checked = rows_of(rows, self.features)
         design = self._design(checked)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        return self._predictors(self.mean, checked), np.sqrt(np.maximum(variance, 0.0))
+        offsets = checked[:, len(self.names) - 1 :].sum(axis=1)
+        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
 
     def _design(self, rows: Floats) -> Floats:
         return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
-
-    def _predictors(self, draws: Floats, rows: Floats) -> Floats:
-        offsets: Floats = rows[:, len(self.names) - 1 :].sum(axis=1)
-        return super()._predictors(draws, rows) + offsets
-
-    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
-        match self.family:
-            case "normal":
-                return normal_log_density(targets, predictors, self.scatter)
-            case "logistic":
-                return logistic_log_density(targets, predictors)
-            case "poisson":
-                return poisson_log_density(targets, predictors)
-            case "gamma":
-                return gamma_log_density(targets, predictors, self.scatter)
-            case _:
-                raise ValueError("the posterior of scattered counts has no likelihood of a record")
 
 
 LINEAR: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "weighted_row_matrix")
