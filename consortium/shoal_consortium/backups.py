@@ -133,25 +133,36 @@ def _beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch)
 
 
+@contextmanager
+def _reading(database: Path) -> Iterator[None]:
+    """Say of SQLite's errors what they mean.
+
+    Raises:
+        ValueError: the database cannot be read.
+        OSError: the disk is full or fails, which says nothing of the database.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise OSError(f"a disk is full, or fails: {error}. Nothing was changed") from None
+        raise ValueError(f"{database} cannot be read: {error}: keep the older backups") from None
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a database as it is at one moment; who writes to it meanwhile waits for nothing.
 
     Raises:
-        ValueError: it cannot be read.
-        OSError: the disk is full or fails, which says nothing of the database.
+        ValueError, OSError: as `_reading`.
     """
     address = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
+        _reading(source),
         closing(sqlite3.connect(address, uri=True)) as live,
         closing(sqlite3.connect(target)) as copy,
     ):
         copy.execute("PRAGMA synchronous=OFF")  # it is flushed once, as a whole
-        try:
-            live.backup(copy)
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise OSError(f"a disk is full, or fails: {error}. Nothing was changed") from None
-            raise ValueError(f"{source} cannot be read: {error}: keep the older backups") from None
+        live.backup(copy)
 
 
 def _check_pages(database: Path) -> None:
@@ -159,12 +170,10 @@ def _check_pages(database: Path) -> None:
 
     Raises:
         ValueError: it is damaged.
+        OSError: as `_reading`.
     """
-    try:
-        with closing(sqlite3.connect(database)) as opened:
-            is_whole = pages_are_whole(opened, database)
-    except sqlite3.DatabaseError:
-        is_whole = False
+    with _reading(database), closing(sqlite3.connect(database)) as opened:
+        is_whole = pages_are_whole(opened, database)
     if not is_whole:
         raise ValueError("the database is damaged: keep the older backups")
 

@@ -223,7 +223,7 @@ def test_a_backup_of_a_database_with_a_damaged_page_is_refused(data: Path, tmp_p
         packed.writestr("compute.sqlite", whole[: len(whole) // 2] + bytes(len(whole) // 2))
     shutil.rmtree(data)
     line = refused("party", "restore", tmp_path / "backup", "--data", data)
-    assert "the database is damaged" in line
+    assert "damaged" in line or "cannot be read" in line
     assert [each.name for each in data.iterdir()] == ["lock"]
 
 
