@@ -56,7 +56,7 @@ def back_up(data: Path, to: Path) -> str:
     with _held(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
-        _check_pages(copy)
+        _check_pages(copy, of=data / copy.name)
         # read after the database: each version that it names is on file before
         manifests = [f"{HISTORY}/{each.name}" for each in sorted((data / HISTORY).glob("*-*"))]
         with zipfile.ZipFile(archive, "x") as packed:
@@ -88,7 +88,7 @@ def restore(backup: Path, data: Path) -> str:
                     raise ValueError(f"{path} is there, and may know more: move it away first")
         with _beside(data / "restored") as scratch:
             role, manifests = _unpack(backup, scratch)
-            _check_pages(scratch / f"{role}.sqlite")
+            _check_pages(scratch / f"{role}.sqlite", of=backup)
             for each in manifests:
                 if not (target := data / each).exists():
                     target.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -165,15 +165,15 @@ def _copy(source: Path, target: Path) -> None:
         live.backup(copy)
 
 
-def _check_pages(database: Path) -> None:
-    """Refuse a copy of a database in which SQLite does not find all pages sound.
+def _check_pages(copy: Path, *, of: Path) -> None:
+    """Refuse the copy `of` a database in which SQLite does not find all pages sound.
 
     Raises:
         ValueError: it is damaged.
         OSError: as `_reading`.
     """
-    with _reading(database), closing(sqlite3.connect(database)) as opened:
-        is_whole = pages_are_whole(opened, database)
+    with _reading(of), closing(sqlite3.connect(copy)) as opened:
+        is_whole = pages_are_whole(opened, copy)
     if not is_whole:
         raise ValueError("the database is damaged: keep the older backups")
 
