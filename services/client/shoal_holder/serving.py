@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shoal_holder import frames, messages
-from shoal_holder.messages import Refused
+from shoal_holder.messages import Failure
 from shoal_holder.noise import exact_noise
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.settings import Settings
@@ -40,7 +40,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
         reason = " ".join(complaint(error).split())
         print(f"shoal-vault: will not start: {reason}", file=sys.stderr)
         with suppress(OSError):
-            frames.write(answers, frames.encode(Refused(reason=reason)))
+            frames.write(answers, frames.encode(Failure(reason=reason)))
         raise SystemExit(CONFIGURATION_ERROR) from None
     try:
         _answer(vault, asks, answers)

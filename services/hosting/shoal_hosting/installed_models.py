@@ -88,17 +88,6 @@ class ModelNotUsable(ValueError):
     """A model is not installed, or not the one that is meant; the message says what to do."""
 
 
-def installed() -> dict[str, str]:
-    """Return {entry point: digest} of all models here; a package that has none has "" for it."""
-    found = {}
-    for point in entry_points(group=GROUP):
-        try:
-            found[point.name] = _digest(_contents(point))
-        except ModelNotUsable:
-            found[point.name] = ""
-    return found
-
-
 def digest_of(entry_point: str) -> str:
     """Return the digest of the sources that hold a model, without importing them.
 
@@ -218,7 +207,8 @@ def _entry_point(name: str) -> EntryPoint:
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if not found:
         raise ModelNotUsable(
-            "the model is not installed here: install its distribution, then see `shoal model list`"
+            "the model is not installed here: install its distribution, with its entry point "
+            f"of the group {GROUP}"
         )
     if len(found) > 1:
         raise ModelNotUsable("two distributions here offer a model of this name: remove one")

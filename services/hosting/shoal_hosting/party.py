@@ -35,6 +35,8 @@ _NOT_LISTED = "{}, or a later generation of it, is not the one in the manifest"
 
 KeyT = TypeVar("KeyT", SigningKey, PrivateKey)
 
+PartyRole = Literal["compute", "aggregator", "trainer", "analyst"]
+
 
 class Endorsement(Model):
     """A signature over a party's new card, by a key that the party had before."""
@@ -46,7 +48,7 @@ class Endorsement(Model):
 class Card(Model):
     """A party's public card for the consortium's authority; it holds no secret."""
 
-    role: Literal["compute", "aggregator", "trainer", "analyst"]
+    role: PartyRole
     name: Name
     operator: str
     verify_key: VerifyKeyHex

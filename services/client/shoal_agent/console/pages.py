@@ -16,7 +16,7 @@ from starlette.responses import Response
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
-from shoal_agent.status import AgentPage, AskingView, ChargedJobs, HolderStatus, JobView
+from shoal_agent.status import AgentPage, AskingView, HolderStatus, JobView
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
@@ -157,7 +157,7 @@ class _Pages:
             "decide.html",
             asking=asking,
             asked=request_of(asking),
-            analyst=sentences.party(asking.parties.analyst),
+            analyst=asking.parties.analyst,
             owner=owner,
             decision=decision,
             more=asking.needed - 1 - len(others),
@@ -226,22 +226,12 @@ class _Pages:
         return go(f"{JOBS}/{status.job}")
 
     async def ledger(self, request: Request) -> Response:
-        """Show what was spent and what is left, and what each job charged, newest first."""
-        before = request.query_params.get("before", "0")
-        before = before if before.isascii() and before.isdecimal() and len(before) < 16 else "0"
-        page = await self._agent.answer(AgentPage, "/v1/ledger", count=1)
-        charged = await self._agent.answer(
-            ChargedJobs, "/v1/ledger/jobs", before=int(before), count=NEWEST_JOBS
-        )
-        known = await asyncio.gather(*(self._known(each.job) for each in charged.jobs))
+        """Show what was spent, what is left, and what open jobs reserve."""
         return self._show(
             request,
             "ledger.html",
-            page=page,
+            page=await self._agent.answer(AgentPage, "/v1/ledger"),
             cap=(await self._policy()).cap,
-            charges=list(zip(charged.jobs, known, strict=True)),
-            next=charged.next,
-            before=int(before),
         )
 
     async def sent(self, request: Request) -> Response:

@@ -12,7 +12,6 @@ from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     InstanceChain,
-    check_beginning,
     check_opening,
 )
 from shoal_protocol.trust.manifest import Consortium
@@ -90,7 +89,6 @@ class CrowdTrainer:
         consortium.verify(request)
         consortium.verify(opening)
         check_opening(opening.body, request.body)
-        check_beginning(opening.body, request.body)
         return Crowd(request.body, opening.body, consortium)
 
     async def draw_documents(self, job: str, nonces: Sequence[str]) -> list[bytes]:
