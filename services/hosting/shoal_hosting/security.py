@@ -43,8 +43,8 @@ def server_tls(
             each.load_cert_chain(certificate_path, key_path, password="")
     except ssl.SSLError as error:
         raise StartupRefused(
-            f"{certificate_path} and {key_path} cannot serve TLS ({error.reason}): provide the two "
-            "that were made together, in PEM form, the key without a password"
+            f"{certificate_path} and {key_path} cannot serve TLS ({error.reason or error}): "
+            "provide the two that were made together, in PEM form, the key without a password"
         ) from None
     except OSError as error:
         raise StartupRefused(f"{certificate_path} cannot be read: {error.strerror}") from None
