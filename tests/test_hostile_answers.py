@@ -328,7 +328,11 @@ async def test_what_no_service_answers_is_taken_as_h11_reads_it(answer: Lie) -> 
     ],
     ids=["plain", "identity", "chunks", "no content", "terse"],
 )
-async def test_what_services_do_answer_is_taken_and_the_line_kept(answer: bytes) -> None:
+async def test_what_services_do_answer_is_taken_and_the_line_kept(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ALL_PROXY", "http://127.0.0.1:9"), ("SSL_CERT_FILE", "/nowhere")):
+        monkeypatch.setenv(name, value)  # nothing is taken from the environment
     with hostile(Lie("none", answer), IDENTITY) as service:
         async with Connection(service.url, service.certificate) as asked:
             replies = [await asked.ask("GET", "/v1/x?y=%20z", parameters=None) for _ in range(3)]

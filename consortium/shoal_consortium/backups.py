@@ -56,7 +56,7 @@ def back_up(data: Path, to: Path) -> str:
     with _held(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
-        _check_pages(copy)
+        _check_pages(copy, of=data / copy.name)
         # read after the database: each version that it names is on file before
         manifests = [f"{HISTORY}/{each.name}" for each in sorted((data / HISTORY).glob("*-*"))]
         with zipfile.ZipFile(archive, "x") as packed:
@@ -88,7 +88,7 @@ def restore(backup: Path, data: Path) -> str:
                     raise ValueError(f"{path} is there, and may know more: move it away first")
         with _beside(data / "restored") as scratch:
             role, manifests = _unpack(backup, scratch)
-            _check_pages(scratch / f"{role}.sqlite")
+            _check_pages(scratch / f"{role}.sqlite", of=backup)
             for each in manifests:
                 if not (target := data / each).exists():
                     target.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -133,38 +133,47 @@ def _beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch)
 
 
+@contextmanager
+def _reading(database: Path) -> Iterator[None]:
+    """Say of SQLite's errors what they mean.
+
+    Raises:
+        ValueError: the database cannot be read.
+        OSError: the disk is full or fails, which says nothing of the database.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise OSError(f"a disk is full, or fails: {error}. Nothing was changed") from None
+        raise ValueError(f"{database} cannot be read: {error}: keep the older backups") from None
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a database as it is at one moment; who writes to it meanwhile waits for nothing.
 
     Raises:
-        ValueError: it cannot be read.
-        OSError: the disk is full or fails, which says nothing of the database.
+        ValueError, OSError: as `_reading`.
     """
     address = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
+        _reading(source),
         closing(sqlite3.connect(address, uri=True)) as live,
         closing(sqlite3.connect(target)) as copy,
     ):
         copy.execute("PRAGMA synchronous=OFF")  # it is flushed once, as a whole
-        try:
-            live.backup(copy)
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise OSError(f"a disk is full, or fails: {error}. Nothing was changed") from None
-            raise ValueError(f"{source} cannot be read: {error}: keep the older backups") from None
+        live.backup(copy)
 
 
-def _check_pages(database: Path) -> None:
-    """Refuse a copy of a database in which SQLite does not find all pages sound.
+def _check_pages(copy: Path, *, of: Path) -> None:
+    """Refuse the copy `of` a database in which SQLite does not find all pages sound.
 
     Raises:
         ValueError: it is damaged.
+        OSError: as `_reading`.
     """
-    try:
-        with closing(sqlite3.connect(database)) as opened:
-            is_whole = pages_are_whole(opened, database)
-    except sqlite3.DatabaseError:
-        is_whole = False
+    with _reading(of), closing(sqlite3.connect(copy)) as opened:
+        is_whole = pages_are_whole(opened, copy)
     if not is_whole:
         raise ValueError("the database is damaged: keep the older backups")
 

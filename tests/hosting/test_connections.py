@@ -191,25 +191,3 @@ def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:
             with pytest.raises(ssl.SSLCertVerificationError, match="not the pinned one"):
                 pinned_tls(authority.pem).wrap_socket(raw, server_hostname="127.0.0.1")
         thread.join()
-
-
-async def test_nothing_is_taken_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
-    identity = make_identity()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 307 Elsewhere\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
-    async with server, pinned_client(identity.pem) as client:
-        port = server.sockets[0].getsockname()[1]
-        response = await client.get(f"https://127.0.0.1:{port}/")
-    assert response.status_code == 307  # reached directly, and the redirect was not followed

@@ -48,12 +48,6 @@ def test_a_link_counts_as_the_file_it_leads_to(tmp_path: Path) -> None:
     assert read_private_file(link) == b"seed"
 
 
-def test_the_pinned_certificate_with_its_key_is_served(tmp_path: Path) -> None:
-    identity = make_identity()
-    tls = server_tls(*identity.write(tmp_path), identity.pem)
-    assert tls.minimum_version == ssl.TLSVersion.TLSv1_2
-
-
 def test_a_certificate_that_is_not_pinned_is_refused_naming_it(tmp_path: Path) -> None:
     identity, pinned = make_identity(), make_identity()
     certificate, key = identity.write(tmp_path)
@@ -75,6 +69,7 @@ def test_a_key_of_another_certificate_is_refused_and_what_is_served_stays(tmp_pa
     identity, other = make_identity(), make_identity()
     certificate, key = identity.write(tmp_path)
     served = server_tls(certificate, key, identity.pem)
+    assert served.minimum_version == ssl.TLSVersion.TLSv1_2
     certificate.write_text(other.pem)
     with pytest.raises(StartupRefused, match="made together"):
         server_tls(certificate, key, other.pem, served)

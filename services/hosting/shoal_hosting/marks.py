@@ -246,7 +246,7 @@ def open_marking(
     try:
         mark = file.mark
         found = stored(mark)
-        if mark is not None and found.commits is not None and is_whole(mark, found):
+        if mark and found.commits is not None and found.commits >= mark.commits and found.holds:
             mark = mark._replace(commits=found.commits, ledger=found.ledger)
             file.write(mark)
             known = mark.commits
@@ -254,8 +254,8 @@ def open_marking(
             nothing_told = mark is None or mark.commits == 0
             no_ledger = mark is None or not mark.ledger.number
             is_first = nothing_told and ((found.untouched and no_ledger) or vouched())
-            if not is_first and accept != (token := _token(mark, found)):
-                raise MemoryLost(_refusal(mark, found, path, token))
+            if not is_first:
+                _check_accepted(mark, found, path, accept)
             losses = (0 if mark is None else mark.losses) + (0 if is_first else 1)
             mark = Mark(secrets.token_hex(16), 0 if is_first else 1, found.ledger, losses)
             file.begin(mark)
@@ -278,8 +278,8 @@ def check_beginning(path: Path, *, accept: str | None) -> None:
     file.close()
     if (mark := file.mark) is not None:
         empty = Stored(None, EMPTY, mark.ledger == EMPTY, True, ())
-        if (mark.commits or mark.ledger.number) and accept != (token := _token(mark, empty)):
-            raise MemoryLost(_refusal(mark, empty, path, token))
+        if mark.commits or mark.ledger.number:
+            _check_accepted(mark, empty, path, accept)
 
 
 def check_file(database: Path, path: Path) -> None:
@@ -339,12 +339,7 @@ def _salts(log: Path | None) -> bytes:
         return b""
 
 
-def is_whole(mark: Mark, found: Stored) -> bool:
-    """Tell whether a database knows all that its mark says was acknowledged."""
-    return found.commits is not None and found.commits >= mark.commits and found.holds
-
-
-def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
+def _what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
     """Say what a database lacks that is not whole by `mark`, which is or would be in `path`."""
     of_found = f"its ledger has {counted(found.ledger.number)}"
     if mark is None:
@@ -369,16 +364,19 @@ def what_is_lost(mark: Mark | None, found: Stored, path: Path) -> str:
     return f"this is not the database that {path} is of ({of_mark}; here {of_found})"
 
 
-def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
-    return (
-        f"{what_is_lost(mark, found, path)}. Stop, and {RESTORE}: what lies here may know less "
-        "than was signed and charged. If that is lost for good, read 'Restore' in "
-        f"docs/handbook.md, then start once with {ACCEPT}={token}"
-    )
+def _check_accepted(mark: Mark | None, found: Stored, path: Path, accept: str | None) -> None:
+    """Check that the operator accepts this very loss.
 
-
-def _token(mark: Mark | None, stored: Stored) -> str:
-    return sha256(json.dumps([mark, stored]).encode()).hexdigest()[:16]
+    Raises:
+        MemoryLost: `accept` is not its token.
+    """
+    token = sha256(json.dumps([mark, found]).encode()).hexdigest()[:16]
+    if accept != token:
+        raise MemoryLost(
+            f"{_what_is_lost(mark, found, path)}. Stop, and {RESTORE}: what lies here may know "
+            "less than was signed and charged. If that is lost for good, read 'Restore' in "
+            f"docs/handbook.md, then start once with {ACCEPT}={token}"
+        )
 
 
 def _write(mark: Mark) -> bytes:

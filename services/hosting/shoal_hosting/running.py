@@ -115,7 +115,7 @@ def run_service(
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
         hold_data_directory(read.data)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_choice(read.data, role, read.database_url)
+        check_choice(read.data, role, read.database_url, book.current)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         special = type(read).model_fields.keys() - ServiceSettings.model_fields.keys()
@@ -132,7 +132,7 @@ def run_service(
                 **{name: getattr(read, name) for name in special},
             )
         service.resources.on_manifest.append(served.renew)
-        note_choice(read.data, read.database_url)
+        note_choice(read.data, read.database_url, book.current)
         serve(
             service.app,
             host=read.host,

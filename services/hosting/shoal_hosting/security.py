@@ -30,14 +30,21 @@ def server_tls(
     """
     read_private_file(key_path)  # it refuses one that others can reach
     fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # a refusal leaves `context` as it is
+    served = context or fresh
     try:
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
         pinned = x509.load_pem_x509_certificate(expected_certificate_pem.encode())
-        fresh.load_cert_chain(certificate_path, key_path, password="")
+        if certificate != pinned:
+            raise StartupRefused(
+                f"the certificate in {certificate_path} is not the one that the manifest pins for "
+                "this party; provide that one, or have the authority publish a manifest with it"
+            )
+        for each in (fresh, served):
+            each.load_cert_chain(certificate_path, key_path, password="")
     except ssl.SSLError as error:
         raise StartupRefused(
-            f"{certificate_path} and {key_path} cannot serve TLS ({error.reason}): provide the two "
-            "that were made together, in PEM form, the key without a password"
+            f"{certificate_path} and {key_path} cannot serve TLS ({error.reason or error}): "
+            "provide the two that were made together, in PEM form, the key without a password"
         ) from None
     except OSError as error:
         raise StartupRefused(f"{certificate_path} cannot be read: {error.strerror}") from None
@@ -46,15 +53,8 @@ def server_tls(
             f"{certificate_path} does not hold a certificate in PEM form, or the manifest lists "
             "none for this party"
         ) from None
-    if certificate != pinned:
-        raise StartupRefused(
-            f"the certificate in {certificate_path} is not the one that the manifest pins for "
-            "this party; provide that one, or have the authority publish a manifest with this one"
-        )
-    served = context or fresh
     served.minimum_version = ssl.TLSVersion.TLSv1_2
     served.set_alpn_protocols(["http/1.1"])
-    served.load_cert_chain(certificate_path, key_path, password="")
     return served
 
 

@@ -305,8 +305,18 @@ class Resources:
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:
-            token = self.operator.token
-            app.include_router(console_routes(self, title, token=token, ready=told, look=look))
+            console = console_routes(
+                title,
+                party=self.name,
+                token=self.operator.token,
+                ready=told,
+                look=look,
+                vitals=self.vitals,
+                peers=self.peers,
+                registry=self.registry,
+                clock=self.clock,
+            )
+            app.include_router(console)
         return app
 
     async def close(self) -> None:

@@ -8,20 +8,20 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
+from shoal_hosting.clock import Clock
 from shoal_hosting.operators.view import Look, View, in_words, labelled
 from shoal_hosting.pages.console import START, Console
+from shoal_hosting.peers.exchange import Connections
+from shoal_hosting.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
-
-if TYPE_CHECKING:
-    from shoal_hosting.service import Resources
 
 CLOCK_TOLERANCE_SECONDS: Final = 5.0
 LEAST_DISK: Final = 0.1
@@ -32,14 +32,18 @@ _REFUSED_METRIC: Final = "shoal_refused_requests_total"
 
 
 def console_routes(
-    own: "Resources",
     title: str,
     *,
+    party: str,
     token: str,
     ready: Callable[[], Awaitable[Mapping[str, str]]],
     look: Look | None,
+    vitals: Vitals,
+    peers: Connections,
+    registry: CollectorRegistry,
+    clock: Clock,
 ) -> APIRouter:
-    """Return the routes of a service's page, for who has the `token`.
+    """Return the routes of the page of a `party`'s service, for who has the `token`.
 
     It shows what all services have, and what `look` returns. `ready` returns what the operator
     should know.
@@ -50,30 +54,30 @@ def console_routes(
         token=token,
         token_file="operator.token of the data directory",
         package=__package__,
-        clock=own.clock,
+        clock=clock,
     )
-    began_at = own.clock()
+    began_at = clock()
 
     async def show_now(request: Request) -> Response:
         view, told, broken = View(), dict[str, str](), None
         try:
             told = dict(await ready())
-            await own.vitals.read()
+            await vitals.read()
             view = view if look is None else await look()
         except ProtocolError as error:
             broken = error
-        healths = {each.name: _health(own, each) for each in view.parties if each.name != own.name}
-        clocks = labelled(own.registry, "shoal_compute_peer_clock_offset_seconds", "peer")
+        healths = {each.name: _health(peers, each) for each in view.parties if each.name != party}
+        clocks = labelled(registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
-        troubles += _troubles(own.registry, healths, clocks)
+        troubles += _troubles(registry, healths, clocks)
         return console.shown(
             request,
             "now.html",
-            party=own.name,
-            at=in_words(own.clock()),
+            party=party,
+            at=in_words(clock()),
             troubles=troubles,
-            facts=_facts(own.registry, began_at) | dict(view.facts),
+            facts=_facts(registry, began_at) | dict(view.facts),
             parties=[(name, *health, clocks.get(name)) for name, health in healths.items()],
             clocks=clocks,
             tables=view.tables,
@@ -83,10 +87,10 @@ def console_routes(
     return console.routes
 
 
-def _health(own: "Resources", party: ServiceParty) -> tuple[str, bool]:
+def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
     """Return how it stands with a party, and whether that is a trouble."""
     try:
-        line = own.peers.to(party)
+        line = peers.to(party)
     except ValueError as error:  # of the certificate that the manifest lists
         return str(error), True
     if line.failure is not None:

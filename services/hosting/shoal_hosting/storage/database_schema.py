@@ -155,13 +155,19 @@ def is_postgresql_url(url: str) -> bool:
     return parsed.drivername == DRIVER and bool(parsed.database)
 
 
-def check_choice(data_directory: Path, role: str, database_url: str | None) -> None:
+def check_choice(
+    data_directory: Path, role: str, database_url: str | None, own: Consortium | None = None
+) -> None:
     """Refuse another kind of database than the one that holds the service's state.
 
+    With `own`, state of another consortium in PostgreSQL is refused, too.
+
     Raises:
-        StartupRefused: it says where the state is, and what to do.
+        StartupRefused: it says where the state is, or whose, and what to do.
     """
     marker = data_directory / MARKER
+    if own is not None and marker.exists():
+        refuse_foreign(data_directory, marker.read_text().split()[-1], own)
     file = data_directory / f"{role}.sqlite"
     if database_url and file.exists():
         raise StartupRefused(
@@ -175,8 +181,8 @@ def check_choice(data_directory: Path, role: str, database_url: str | None) -> N
         )
 
 
-def note_choice(data_directory: Path, database_url: str | None) -> None:
-    """Note durably that the state is in PostgreSQL.
+def note_choice(data_directory: Path, database_url: str | None, own: Consortium) -> None:
+    """Note durably that the state is in PostgreSQL, and of which consortium it is.
 
     It is to be called before anything is acknowledged.
 
@@ -187,7 +193,7 @@ def note_choice(data_directory: Path, database_url: str | None) -> None:
     if not database_url or marker.exists():
         return
     try:
-        replace(marker, b"postgresql\n")
+        replace(marker, f"postgresql {own.manifest.identity}\n".encode())
     except OSError as error:
         raise StartupRefused(f"{marker} cannot be written: {error.strerror}") from None
 

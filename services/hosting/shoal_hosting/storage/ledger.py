@@ -144,25 +144,23 @@ class LedgerTables:
         return head == EMPTY or db.execute(query).scalar_one_or_none() == head.digest
 
     def after(self, db: Connection, number: int, *, most: int | None = None) -> Iterator[Charged]:
-        """Yield each entry beyond `number`, in order, up to `most`; that they follow is unchecked.
+        """Return each entry beyond `number`, in order, up to `most`; that they follow is unchecked.
 
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
         most = _MOST_ENTRIES if most is None else most
-        for row in db.execute(self._after, {"after": number, "most": most}):
-            yield _read(row)
+        return map(_read, db.execute(self._after, {"after": number, "most": most}))
 
     def of_job(self, db: Connection, job: str, *, through: int) -> Iterator[Charged]:
-        """Yield a job's entries up to the one that is numbered `through`, in order.
+        """Return a job's entries up to the one that is numbered `through`, in order.
 
         Raises:
             LedgerBroken: as `after`.
         """
         columns = self.entries.c
         query = select(self.entries).where(columns.job == job, columns.number <= through)
-        for row in db.execute(query.order_by(columns.number)):
-            yield _read(row)
+        return map(_read, db.execute(query.order_by(columns.number)))
 
     def charge_of(self, db: Connection, round_id: str) -> LedgerEntry:
         """Return the entry that charged a round.
