@@ -348,10 +348,7 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
 
 def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_json: bool) -> None:
     """Say who took a version; end the command with an error unless everybody did."""
-    services = [
-        {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
-    ]
-    tell(version | {"services": services}, as_json, {"services": services})
+    tell(version | {"services": outcomes}, as_json, {"services": outcomes})
     if missing := [each for each in outcomes if not each.accepted]:
         unreached = all(each.unreachable for each in missing)
         fail(

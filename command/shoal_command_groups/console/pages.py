@@ -185,11 +185,7 @@ class _Pages:
 
     def submit(self, request: Request, form: Form) -> Response:
         """Submit a job; the same page sent twice is the same job."""
-        ticket, toml = form.get("ticket", ""), form.get("toml", "")
-        try:
-            file = parsed(toml)
-        except ValueError as error:
-            return self._text(request, toml, wrong=str(error))
+        ticket, file = form.get("ticket", ""), parsed(form.get("toml", ""))
         signed = self._submitted.get(ticket)
         if signed is None:  # of two threads that come here at once the first one's counts
             made = self.analyst.request(file.task, file.settings)
