@@ -26,7 +26,7 @@ HOLDER, ANALYSIS = (
     tomllib.loads((ROOT / each / "pyproject.toml").read_text()) for each in (".", "analysis")
 )
 EXCLUDED = HOLDER["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
-EXPORTS = {"arviz", "matplotlib"}  # of posteriors; analysts have them from the extra `analysis`
+EXPORTS = {"arviz"}  # of posteriors; analysts have it from the extra `analysis`
 PAGES = {"jinja2"}  # of certificates, which analysts' commands write by templates of the holder's
 RUN_BY_THE_IMAGE = {"shoal_hosting.probe"}
 

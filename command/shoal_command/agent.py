@@ -208,7 +208,7 @@ def _row(asking: AskingView) -> dict[str, str]:
     return {
         "job": asking.job,
         "asks": sentences.title(request),
-        "analyst": sentences.party(asking.parties.analyst),
+        "analyst": asking.parties.analyst,
         "price": sentences.price(sentences.cost(request)),
         "until": sentences.ahead(datetime.fromisoformat(asking.until), now=now()),
         "stage": sentences.stage(asking)[0],

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from shoal.jobs import crowd_files
+from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_states import CrowdState
 from shoal_agent.console.sentences import Described, ahead
@@ -53,7 +53,7 @@ def open_crowd(
 
     See `shoal crowd example` for a file.
     """
-    read = crowd_files.read_crowd_file(file)
+    read = task_files.read_crowd_file(file)
     job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
     tell({"job": job.id}, as_json, job.id)
 
@@ -63,7 +63,7 @@ def example(
     family: Annotated[Family, typer.Option(help="The model.")] = "logistic",
 ) -> None:
     """Print a crowd file to begin with."""
-    say(crowd_files.example(family))
+    say(task_files.crowd_example(family))
 
 
 @app.command("show")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.jobs.crowd_files import parse_crowd_file
+from shoal.jobs.task_files import parse_crowd_file
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise

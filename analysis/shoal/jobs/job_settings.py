@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import pydantic
 from pydantic import Field, Strict, StrictFloat, StrictInt
@@ -24,13 +24,6 @@ Bounds = tuple[Annotated[Real, Strict()], Annotated[Real, Strict()]]
 """A column's lower and upper bound, as a file has them."""
 
 Seconds = Annotated[StrictInt, Field(ge=1, le=366 * 86_400)]
-
-
-def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
-    """Return columns, named with their bounds, as tasks take them."""
-    return [
-        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
-    ]
 
 
 @contextmanager

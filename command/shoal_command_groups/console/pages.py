@@ -16,6 +16,7 @@ import pydantic
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
+from shoal import plots
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.task_files import TaskFile, example, parse_task_file
@@ -38,7 +39,7 @@ _drawing = Lock()  # matplotlib's figures are the process's
 
 
 def picture(report: PosteriorReport) -> bytes:
-    """Return the report's `plot` as SVG, whose text stays text.
+    """Return the report's posterior with its price as SVG, whose text stays text.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -50,7 +51,7 @@ def picture(report: PosteriorReport) -> bytes:
         from matplotlib import pyplot
 
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "shoal"}):
-            figure: Any = report.plot().figure
+            figure: Any = plots.draw(report.posterior, caption=str(report.privacy)).figure
             drawn = io.BytesIO()
             figure.savefig(drawn, format="svg", metadata={"Date": None})
             pyplot.close(figure)
@@ -185,11 +186,15 @@ class _Pages:
 
     def submit(self, request: Request, form: Form) -> Response:
         """Submit a job; the same page sent twice is the same job."""
-        ticket, file = form.get("ticket", ""), parsed(form.get("toml", ""))
-        signed = self._submitted.get(ticket)
-        if signed is None:  # of two threads that come here at once the first one's counts
-            made = self.analyst.request(file.task, file.settings)
-            signed = self._submitted.setdefault(ticket, made)
+        ticket, toml = form.get("ticket", ""), form.get("toml", "")
+        try:
+            file = parsed(toml)
+            signed = self._submitted.get(ticket)
+            if signed is None:  # of two threads that come here at once the first one's counts
+                made = self.analyst.request(file.task, file.settings)
+                signed = self._submitted.setdefault(ticket, made)
+        except ValueError as error:
+            return self._text(request, toml, wrong=str(error))
         self.analyst.job(signed.digest).hand_in(signed)
         return go(f"{START}/jobs/{signed.digest}")
 

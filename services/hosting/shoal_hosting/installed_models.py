@@ -22,16 +22,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, GradientSum
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.wire.encoding import domain
+
+if TYPE_CHECKING:
+    from shoal_protocol.studies.variational import NumpyroTask
 
 
 class _Loader(SourceFileLoader):
@@ -107,16 +109,7 @@ def refusal(query: GradientSum) -> str | None:
     return None
 
 
-class AsksForAModel(Protocol):
-    """A task whose gradients are a NumPyro model's."""
-
-    @property
-    def model(self) -> InstalledModel: ...
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]: ...
-
-
-def model_for(task: AsksForAModel) -> CompiledModel:
+def model_for(task: "NumpyroTask") -> CompiledModel:
     """Return the compiled model that a task names.
 
     Raises:
