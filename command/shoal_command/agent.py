@@ -181,11 +181,11 @@ def _decide(
     agent: Endpoint, job: str, decision: Decision, owner: Path, yes: bool, as_json: bool
 ) -> None:
     job = checked_id(job, listed_by="shoal agent approvals")
-    key, shown = read_holder_key(owner), _asked(agent, job)
+    key, shown = read_holder_key(owner), agent.ask(ApprovalsView, _PATH, job=job)
     encoded = signed_decision(shown, job, decision, key=key, now=now())
     confirm(f"{decision.capitalize()} this job?", _facts(agent, shown, shown.asking(job)), yes=yes)
     agent.ask(dict, _PATH, method="POST", content=encoded)
-    after = _asked(agent, job).asking(job)
+    after = agent.ask(ApprovalsView, _PATH, job=job).asking(job)
     said = sentences.stage(after)[0]
     if after.stage == WAITS:
         said = "Your approval is kept. Another owner must approve it, too."
@@ -201,10 +201,6 @@ def _facts(agent: Endpoint, shown: ApprovalsView, asking: AskingView) -> dict[st
     return {
         name: each if isinstance(each, str) else "\n".join(each) for name, each in facts.items()
     }
-
-
-def _asked(agent: Endpoint, job: str) -> ApprovalsView:
-    return agent.ask(ApprovalsView, _PATH, job=job)
 
 
 def _row(asking: AskingView) -> dict[str, str]:

@@ -158,23 +158,21 @@ def check(
         )
         return
     if consortium is not None:
-        known = {each.name: each.limits for each in _variables(file.parent, consortium)}
         bounds = {
-            name: ColumnBounds(name=name, lower=lower, upper=upper)
-            for name, (lower, upper) in known.items()
+            each.name: ColumnBounds(name=each.name, lower=each.limits[0], upper=each.limits[1])
+            for each in _variables(file.parent, consortium)
         } | bounds
-    most = records_per_client
     records = read_records(file, list(asked) or None, id_column=id_column)
-    found = clipping_report(records, bounds, most)
+    found = clipping_report(records, bounds, records_per_client)
     _warn_of_slots(file.parent, found["clients"])
     sentences = [
         f"{found['clients']:,} clients with {found['rows']:,} rows: every value is a number. "
         f"{found['records']:,} rows are whole records, and "
         f"{found['clients_without_a_record']:,} clients have none: they take part with zeros."
     ]
-    if most is not None:
+    if records_per_client is not None:
         sentences.append(
-            f"The job takes {most:,} of each client's records. "
+            f"The job takes {records_per_client:,} of each client's records. "
             f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
         )
     shown = [

@@ -5,14 +5,11 @@ becomes a list of facts, and a sequence of documents a table. Values may come fr
 they are shown without markup and control characters.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
-import pydantic
+import pydantic_core
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -29,12 +26,12 @@ def plain(text: str) -> Text:
 
 def rendered(value: Any) -> RenderableType:
     """Return tables of a document's fields, or one table of several documents."""
-    if (documents := _documents(value)) is not None:
-        return _table(documents)
+    value = pydantic_core.to_jsonable_python(value)
+    if _are_documents(value):
+        return _table(value)
     facts, parts = Table.grid(padding=(0, 2)), list[RenderableType]()
-    for name, each in (_fields(value) or {}).items():
-        inner = _fields(each)
-        if each and (inner or _documents(each)):
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if _are_documents(each) or (each and isinstance(each, dict)):
             parts += [Text.assemble("\n", _title(name), style="bold"), rendered(each)]
         elif each != {}:
             facts.add_row(_title(name), _cell(name, each))
@@ -53,22 +50,8 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
-    """Return a document's fields by their titles, None if a value is no document."""
-    if isinstance(value, pydantic.BaseModel):
-        named = type(value).model_fields.items()
-        return {field.title or name: getattr(value, name) for name, field in named}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return dict(value) if isinstance(value, Mapping) else None
-
-
-def _documents(value: Any) -> list[dict[str, Any]] | None:
-    """Return the fields of several documents, None if a value is something else."""
-    if not isinstance(value, list | tuple) or not value:
-        return None
-    found = [_fields(each) for each in value]
-    return None if None in found else [each for each in found if each is not None]
+def _are_documents(value: Any) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(each, dict) for each in value)
 
 
 def _title(name: str) -> Text:
@@ -90,18 +73,14 @@ def _words(value: Any) -> str:
             return "none"
         case bool():
             return "yes" if value else "no"
-        case Enum():
-            return str(value.value)
         case int():
             return f"{value:,}"
         case float():
             return f"{value:.4g}" if math.isfinite(value) else "infinite"
-        case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S} UTC"
         case str():
             return value
-    if (documents := _documents(value)) is not None:
-        return f"{len(documents):,}"
-    if (fields := _fields(value)) is not None:
-        return ", ".join(f"{_words(each)} {name}" for name, each in fields.items()) or "none"
+        case dict():
+            return ", ".join(f"{_words(each)} {name}" for name, each in value.items()) or "none"
+    if _are_documents(value):
+        return f"{len(value):,}"
     return ", ".join(map(_words, value)) or "none"

@@ -33,11 +33,9 @@ _WIDTH: Final = 200  # of tables that go to a file or a pipe
 
 
 class ExitStatus(IntEnum):
-    """The command's exit status."""
+    """The command's exit status, beside 0 if it is done and 2 after wrong usage."""
 
-    DONE = 0
     MISTAKE = 1
-    USAGE = 2
     REFUSED = 3
     UNREACHABLE = 4
     NO_POSTERIOR = 5

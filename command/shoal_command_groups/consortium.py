@@ -80,7 +80,7 @@ def create(
     """
     cards = [read_party_card(path) for path in card]
     asking = [read_enrolment(path) for path in holder or []]
-    roster = parties.enrol(Roster(), asking) if asking else Roster()
+    roster = parties.enrol(Roster(), asking)
     key, spare = (SigningKey(secrets.token_bytes(32)) for _ in range(2))
     recovery = recovery or authority.with_name(f"{authority.name}-recovery")
     manifest = parties.first_manifest(
@@ -133,7 +133,7 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     findings = deployment.check(chain[-1].manifest, now=now())
     nothing = "Nothing is wrong as far as the manifest shows."
     tell(findings, as_json, findings or nothing, *of_the_log(chain))
-    if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
+    if serious := sum(found.severity == "serious" for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
 
@@ -348,10 +348,7 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
 
 def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_json: bool) -> None:
     """Say who took a version; end the command with an error unless everybody did."""
-    services = [
-        {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
-    ]
-    tell(version | {"services": services}, as_json, {"services": services})
+    tell(version | {"services": outcomes}, as_json, {"services": outcomes})
     if missing := [each for each in outcomes if not each.accepted]:
         unreached = all(each.unreachable for each in missing)
         fail(

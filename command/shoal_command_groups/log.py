@@ -8,6 +8,7 @@ import typer
 
 from shoal_command.connection import read_file
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, tell, warn
+from shoal_consortium.consortium_files import believed
 from shoal_consortium.log_reading import (
     Read,
     Reading,
@@ -18,7 +19,6 @@ from shoal_consortium.log_reading import (
 )
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
-from shoal_protocol.certificates.checks import LinkedVersions
 from shoal_protocol.log.entries import ForkedLog
 from shoal_protocol.log.notes import lying_witnesses, read_note
 from shoal_protocol.log.tiles import WrongProof
@@ -51,7 +51,7 @@ def verify(
     Exit status: 0 it holds; 1 a directory cannot be read; 3 it does not hold; 4 it cannot be
     reached; 7 it contradicts itself, or what was seen of it.
     """
-    chain = _believed(directory, pin)
+    chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = _read(chain, files, copy, against or [])
     said = _said(reading)
     places = range(reading.seen, len(reading.entries)) if copy else ()
@@ -70,20 +70,6 @@ def verify(
         warn(f"entry {each.place}: {each.what}")
     if reading.findings:
         fail(f"{len(reading.findings)} entries contradict others", ExitStatus.CONTRADICTION)
-
-
-def _believed(directory: Path, pin: str | None) -> list[Consortium]:
-    """Return what leads to the pinned version, or to the first, and the believed ones after it.
-
-    The authority's signature is not enough for nodes of a later version to vouch for the log.
-
-    Raises:
-        ValueError: as `open_chain`.
-    """
-    chain = open_chain(directory, pin=pin)
-    signed = {each.digest: each.signed_manifest for each in chain}
-    linked = LinkedVersions(signed[pin or chain[0].digest], signed.values())
-    return [each for each in chain if each.digest in linked.by_digest]
 
 
 def _read(

@@ -16,6 +16,7 @@ from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import write_new
 from shoal_hosting.startup import replace
+from shoal_protocol.certificates.checks import LinkedVersions
 from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import following_version
@@ -68,15 +69,14 @@ def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> 
     return following
 
 
-def believed(chain: Sequence[Consortium]) -> list[Consortium]:
-    """Return the versions before the first that lacks the log's proof, and is no emergency."""
-    kept = [chain[0]]
-    for version in chain[1:]:
-        asked = kept[-1].manifest.policy.cosignatures is not None
-        if asked and version.log_proof is None and version.manifest.emergency is None:
-            break
-        kept.append(version)
-    return kept
+def believed(chain: Sequence[Consortium], *, pin: str | None = None) -> list[Consortium]:
+    """Return what leads to the pinned version, or to the first, and the believed ones after it.
+
+    The authority's signature is not enough for a later version to be believed.
+    """
+    signed = {each.digest: each.signed_manifest for each in chain}
+    linked = LinkedVersions(signed[pin or chain[0].digest], signed.values())
+    return [each for each in chain if each.digest in linked.by_digest]
 
 
 def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:

@@ -7,8 +7,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -22,18 +21,14 @@ FEWEST_HOLDERS: Final = 3
 _NEARBY: Final = {4: 24, 6: 64}  # bits of a network that one operator usually has to himself
 
 
-class Severity(StrEnum):
-    """How bad it is: `serious` breaks what the protection assumes, or stops rounds."""
-
-    SERIOUS = "serious"
-    CAUTION = "caution"
-
-
 @dataclass(frozen=True)
 class Finding:
-    """A weakness of the deployment: the parties concerned, and why it matters."""
+    """A weakness of the deployment: the parties concerned, and why it matters.
 
-    severity: Severity
+    A `serious` one breaks what the protection assumes, or stops rounds.
+    """
+
+    severity: Literal["serious", "caution"]
     subject: str
     problem: str
 
@@ -50,7 +45,7 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
         *_certificates(manifest, now),
         *_policy(manifest),
     ]
-    return sorted(findings, key=lambda found: found.severity is not Severity.SERIOUS)
+    return sorted(findings, key=lambda found: found.severity != "serious")
 
 
 def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
@@ -65,13 +60,13 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
     parties: list[ServiceParty | Analyst] = [*services, *manifest.analysts]
     return [
         *(
-            Finding(Severity.SERIOUS, ", ".join(names), f"{what}: {blinding}")
+            Finding("serious", ", ".join(names), f"{what}: {blinding}")
             for what, values in common.items()
             for names in _alike(nodes, values)
         ),
         *(
             Finding(
-                Severity.CAUTION,
+                "caution",
                 ", ".join(names),
                 "are run by one operator: this operator can also stop any round",
             )
@@ -80,7 +75,7 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
         ),
         *(
             Finding(
-                Severity.SERIOUS,
+                "serious",
                 party.name,
                 "signs with the authority's key: who runs it can change the consortium",
             )
@@ -102,13 +97,11 @@ def _near(manifest: Manifest) -> list[Finding]:
     )
     return [
         *(
-            Finding(Severity.CAUTION, ", ".join(names), near)
+            Finding("caution", ", ".join(names), near)
             for names in _alike(nodes, map(_domain, hosts))
         ),
         *(
-            Finding(
-                Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
-            )
+            Finding("caution", node.name, f"is at {host}, which only its own machine can reach")
             for node, host in zip(nodes, hosts, strict=True)
             if host in ("localhost", "::1") or host.startswith("127.")
         ),
@@ -128,10 +121,10 @@ def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
         }
         for problem, is_so in serious.items():
             if is_so:
-                yield Finding(Severity.SERIOUS, party.name, problem)
+                yield Finding("serious", party.name, problem)
         if begins <= now < ends < now + EXPIRES_SOON:
             yield Finding(
-                Severity.CAUTION,
+                "caution",
                 party.name,
                 f"its certificate expires in {(ends - now).days} days: `shoal party rotate --tls` "
                 "there, then `shoal consortium change` and `publish`",
@@ -201,7 +194,7 @@ def _policy(manifest: Manifest) -> list[Finding]:
         ),
     ]
     return [
-        Finding(Severity.CAUTION if place else Severity.SERIOUS, "policy", problem)
+        Finding("caution" if place else "serious", "policy", problem)
         for place, (is_so, problem) in enumerate(loose)  # the first one stops rounds
         if is_so
     ]

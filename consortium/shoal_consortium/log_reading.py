@@ -156,10 +156,10 @@ def _version_of(note: Note, chain: Sequence[Consortium]) -> Manifest:
 
 def keep_evidence(copy: Path, fork: ForkedLog) -> list[Path]:
     """Write the two checkpoints of a fork below the copy; return where they are."""
-    paths = []
-    for each in (fork.one, fork.other):
-        head = each.checkpoint
-        path = copy / EVIDENCE / f"{head.size}-{head.root.hex()[:16]}"
-        replace(path, str(each).encode())
-        paths.append(path)
-    return paths
+    heads = {
+        copy / EVIDENCE / f"{each.checkpoint.size}-{each.checkpoint.root.hex()[:16]}": each
+        for each in (fork.one, fork.other)
+    }
+    for path, note in heads.items():
+        replace(path, str(note).encode())
+    return list(heads)

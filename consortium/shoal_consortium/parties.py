@@ -111,11 +111,9 @@ def enrol(roster: Roster, asking: Sequence[Enrolment], *, earlier: Sequence[Rost
     the roster signed another keeps its slots, with the other key.
 
     Raises:
-        ValueError: there is none, one is named twice, has nothing to change, or signed with a key
+        ValueError: one is named twice, has nothing to change, or signed with a key
             that is not on the roster; or a key was revoked or replaced.
     """
-    if not asking:
-        raise ValueError("there is no data holder to enrol")
     if len({bytes(each.key) for each in asking}) < len(asking):
         raise ValueError("a data holder appears twice among those to enrol")
     changed = roster

@@ -138,8 +138,7 @@ def publish_to_all(
         found = await asyncio.gather(
             *(_publish(chain, each, transport) for each in [*services.values(), *retired])
         )
-        gone = {each.name for each in retired}
-        return [each for each in found if each.name not in gone or each.accepted]
+        return [each for each in found if each.name in services or each.accepted]
 
     return asyncio.run(publish())
 

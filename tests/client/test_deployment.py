@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_consortium.deployment import Finding, Severity, check
+from shoal_consortium.deployment import Finding, check
 from shoal_consortium.parties import first_manifest
 from shoal_consortium.party_files import PartyKeys, entry_of, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
@@ -97,13 +97,13 @@ def only(found: list[Finding]) -> Finding:
 def test_compute_nodes_of_one_operator_are_found_however_it_is_spelt(spelling: str) -> None:
     shared = with_nodes(lambda k, node: {"operator": spelling} if k == 1 else {})
     finding = only(check(shared, now=NOW))
-    assert (finding.severity, finding.subject) == (Severity.SERIOUS, "node-0, node-1")
+    assert (finding.severity, finding.subject) == ("serious", "node-0, node-1")
     assert "one operator" in finding.problem
 
 
 def test_compute_nodes_on_one_host_are_found_whatever_their_ports() -> None:
     finding = only(check(moved("one.org", "one.org", "two.org"), now=NOW))
-    assert (finding.severity, finding.subject) == (Severity.SERIOUS, "node-0, node-1")
+    assert (finding.severity, finding.subject) == ("serious", "node-0, node-1")
     assert "one host" in finding.problem
 
 
@@ -118,7 +118,7 @@ def test_compute_nodes_on_one_host_are_found_whatever_their_ports() -> None:
 def test_compute_nodes_under_one_domain_or_network_are_a_reason_to_ask(hosts: Any) -> None:
     bracketed = [f"[{host}]" if ":" in host else host for host in hosts]
     finding = only(check(moved(*bracketed), now=NOW))
-    assert (finding.severity, finding.subject) == (Severity.CAUTION, "node-0, node-1")
+    assert (finding.severity, finding.subject) == ("caution", "node-0, node-1")
 
 
 def test_compute_nodes_with_one_tls_key_are_found() -> None:
@@ -126,7 +126,7 @@ def test_compute_nodes_with_one_tls_key_are_found() -> None:
         lambda k, node: {"certificate": manifest().compute_nodes[0].certificate} if k == 1 else {}
     )
     found = check(shared, now=NOW)
-    assert {each.severity for each in found} == {Severity.SERIOUS}
+    assert {each.severity for each in found} == {"serious"}
     assert [each.subject for each in found] == ["node-0, node-1", "node-1"]
     assert "one TLS key" in found[0].problem and "not for the host" in found[1].problem
 
@@ -134,23 +134,23 @@ def test_compute_nodes_with_one_tls_key_are_found() -> None:
 @pytest.mark.parametrize(
     ("days", "severity", "words"),
     [
-        (-2, Severity.SERIOUS, "valid from"),
+        (-2, "serious", "valid from"),
         (VALID_DAYS - 61, None, ""),
-        (VALID_DAYS - 59, Severity.CAUTION, "expires in 59 days"),
-        (VALID_DAYS, Severity.SERIOUS, "expired on 2027-01-01"),
+        (VALID_DAYS - 59, "caution", "expires in 59 days"),
+        (VALID_DAYS, "serious", "expired on 2027-01-01"),
     ],
 )
 def test_certificates_that_are_not_valid_or_not_for_long_are_found(
-    days: int, severity: Severity | None, words: str
+    days: int, severity: str | None, words: str
 ) -> None:
     found = check(manifest(), now=NOW + timedelta(days=days))
     assert len(found) == (0 if severity is None else 5)  # of three nodes, aggregator, trainer
-    assert all(each.severity is severity and words in each.problem for each in found)
+    assert all(each.severity == severity and words in each.problem for each in found)
 
 
 def test_aggregator_and_trainer_of_one_operator_are_found() -> None:
     good = manifest()
     trainer = good.trainer.model_copy(update={"operator": good.aggregator.operator})
     finding = only(check(good.model_copy(update={"trainer": trainer}), now=NOW))
-    assert (finding.severity, finding.subject) == (Severity.CAUTION, "sums, model")
+    assert (finding.severity, finding.subject) == ("caution", "sums, model")
     assert "one operator" in finding.problem
