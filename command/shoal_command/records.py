@@ -64,11 +64,6 @@ Dictionary = Annotated[
 ]
 
 
-@app.callback()
-def _group() -> None:
-    """Load and check a data holder's records."""
-
-
 @app.command()
 def load(
     directory: Annotated[Path, typer.Argument(help="The agent's directory, with records.toml.")],

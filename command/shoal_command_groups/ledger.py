@@ -23,7 +23,7 @@ from shoal_command.connection import (
     AgentDirectory,
     AgentUrl,
     PartyDirectory,
-    TrainerData,
+    ServiceData,
     own_agent,
     own_service,
     read_file,
@@ -42,7 +42,7 @@ _MOST: Final = 2_000  # entries in one answer: the agent has other work than to 
 @app.command()
 def trainer(
     party: PartyDirectory,
-    data: TrainerData,
+    data: ServiceData,
     as_json: AsJson = False,
 ) -> None:
     """Show every round that your own trainer charged, or gave back because it never began.

@@ -5,10 +5,12 @@ import json
 import logging
 import stat
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import structlog
 import structlog.testing
@@ -28,7 +30,7 @@ from shoal_protocol.wire.encoding import format_time
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
 from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
-from tests.world.around_holder import PRIVACY, World, no_noise
+from tests.world.around_holder import PRIVACY, QUERY, World, no_noise
 from tests.world.clock import HandMovedTimer
 from tests.world.people import csv_of
 
@@ -65,7 +67,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def start(world: World, **changes: str) -> Service:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory) | changes)
+    settings = read_settings(Settings, environment(world.directory) | changes)
     return assemble(settings, clock=world.clock, transport=world.transport, inside=inside(world))
 
 
@@ -115,8 +117,32 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     assert shown["rounds"][0]["answered_at"] == format_time(world.clock())
 
 
+async def test_the_process_of_a_vault_adds_real_noise_to_what_it_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise of 6 coordinates, all at once, is 0 with probability below 1e-30."""
+    settings = environment(world.directory)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    world.clock.now = datetime.now(UTC).replace(microsecond=0)  # the process reads the system's
+    agent = assemble(
+        read_settings(Settings, "SHOAL_", settings), clock=world.clock, transport=world.transport
+    )
+    request = world.submit(
+        join_deadline=world.clock() + timedelta(hours=1), round_seconds=1800, grace_seconds=1800
+    )
+    await agent.step()
+    now = world.clock()
+    deadline, end = now + timedelta(seconds=1800), now + timedelta(seconds=3600)
+    world.announce(request, deadline=deadline, give_up_at=end)
+    await agent.step()
+    await agent.close()
+    without_noise = sum(QUERY.encode(row[np.newaxis]) for row in world.records.values)
+    assert (world.total() != without_noise).any()
+
+
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory))
+    settings = read_settings(Settings, environment(world.directory))
     agent = assemble(
         settings,
         clock=world.clock,
@@ -239,7 +265,7 @@ async def seen_of(
     (home / "policy.toml").write_text(rules)
     (home / "party" / "records.toml").write_text(MAPPING)
     with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
-    settings = read_settings(Settings, "SHOAL_", environment(home) | with_records)
+    settings = read_settings(Settings, environment(home) | with_records)
     load(settings, PEOPLE, second=1)
     agent = start(world, **with_records)
     load(settings, people, second=2)

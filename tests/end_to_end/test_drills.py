@@ -20,9 +20,9 @@ from shoal_agent.status import HolderStatus
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
-from shoal_consortium.processes import Process, logged
+from shoal_consortium.processes import Process
 from tests.end_to_end.conftest import first_free_port
-from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of
+from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of, logged
 from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
 from tests.world.handbook import commands
 from tests.world.people import csv_of

@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 
 from bench import rounds
+from bench.processes import service_client
 from demo.ports import free_ports
 from shoal.jobs.analyst import Job
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, Process, logged
+from shoal_consortium.processes import Federation, Process
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.wire.phases import JobPhase
 from tests.command.running import shoal
+from tests.end_to_end.holding import logged
 from tests.end_to_end.test_life_cycle import Authority, standing_still
 from tests.end_to_end.test_many_rounds import BATCH, CLIENTS, WAIT_SECONDS, reach
 
@@ -80,7 +82,7 @@ class Consortium(Authority):
 
     def switch_off(self, name: str) -> None:
         """Stop a retired service as soon as it says that it may be."""
-        client, url = rounds.service_client(self.federation[name])
+        client, url = service_client(self.federation[name])
         with client:
             wait_until(
                 lambda: (

@@ -25,7 +25,7 @@ from tests.world.mailbox import Mailbox, Taken
 pytestmark = pytest.mark.essential
 
 CLIENTS = 12
-LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
+LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-document")
 
 
 class Courier(Mailbox):

@@ -34,7 +34,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
     asks, answers = _pipes(arguments)
     threading.Thread(target=_watch, args=(asks,), daemon=True).start()
     try:
-        settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
+        settings = read_settings(Settings, _of_the_vault(os.environ))
         vault = from_files(settings, sources=Sources(exact_noise), isolation=isolation)
     except Exception as error:  # noqa: BLE001 -- without frames, which may show values
         reason = " ".join(complaint(error).split())

@@ -129,7 +129,7 @@ class _Pages:
             left = sentences.left_after(asked, shown.left, (await self._policy()).cap)
             try:
                 self._owner_in(shown)
-            except ValueError as error:
+            except Refused as error:
                 cannot = f"{error}."
         facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
         if asking is not None:
@@ -177,10 +177,10 @@ class _Pages:
         """Return the owner's key, and the name under which the policy lists it.
 
         Raises:
-            ValueError: there is no key here, or it is not listed.
+            Refused: there is no key here, or it is not listed.
         """
         if self._key is None:
-            raise ValueError("This console only shows: `--owner KEYFILE` decides")
+            raise Refused("This console only shows: `--owner KEYFILE` decides")
         return self._key, shown.owner_of(self._key)
 
     async def jobs(self, request: Request) -> Response:
@@ -270,7 +270,7 @@ class _Pages:
         """Return the request of an open job, None if there is none with its digest."""
         try:
             return _in_rounds(await self._job(job))
-        except (Refused, ProtocolError, ValueError):
+        except (Refused, ProtocolError):
             return None
 
     async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:

@@ -44,7 +44,6 @@ from shoal_protocol.crowds.draws import (
     CrowdOpening,
     RefusedDraw,
     Submission,
-    check_beginning,
     check_crowd_job,
     check_opening,
     reach_refusal,
@@ -188,7 +187,6 @@ class CrowdVault(Part):
         check_same_key(opening.signer, bound_to, current)
         bound_to.verify(opening)
         check_opening(opening.body, request)
-        check_beginning(opening.body, request)
         return self._approvals.are_given(signed, until=request.closes_at)
 
     def _take_up(self, job: str) -> None:
