@@ -182,7 +182,7 @@ class RoundsLoad:
             job=job,
             clients=self.clients,
             joined=report.population_size,
-            complete=answered.complete,
+            complete=answered.answers if acknowledged == sent else 0,
             refused_envelopes=sent - acknowledged,
             reuploaded_envelopes=answered.reuploaded,
             cohort_size=report.cohort_sizes[0],

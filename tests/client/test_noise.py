@@ -14,7 +14,7 @@ from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 from scipy import stats
 
-from shoal_holder.noise import discrete_gaussian, discrete_laplace, exact_noise
+from shoal_holder.noise import discrete_gaussian, exact_noise
 from shoal_protocol.privacy.mechanisms import (
     LARGEST_LAPLACE_SCALE,
     LARGEST_SCALE,
@@ -35,6 +35,11 @@ def opendp_gaussian(scale: float, count: int) -> NDArray[np.int64]:
 def opendp_laplace(scale: float, count: int) -> NDArray[np.int64]:
     domain = vector_domain(atom_domain(T="i64"), size=count)
     return np.array(make_laplace(domain, l1_distance(T="i64"), scale)([0] * count), np.int64)
+
+
+def discrete_laplace(scale: float, count: int) -> NDArray[np.int64]:
+    """The whole noise of one party."""
+    return exact_noise(LaplacePart(scale=scale, parties=1), count)
 
 
 Sampler = Callable[[float, int], NDArray[np.int64]]

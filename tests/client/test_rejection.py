@@ -22,8 +22,6 @@ from shoal_holder.noise import (
     gaussian_weights,
     is_below,
     keep_of,
-    laplace_envelope,
-    laplace_weights,
     point_weights,
     points_envelope,
     poisson_weights,
@@ -36,7 +34,6 @@ SCALES = (0.05, 0.8, 4.0, 20.5, 1000.5, 2.0**31 + 0.1, 1e12 / 3, 2.0**50)
 LAPLACE_SCALES = (*SCALES, LARGEST_LAPLACE_SCALE)
 ENVELOPES = [
     *(gaussian_envelope(scale) for scale in (*SCALES, LARGEST_SCALE)),
-    *(laplace_envelope(scale) for scale in LAPLACE_SCALES),
     *(points_envelope(scale) for scale in LAPLACE_SCALES),
     poisson_envelope(),
 ]
@@ -71,7 +68,7 @@ class Recorder:
 def named(envelope):
     kinds = (
         ("gaussian", (*SCALES, LARGEST_SCALE)),
-        *((kind, LAPLACE_SCALES) for kind in ("laplace", "points")),
+        ("points", LAPLACE_SCALES),
     )
     names = [f"{kind}-{scale}" for kind, scales in kinds for scale in scales]
     return [*names, "poisson"][ENVELOPES.index(envelope)]
@@ -241,11 +238,10 @@ def test_of_many_proposals_those_that_are_kept_come_back_in_order():
     ("weights", "value", "expected"),
     [
         (gaussian_weights(4.0), 6, math.exp(-36 / 32)),
-        (laplace_weights(4.0), 6, math.exp(-6 / 4)),
         (point_weights(4.0), 6, math.exp(-6 / 4) / 6),
         (poisson_weights(), 18, 16**2 / 17 / 18),
     ],
-    ids=["gaussian", "laplace", "points", "poisson"],
+    ids=["gaussian", "points", "poisson"],
 )
 def test_weights_are_what_their_names_say(weights, value, expected):
     a, b = weights.exact(value)

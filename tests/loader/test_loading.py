@@ -408,11 +408,6 @@ def test_a_dictionary_gives_levels_and_what_becomes_of_missing_values(tmp_path: 
             DICTIONARY,
             "columns.sex: the dictionary has other levels",
         ),
-        (
-            SCALARS.replace('type = "date"', 'type = "date"\nepoch = 2000-01-01'),
-            DICTIONARY,
-            "columns.seen: the dictionary counts days",
-        ),
     ],
 )
 def test_a_mapping_that_the_dictionary_contradicts_is_refused(

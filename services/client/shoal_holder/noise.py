@@ -1,7 +1,7 @@
 """Draws an answer's noise on the integers, exactly; no floating-point noise is ever drawn.
 
-In reading order: decisions from fair bits; exact draws by rejection; discrete Gaussian and Laplace
-noise; and shares of discrete Laplace noise, for data holders who are few. Proofs:
+In reading order: decisions from fair bits; exact draws by rejection; discrete Gaussian noise; and
+shares of discrete Laplace noise, of which one party's own is the whole. Proofs:
 docs/mathematics.md.
 """
 
@@ -261,8 +261,8 @@ def power_of_two(most: float) -> int:
 NoiseSampler = Callable[[NoisePart, int], Int64Vector]
 """(part, count) -> `count` independent integers of an answer's noise, shape (count,)."""
 
-_FAR_GAUSSIAN, _FAR_LAPLACE = 9, 32
-"""How many scales away the tail begins: with weight below 2^-46 either way."""
+_FAR_GAUSSIAN: Final = 9
+"""How many scales away the tail of Gaussian noise begins: with weight below 2^-46."""
 
 _TAIL_WIDTHS: Final = 8  # a scale at least, in which weights halve
 
@@ -276,8 +276,6 @@ def exact_noise(part: NoisePart, count: int) -> Int64Vector:
     match part:
         case GaussianPart(scale=scale):
             return discrete_gaussian(scale, count)
-        case LaplacePart(scale=scale, parties=parties, slots=slots) if slots == parties:
-            return discrete_laplace(scale, count)
         case LaplacePart(scale=scale, parties=parties, slots=slots):
             return laplace_shares(
                 scale=scale,
@@ -300,16 +298,6 @@ def discrete_gaussian(
     return draw(count, gaussian_envelope(scale), Randomness(random_bytes), signed=True)
 
 
-def discrete_laplace(scale: float, count: int) -> Int64Vector:
-    """Draw `count` integers, each x with probability proportional to exp(-|x| / scale).
-
-    Raises:
-        ValueError: `scale` is not within (0, 2^54], or `count` is not positive.
-    """
-    _check(scale, LARGEST_LAPLACE_SCALE, count)
-    return draw(count, laplace_envelope(scale), Randomness(system_random), signed=True)
-
-
 def _check(scale: float, largest: float, *counts: int) -> None:
     if not (math.isfinite(scale) and 0.0 < scale <= largest):
         raise ValueError(f"a noise scale must be positive, finite and at most {largest:.0f}")
@@ -329,31 +317,13 @@ def gaussian_weights(scale: float) -> Weights:
     )
 
 
-def laplace_weights(scale: float) -> Weights:
-    """Return exp(-x / scale)."""
-    return Weights(
-        approximate=_overflowing_to_zero(lambda values: np.exp(-(values / scale))),
-        exact=lambda value: (Fraction(1), value / Fraction(scale)),
-    )
-
-
 @lru_cache(maxsize=64)
 def gaussian_envelope(scale: float) -> Envelope:
     """Return cells of an eighth to a quarter of the scale."""
-    return _even_cells(gaussian_weights(scale), scale, far=_FAR_GAUSSIAN)
-
-
-@lru_cache(maxsize=64)
-def laplace_envelope(scale: float) -> Envelope:
-    """Return cells of an eighth to a quarter of the scale."""
-    return _even_cells(laplace_weights(scale), scale, far=_FAR_LAPLACE)
-
-
-def _even_cells(weights: Weights, scale: float, *, far: int) -> Envelope:
     width = power_of_two(scale / 4.0)
-    cells = math.ceil(far * scale / width)
+    cells = math.ceil(_FAR_GAUSSIAN * scale / width)
     starts = [width * j for j in range(cells + 1)]
-    return Envelope(weights, starts, [width] * cells + [_TAIL_WIDTHS * width])
+    return Envelope(gaussian_weights(scale), starts, [width] * cells + [_TAIL_WIDTHS * width])
 
 
 # Shares of discrete Laplace noise

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from shoal_holder.state_file import StateFile
-from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.wire.encoding import decode_clients
 
 
@@ -30,9 +29,8 @@ ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for
 class RoundStatus:
     """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code.
 
-    `answers` is how many slots the answer covers, and `complete` the same once every node
-    acknowledged it, 0 until then; `reuploaded` envelopes were sent again because a node no longer
-    had them. The answer was charged `answered_at`, before the first of it was sent.
+    `answers` is how many slots the answer covers; `reuploaded` envelopes were sent again because a
+    node no longer had them. The answer was charged `answered_at`, before the first of it was sent.
     """
 
     round_id: str
@@ -40,7 +38,6 @@ class RoundStatus:
     ended: str | None
     answers: int
     envelopes: dict[str, int]
-    complete: int
     reuploaded: int
     answered_at: str | None = None
 
@@ -77,8 +74,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     ):
         answered, at = charged.get(round_id, (0, None))
         envelopes = dict(sent[round_id])
-        complete = answered if set(envelopes) == {ACKNOWLEDGED} else 0
-        counts = answered, envelopes, complete, reuploaded, at
+        counts = answered, envelopes, reuploaded, at
         rounds.setdefault(job, []).append(RoundStatus(round_id, number, ended, *counts))
     return tuple(
         JobStatus(job, ended, len(decode_clients(slots)), join, tuple(rounds.get(job, ())), leave)

@@ -21,7 +21,7 @@ from shoal_hosting.startup import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
-from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.trust.dictionary import EPOCH, DataDictionary
 from shoal_protocol.wire.encoding import canonical_text
 
 _SQL_TYPE = {"number": "DOUBLE", "flag": "VARCHAR", "category": "VARCHAR", "date": "DATE"}
@@ -227,7 +227,7 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
     elif column.type == "date":
         if np.isnat(there).any() or (there < _FIRST_DAY).any() or (there >= _LAST_DAY).any():
             raise _RefusedValue("not a date with a year of four digits")
-        days = there.astype("datetime64[D]") - np.datetime64(column.epoch)
+        days = there.astype("datetime64[D]") - np.datetime64(EPOCH)
         numbers[~missing] = days.astype(np.float64)
     else:
         numbers[~missing] = there.astype(np.float64)

@@ -1,6 +1,5 @@
 """The owner's `records.toml`: where raw data are, whose a row is, what makes each column."""
 
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +7,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from shoal_holder.site_files import MAPPING
 from shoal_holder.toml_files import read_toml
-from shoal_protocol.trust.dictionary import EPOCH, Category, DataDictionary, Variable
+from shoal_protocol.trust.dictionary import Category, DataDictionary, Variable
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import canonical_text
 
@@ -31,13 +30,12 @@ class Column(Model):
     """One column of the records: its type, and `sql`, a scalar expression or an aggregate of rows.
 
     A number is taken as it is, a flag becomes 0 or 1, a category the place of its level in
-    `levels`, from 0, a date the days since `epoch`. A NULL is a missing value.
+    `levels`, from 0, a date the days since 1970. A NULL is a missing value.
     """
 
     sql: Text
     type: Literal["number", "flag", "category", "date"] = "number"
     levels: tuple[Text, ...] = ()
-    epoch: date = date(1970, 1, 1)
 
     @field_validator("levels")
     @classmethod
@@ -103,8 +101,6 @@ def _agreed(name: str, column: Column, variables: dict[str, Variable] | None) ->
     if variable.type != column.type:
         due = f'write type = "{variable.type}"'
         raise ValueError(f"{where} is a {variable.type} in the consortium's dictionary: {due}")
-    if column.type == "date" and column.epoch != EPOCH:
-        raise ValueError(f"{where}: the dictionary counts days from {EPOCH}; leave out epoch")
     if not isinstance(variable, Category):
         return column
     if column.levels not in ((), variable.levels):
