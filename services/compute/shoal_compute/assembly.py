@@ -24,17 +24,12 @@ from shoal_hosting import service
 from shoal_hosting.manifests.manifest_book import newest_with
 from shoal_hosting.operators.view import Table, View, by_phase, in_words, labelled, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Jobs as ChosenJobs
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     query = select(schema.jobs.c.job).where(schema.jobs.c.ends_by < before.timestamp())
     return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
-
-
-def _nothing_to_note(db: Connection, chosen: ChosenJobs) -> None:
-    """A deleted job request needs no note."""
 
 
 KEEPINGS: Final = Keepings(
@@ -60,8 +55,6 @@ KEEPINGS: Final = Keepings(
         Keeping("ledger entries", "caps rest on them", schema.ledger.entries),
     ),
     due=_due,
-    begin=_nothing_to_note,
-    note=_nothing_to_note,
 )
 
 

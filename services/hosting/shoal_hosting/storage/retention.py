@@ -67,8 +67,8 @@ class Keepings:
 
     kinds: Sequence[Keeping]
     due: Callable[[Connection, datetime, int], Jobs]
-    begin: Callable[[Connection, Jobs], None]
-    note: Callable[[Connection, Jobs], None]
+    begin: Callable[[Connection, Jobs], None] = lambda db, jobs: None
+    note: Callable[[Connection, Jobs], None] = lambda db, jobs: None
     knows_ends: bool = True
 
 
