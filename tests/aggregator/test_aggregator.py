@@ -130,7 +130,7 @@ async def test_bytes_that_are_no_spec_are_refused_and_not_repeated(
         ),
         (changed_sum(0, cohort_size=9), "wrong-cohort"),
         (changed_sum(0, cohort_size=13), "wrong-cohort"),
-        (changed_sum(0, values=encode_uint64(np.zeros(2, np.uint64))), "wrong-length"),
+        (changed_sum(0, values=encode_uint64(np.zeros(2, np.uint64))), "wrong-share"),
         (changed_sum(0, values="AAAA"), "malformed-document"),
         (signed_by("compute-1", examples.partial_sum(0)), "wrong-signer"),
         (signed_by("aggregator", examples.partial_sum(0)), "wrong-signer"),

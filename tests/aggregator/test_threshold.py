@@ -16,7 +16,6 @@ from shoal_protocol.rounds.attestations import (
     Result,
     cohort_digest,
 )
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import from_ring
@@ -25,6 +24,7 @@ from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import post, told_of
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, problem_code, signed_by
 
@@ -54,7 +54,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         node=f"compute-{node}",
         cohort=cohort_digest(SPEC.digest, examples.held(cohort)),
         cohort_size=len(cohort),
-        values=encode_uint64(summation.add(THREE, shares, SPEC.dimension)),
+        values=encode_uint64(added(THREE, shares, SPEC.dimension)),
         charge=examples.charge(SPEC, f"compute-{node}"),
     )
 

@@ -1,7 +1,6 @@
 """A data holder's answer: what nodes can open adds up to its encoded records and their noise."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,15 +24,11 @@ from shoal_protocol.sharing import received, summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.encoding import Int64Vector
+from tests.world.adding import added
 from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
 from tests.world.people import rows_at
 
 SHARING = ADDITIVE
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture
@@ -60,9 +55,7 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
         received.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
         for each, node in zip(encoded, world.nodes, strict=True)
     ]
-    sums = {
-        node: summation.add(SHARING, [each], QUERY.dimension) for node, each in enumerate(shares)
-    }
+    sums = {node: added(SHARING, [each], QUERY.dimension) for node, each in enumerate(shares)}
     return from_ring(summation.combine(SHARING, sums, nodes=len(sums)).total)
 
 

@@ -115,11 +115,11 @@ async def ledger(service: Service, query: str = "") -> Any:
 async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
-    federation.decided, federation.down = False, {"compute-2"}
+    federation.decided, cut = False, federation.wire.cut("trainer", "compute-2")
     await running(trainer, clock)
     path = f"/v1/jobs/{JOB.digest}/rounds/0"
     assert (await get(trainer, path))[0] == 202
-    federation.down = set()
+    federation.wire.rules.remove(cut)
     await trainer.step()
     status, encoded = await get(trainer, path)
     signed = decode(encoded, RoundSpec)
@@ -196,7 +196,7 @@ TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
     "of no node": ({"partial_sums": ()}, "wrong-cohort"),
     "lacking a node": ({"partial_sums": REFERENCES[:-1]}, "wrong-cohort"),
     "of one node thrice": ({"partial_sums": REFERENCES[:1] * 3}, "wrong-cohort"),
-    "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-length"),
+    "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-share"),
     "not of whole numbers": ({"values": "AAAA"}, "malformed-document"),
     "impossible": ({"values": encode_uint64(np.full(4, 2**62, np.uint64))}, "refused-result"),
     "not the total": ({"values": encode_uint64(np.ones(4, np.uint64))}, "refused-result"),

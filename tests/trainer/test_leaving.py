@@ -69,7 +69,7 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     answering = asyncio.Event()
-    federation.frozen["compute-1"] = answering
+    federation.freeze("compute-1", answering)
     await joined(trainer)
     clock.now = JOB.join_deadline
     stepping = asyncio.create_task(trainer.step())

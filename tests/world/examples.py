@@ -27,7 +27,7 @@ from shoal_protocol.jobs.membership import (
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
-from shoal_protocol.posteriors.variational import Convergence, packed
+from shoal_protocol.posteriors.variational import Convergence, VariationalPosterior, packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -39,6 +39,7 @@ from shoal_protocol.queries import (
     SecondMoments,
 )
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -52,12 +53,10 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import RandomBytes, to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
-from shoal_protocol.studies.variational import LogisticRegressionPosterior
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
@@ -72,6 +71,7 @@ from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
+from tests.world.adding import added
 from tests.world.clock import NOW
 
 NODES = 3
@@ -333,7 +333,7 @@ def partial_sum(node: int) -> PartialSum:
         )[node]
         for client in COHORT
     ]
-    values = encode_uint64(summation.add(SHARING, shares, DIMENSION))
+    values = encode_uint64(added(SHARING, shares, DIMENSION))
     name = f"compute-{node}"
     return PartialSum(node=name, values=values, charge=charge(SPEC, name), **_COHORT, **_BOUND)
 
@@ -370,11 +370,10 @@ def named(name: str, body: Document) -> Signed[Any]:
 REPORT = PosteriorReport.of(
     JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
 )
-CORRELATED_POSTERIOR = LogisticRegressionPosterior(
+CORRELATED_POSTERIOR = VariationalPosterior(
     names=("intercept", "age"),
-    target="pressure",
-    feature_columns=(Column(name="age", centre=60.0, scale=60.0),),
-    intercept=0.25,
+    columns=("age", "pressure"),
+    latents=(Latent(name="intercept"), Latent(name="age")),
     location=(-0.5, 1.25),
     scale=(0.25, 0.375),
     correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),

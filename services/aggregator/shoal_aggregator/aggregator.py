@@ -340,7 +340,7 @@ class Aggregator:
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongLength, WrongResidue,
+            WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongShare,
             ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """

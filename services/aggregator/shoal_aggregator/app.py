@@ -55,9 +55,8 @@ from shoal_protocol.wire.service_errors import (
     RoundAbandoned,
     WrongCharge,
     WrongCohort,
-    WrongLength,
-    WrongResidue,
     WrongRound,
+    WrongShare,
 )
 
 _PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
@@ -156,8 +155,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
             *_OF_NODE,
             WrongCharge,
             WrongCohort,
-            WrongLength,
-            WrongResidue,
+            WrongShare,
             RoundAbandoned,
             takes=signed(PartialSum),
         ),

@@ -154,7 +154,7 @@ def head(db: Connection, kind: str) -> Head | None:
 def keep(db: Connection, kind: str, new: Head) -> None:
     """Replace the head of this kind; one of fewer entries changes nothing."""
     table = schema.log_heads
-    insert = insert_ignoring(db)(table).values(kind=kind, **new._asdict())
+    insert = insert_ignoring(db.dialect.name)(table).values(kind=kind, **new._asdict())
     replaced = insert.on_conflict_do_update(
         index_elements=["kind"], set_=new._asdict(), where=table.c.size <= new.size
     )

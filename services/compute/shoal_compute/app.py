@@ -85,15 +85,13 @@ _OF_ENVELOPE: Final = (
     *(
         service_errors.WrongRound,
         service_errors.WrongNode,
-        service_errors.WrongLength,
-        service_errors.WrongShareKind,
-        service_errors.WrongResidue,
+        service_errors.WrongShare,
         service_errors.NotInPopulation,
     ),
     *(
         service_errors.UnopenableCiphertext,
         service_errors.TransplantedCiphertext,
-        service_errors.ConflictingShare,
+        service_errors.ConflictingDocument,
     ),
     *(
         service_errors.Superseded,
@@ -182,7 +180,7 @@ def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> Non
     _document(app, one, stores(having("status"), *of_one, **_UPLOAD))
     of_many = (UnknownRound, service_errors.MalformedEnvelope)
     _document(app, many, answers(_OUTCOMES, *of_many, **_UPLOAD))
-    of_query = (UnknownRound, service_errors.MalformedQuery)
+    of_query = (UnknownRound, MalformedDocument)
     _document(app, asked, answers(having("stored"), *of_query, **_UPLOAD))
     app.router.routes[:0] = [gossiped, one, many, asked]  # they come first
 

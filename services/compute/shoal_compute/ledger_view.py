@@ -100,7 +100,7 @@ def show_ledger(arguments: Sequence[str]) -> int:
     parser.add_argument("--client", type=int, help="show only what this client was charged")
     asked = parser.parse_args(arguments)
     with startup_of("shoal-compute ledger"):
-        read = read_settings(LedgerSettings, "SHOAL_", os.environ)
+        read = read_settings(LedgerSettings, os.environ)
         check_choice(read.data, "compute", read.database_url)
         name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)

@@ -32,7 +32,7 @@ from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownHolder, WrongManifest
 from shoal_protocol.wire.phases import FINISHED, Phase
-from shoal_protocol.wire.service_errors import NotInPopulation, WrongLength, WrongNode, WrongRound
+from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, WrongRound, WrongShare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +77,11 @@ class Intake:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
             UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part, or here.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
-            WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
+            WrongShare: not the share that this node is due.
         """
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
-            raise WrongLength
+            raise WrongShare("the share does not have the round's length")
         holder = envelope.holder
         if holder >= roster.holders:
             raise UnknownHolder

@@ -21,7 +21,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.receipt_query import decode_query
 from shoal_protocol.wire.service_errors import (
     BeforeRestore,
-    ConflictingShare,
+    ConflictingDocument,
     MalformedEnvelope,
     RoundAbandoned,
     StorageUnavailable,
@@ -36,7 +36,7 @@ _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _COMMITS_AT_ONCE: Final = 2  # one reaches the disk while the one before it is noted
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
-    Outcome.CONFLICTING: ConflictingShare,
+    Outcome.CONFLICTING: ConflictingDocument,
     Outcome.CLOSED: TooLate,
     Outcome.ABANDONED: RoundAbandoned,
     Outcome.UNKNOWN_ROUND: UnknownRound,
@@ -102,7 +102,7 @@ class Uploads:
         The answer is from what is on file, not from memory: that is what a freeze would attest.
 
         Raises:
-            MalformedQuery, UnknownRound, StorageUnavailable
+            MalformedDocument, UnknownRound, StorageUnavailable
         """
         entries = decode_query(body)
         await self._rounds.find(round_id)

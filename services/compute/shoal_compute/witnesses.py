@@ -223,7 +223,9 @@ def _count_accepted(db: Connection) -> int:
 
 def _accept(db: Connection, lost: set[str]) -> None:
     rows = [{"round": each} for each in sorted(lost)]
-    db.execute(insert_ignoring(db)(accepted_losses).values(rows).on_conflict_do_nothing())
+    db.execute(
+        insert_ignoring(db.dialect.name)(accepted_losses).values(rows).on_conflict_do_nothing()
+    )
 
 
 def _token(node: str, lost: Iterable[str]) -> str:

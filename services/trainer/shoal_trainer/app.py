@@ -298,12 +298,10 @@ def create_app(
         "/v1/declarations/list",
         **answers(having("documents", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
     )
-    async def show_declarations(
-        request: Request, after: After = 0, count: Count = 1000
-    ) -> Response:
+    async def show_declarations(request: Request) -> Response:
         """Serve analysts data holders' newest declarations, from the holder of index `after` on."""
-        await crowds.resources.query(await request.body(), JobsQuery)
-        return shown(await declarations.page(after=after, count=count))
+        query = await crowds.resources.query(await request.body(), JobsQuery)
+        return shown(await declarations.page(after=query.after, count=query.count))
 
     @app.put(
         "/v1/dictionary",

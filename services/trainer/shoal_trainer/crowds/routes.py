@@ -31,7 +31,6 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.draws import (
-    ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     CrowdClosing,
@@ -58,7 +57,7 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
 )
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
+from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
 from shoal_trainer import notices, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
@@ -269,7 +268,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             RefusedDraw,
             SessionExpired,
             RefusedSubmission,
-            ConflictingSubmission,
+            ConflictingDocument,
             ContributionsUsedUp,
             CrowdClosed,
             takes=one_or_several(signed(Submission)),
