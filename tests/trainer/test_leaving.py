@@ -90,11 +90,12 @@ async def test_a_result_that_comes_after_the_withdrawal_is_not_kept(
 ) -> None:
     federation.decided = False
     await running(trainer, clock)
-    federation.frozen["aggregator"], federation.decided = asyncio.Event(), True
+    answering, federation.decided = asyncio.Event(), True
+    federation.freeze("aggregator", answering)
     stepping = asyncio.create_task(trainer.step())
     await asyncio.sleep(0.1)  # the aggregator has been asked
     assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
-    federation.frozen["aggregator"].set()
+    answering.set()
     await stepping
     (round_,) = (await state(trainer))["rounds"]
     assert round_["phase"] == "collecting"

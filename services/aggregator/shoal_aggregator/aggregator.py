@@ -437,8 +437,7 @@ class Aggregator:
                 return
         self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
-        size = sum(map(len, stored))
-        summed = await self._reading.run_sized(size, self._summed, spec, stored)
+        summed = await self._reading.run_sized(sum(map(len, stored)), self._summed, spec, stored)
         if isinstance(summed, Unusable):
             if len(stored) < len(spec.compute_nodes) and not is_over:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong

@@ -6,7 +6,7 @@ Those of the log are static files as C2SP tlog-tiles says, entries to log, and p
 from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 
 from shoal_aggregator import store
 from shoal_aggregator.aggregator import Aggregator
@@ -71,57 +71,6 @@ class NotLogged(ProtocolError):
     title = "The log has nothing there that a quorum of Compute nodes signed"
     status = 404
     remedy = "Read the log's checkpoint, and ask for what it says that there is."
-
-
-def log_routes(log: Log, resources: Resources) -> APIRouter:
-    """Return the routes of `log`."""
-    router, run = APIRouter(), resources.storage.run
-
-    @router.get("/log/checkpoint", **answers(TEXT, NotLogged, as_type=NOTE))
-    async def show_checkpoint() -> Response:
-        """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
-        found = await run(head, COSIGNED)
-        if found is None:
-            raise NotLogged
-        return Response(found.note, media_type=NOTE, headers=_FRESH)
-
-    @router.get("/log/{path:path}", **answers(BINARY, NotLogged, as_type=OCTETS))
-    async def show_tile(path: str) -> Response:
-        """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
-        try:
-            level, index, width = tile_at(path)
-        except MalformedDocument as error:  # nothing is ever there
-            raise NotLogged from error
-        if isinstance(level, int):
-            found = await run(tile, level, index, width)
-        else:
-            found = await run(bundle, index, width)
-        if found is None:
-            raise NotLogged
-        return Response(found, media_type=OCTETS, headers=_FOR_EVER)
-
-    @router.post("/v1/log", **answers(_PLACE, *SIGNED, statuses=(201,), takes=signed(LogRequest)))
-    async def take_entry(request: Request) -> Response:
-        """Log a certificate, by its digest, that the trainer asks for, signed."""
-        return shown({"place": await log.take(await request.body())}, 201)
-
-    @router.post(
-        "/v1/log/manifests",
-        **answers(_PLACE, *SIGNED, ConflictingDocument, statuses=(201,), takes=SIGNED_MANIFEST),
-    )
-    async def take_manifest(request: Request) -> Response:
-        """Log the next version of the manifest, signed: parties believe it by the log's proof."""
-        return shown({"place": await log.take_manifest(await request.body())}, 201)
-
-    @router.get("/v1/log/proofs/{place}", **answers(TEXT, NotLogged, as_type=NOTE))
-    async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
-        """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
-        found = await resources.changes.until_found(LOG, lambda: run(proof, place), wait)
-        if found is None:
-            raise NotLogged
-        return Response(str(found), media_type=NOTE)
-
-    return router
 
 
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
@@ -270,5 +219,48 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
             raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)
 
-    app.include_router(log_routes(log, resources))
+    @app.get("/log/checkpoint", **answers(TEXT, NotLogged, as_type=NOTE))
+    async def show_checkpoint() -> Response:
+        """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
+        found = await run(head, COSIGNED)
+        if found is None:
+            raise NotLogged
+        return Response(found.note, media_type=NOTE, headers=_FRESH)
+
+    @app.get("/log/{path:path}", **answers(BINARY, NotLogged, as_type=OCTETS))
+    async def show_tile(path: str) -> Response:
+        """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
+        try:
+            level, index, width = tile_at(path)
+        except MalformedDocument as error:  # nothing is ever there
+            raise NotLogged from error
+        if isinstance(level, int):
+            found = await run(tile, level, index, width)
+        else:
+            found = await run(bundle, index, width)
+        if found is None:
+            raise NotLogged
+        return Response(found, media_type=OCTETS, headers=_FOR_EVER)
+
+    @app.post("/v1/log", **answers(_PLACE, *SIGNED, statuses=(201,), takes=signed(LogRequest)))
+    async def take_entry(request: Request) -> Response:
+        """Log a certificate, by its digest, that the trainer asks for, signed."""
+        return shown({"place": await log.take(await request.body())}, 201)
+
+    @app.post(
+        "/v1/log/manifests",
+        **answers(_PLACE, *SIGNED, ConflictingDocument, statuses=(201,), takes=SIGNED_MANIFEST),
+    )
+    async def take_manifest(request: Request) -> Response:
+        """Log the next version of the manifest, signed: parties believe it by the log's proof."""
+        return shown({"place": await log.take_manifest(await request.body())}, 201)
+
+    @app.get("/v1/log/proofs/{place}", **answers(TEXT, NotLogged, as_type=NOTE))
+    async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
+        """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
+        found = await resources.changes.until_found(LOG, lambda: run(proof, place), wait)
+        if found is None:
+            raise NotLogged
+        return Response(str(found), media_type=NOTE)
+
     return app

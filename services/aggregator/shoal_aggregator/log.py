@@ -99,9 +99,8 @@ def version(db: Connection, sequence: int) -> str | None:
     """Return the digest of the manifest version of this number, if the log has one."""
     columns = schema.log_entries.c
     entries = db.execute(select(columns.entry).where(columns.kind == "manifest")).scalars()
-    found = [decode_entry(each) for each in entries]
-    of_number = [e.digest for e in found if isinstance(e, ManifestEntry) and e.sequence == sequence]
-    return of_number[0] if of_number else None
+    versions = (each for each in map(decode_entry, entries) if isinstance(each, ManifestEntry))
+    return next((each.digest for each in versions if each.sequence == sequence), None)
 
 
 def _close_tiles(db: Connection, size: int) -> None:

@@ -322,8 +322,7 @@ def create_app(
     @app.get("/v1/rounds/{round_id}/spec", **answers(signed(RoundSpec), UnknownRound))
     async def show_spec(round_id: RoundId) -> Response:
         """Return the round's signed spec."""
-        known = await rounds.find(round_id)
-        return document(known.spec.encode())
+        return document((await rounds.find(round_id)).spec.encode())
 
     @app.get(
         "/v1/rounds/{round_id}/documents",

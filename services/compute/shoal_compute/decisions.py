@@ -201,8 +201,7 @@ def _without_those_that_hold_little(known: Round, nodes: tuple[str, ...]) -> tup
 
     A node that was away while clients sent is not to cost a round that can do without it.
     """
-    spec = known.spec.body
-    while len(nodes) > spec.threshold and not known.may_be_released(known.cohort(nodes)):
+    while len(nodes) > known.spec.body.threshold and not known.may_be_released(known.cohort(nodes)):
         fewer = [tuple(name for name in nodes if name != out) for out in nodes if out != known.own]
         nodes = max(fewer, key=lambda each: known.size(known.cohort(each)))
     return nodes

@@ -436,7 +436,6 @@ class Gossip:
         self._requests, self._schedules = Requests(), Schedules()
         # rounds that lack documents, and from when on answers to peers request them
         self._waiting: dict[str, datetime] = {}
-        self._unreached: set[str] = set()  # peers whose failure was logged
         self._clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
             "How far a peer's clock is ahead of this node's, by its last answer",
@@ -574,19 +573,16 @@ class Gossip:
             self._count("unreachable")
             if isinstance(error, StorageUnavailable):
                 raise
-            if name not in self._unreached:
+            if peer_state.pace.failures == 1:
                 log.warning("no gossip with a peer", party=name, error=type(error).__name__)
-            self._unreached.add(name)
         else:
+            if peer_state.pace.failures:
+                log.info("gossip with a peer again", party=name)
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
             self._count("exchanged")
-            if name in self._unreached:
-                log.info("gossip with a peer again", party=name)
-            self._unreached.discard(name)
 
     async def _send(self, name: str, message: Message) -> Message:
-        party = self._party(name)
-        reply = await self._own.peers.to(party).ask(
+        reply = await self._own.peers.to(self._party(name)).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:

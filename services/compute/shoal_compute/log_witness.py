@@ -57,8 +57,7 @@ class LogWitness:
         name, key = witness_name(manifest, self._own.name), self._own.key_in()
         at = int(self._own.clock().timestamp())
         line = cosign(note.text, name, key, at=at)
-        kept = str(note.with_lines(line))
-        await self._own.storage.run(advance, submission, checkpoint, kept)
+        await self._own.storage.run(advance, submission, checkpoint, str(note.with_lines(line)))
         return line
 
     async def facts(self) -> dict[str, str]:

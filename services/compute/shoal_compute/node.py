@@ -130,8 +130,7 @@ async def partial_sum(known: Round, cohort: BitMap, total_of: TotalOf) -> Uint64
     """
     if known.spec.body.sharing.committee is None:
         return await total_of(cohort)
-    parts = known.by_committee(cohort)
-    sums = {start: await total_of(holders) for start, holders in parts.items()}
+    sums = {start: await total_of(holders) for start, holders in known.by_committee(cohort).items()}
     return await asyncio.to_thread(_blinded, known, known.votes[known.own], sums)
 
 
@@ -141,7 +140,7 @@ def _blinded(known: Round, vote: Vote, sums: dict[int, Uint64Vector]) -> Uint64V
     among = [spec.compute_nodes.index(name) for name in vote.nodes]
     if spec.sharing.scheme == "threshold":
         total = committee_sums.weighted(
-            spec.sharing, sums, node=intake.node, among=among, nodes=intake.nodes
+            spec.sharing, sums, node=intake.node, among=among, nodes=len(spec.compute_nodes)
         )
     else:
         total = sums[0]

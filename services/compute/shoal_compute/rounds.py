@@ -26,7 +26,6 @@ from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.committee_sums import starts
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse
-from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
@@ -40,25 +39,21 @@ from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, Wrong
 class Intake:
     """What a node checks a round's envelopes by."""
 
-    round_id: str
-    manifest: str
-    node: int  # this node's index among `nodes`
-    nodes: int
-    dimension: int
+    spec: RoundSpec
+    node: int  # this node's index among the round's Compute nodes
     asked: AskedHolders
     asked_here: BitMap  # the asked data holders that share with this node
-    scheme: Sharing
     box_key: bytes
     box_private_key: bytes = field(repr=False)
 
     @cached_property
     def largest_envelope(self) -> int:
         """Return the size in bytes beyond which no envelope of this round can be valid."""
-        return max(envelope_size(kind, self.dimension) for kind in ShareKind)
+        return max(envelope_size(kind, self.spec.dimension) for kind in ShareKind)
 
     @cached_property
     def _bound_to(self) -> bytes:
-        return bytes.fromhex(self.manifest + self.round_id)
+        return bytes.fromhex(self.spec.manifest + self.spec.digest)
 
     def parse(self, encoded: bytes) -> Envelope:
         """Read an envelope that claims to be of this round, for this node.
@@ -67,7 +62,7 @@ class Intake:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest
         """
         envelope = parse(encoded)
-        if envelope.bound_to != self._bound_to and envelope.header.round_id != self.round_id:
+        if envelope.bound_to != self._bound_to and envelope.header.round_id != self.spec.digest:
             raise WrongRound
         if envelope.node != self.node:
             raise WrongNode
@@ -95,15 +90,15 @@ class Intake:
         envelope.verify(roster.key_of(holder))  # not revoked or replaced since the round began
         share = envelope.open(self.box_private_key, self.box_key)
         summation.check(
-            self.scheme,
+            self.spec.sharing,
             share,
             holder=holder,
             node=self.node,
-            nodes=self.nodes,
-            dimension=self.dimension,
+            nodes=len(self.spec.compute_nodes),
+            dimension=self.spec.dimension,
         )
         return AcceptedShare(
-            round_id=self.round_id,
+            round_id=self.spec.digest,
             holder=holder,
             answer=envelope.answer,
             digest=envelope.digest,
@@ -192,10 +187,10 @@ class Round:
 
         They are by threshold, for then their sums have different weights; else there is only 0.
         """
-        sharing, intake = self.spec.body.sharing, self.intake
-        if sharing.committee is None or sharing.scheme == "additive":
+        spec = self.spec.body
+        if spec.sharing.committee is None or spec.sharing.scheme == "additive":
             return [0]
-        return starts(sharing, node=intake.node, nodes=intake.nodes)
+        return starts(spec.sharing, node=self.intake.node, nodes=len(spec.compute_nodes))
 
     def by_committee(self, cohort: BitMap) -> dict[int, BitMap]:
         """Return the data holders of a cohort who share with this node, by `committees`."""
@@ -203,7 +198,7 @@ class Round:
         if len(self.committees) == 1:
             return {0: here}
         holders = np.asarray(here.to_array())
-        each = holders.astype(np.int64) % self.intake.nodes
+        each = holders.astype(np.int64) % len(self.spec.body.compute_nodes)
         return {start: BitMap(holders[each == start]) for start in self.committees}
 
     def size(self, cohort: StoredAnswers) -> int:
@@ -265,14 +260,10 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         box_key = PrivateKey.generate()  # erased: the round takes no more shares
     asked = AskedHolders.of(spec.clients(), consortium.roster)
     intake = Intake(
-        round_id=stored.id,
-        manifest=spec.manifest,
+        spec=spec,
         node=[each.name for each in consortium.manifest.compute_nodes].index(party.name),
-        nodes=len(spec.compute_nodes),
-        dimension=spec.dimension,
         asked=asked,
         asked_here=asked_of(spec, party.name, asked.holders),
-        scheme=spec.sharing,
         box_key=bytes(box_key.public_key),
         box_private_key=bytes(box_key),
     )

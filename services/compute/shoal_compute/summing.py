@@ -125,8 +125,7 @@ def open_summing(where: str) -> Summing:
             "SHOAL_SUMMING names a Dask scheduler, but this installation is without Dask"
         ) from error
     connect = partial(Client, where, timeout=_CLUSTER_SECONDS, set_as_default=False)
-    cluster = partial(_cluster, connect)
-    return Elsewhere(cluster, at_once=_CLUSTER_AT_ONCE, seconds=_CLUSTER_SECONDS)
+    return Elsewhere(partial(_cluster, connect), at_once=_CLUSTER_AT_ONCE, seconds=_CLUSTER_SECONDS)
 
 
 def _processes(count: int) -> Opened:
@@ -232,7 +231,7 @@ class Tallies:
         await asyncio.shield(task)
 
     async def _count(self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare]) -> None:
-        dimension, scheme = known.spec.body.dimension, known.intake.scheme
+        dimension, scheme = known.spec.body.dimension, known.spec.body.sharing
         shares = [
             Packed(stored[0].kind, len(stored), b"".join([share.payload for share in stored]))
         ]
@@ -262,13 +261,13 @@ class Tallies:
                 stored,
                 holders,
                 dimension=dimension,
-                scheme=known.intake.scheme,
+                scheme=known.spec.body.sharing,
                 summing=self._adders.for_sum(len(holders), dimension),
             )
 
         if tally is None or len(tally.counted ^ cohort) >= len(cohort):
             return await over(cohort)
-        counted, total, scheme = tally.counted, tally.total, known.intake.scheme
+        counted, total, scheme = tally.counted, tally.total, known.spec.body.sharing
         lacking, beyond = await over(cohort - counted), await over(counted - cohort)
         return summation.minus(scheme, summation.plus(scheme, total, lacking), beyond)
 

@@ -107,8 +107,7 @@ class Uploads:
         entries = decode_query(body)
         await self._rounds.find(round_id)
         holders = sorted({holder for holder, _ in entries})
-        run = self._own.storage.run
-        stored = await run(stored_digests, round_id, holders) if holders else {}
+        stored = await self._own.storage.run(stored_digests, round_id, holders) if holders else {}
         return [stored.get(holder) == digest for holder, digest in entries]
 
     async def _take(self, round_id: str, envelopes: Sequence[bytes]) -> list[int | ProtocolError]:

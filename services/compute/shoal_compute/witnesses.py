@@ -205,12 +205,9 @@ def _newest_votes(db: Connection, node: str) -> list[bytes]:
 
 def _not_charged(db: Connection, signed: Iterable[SignedAttestation]) -> set[str]:
     """Return the rounds of these documents that are not in the ledger as they say."""
-    lost = set()
-    for each in signed:
-        query = select(accepted_losses.c.round).where(accepted_losses.c.round == each.body.round)
-        if db.execute(query).first() is None and not _is_charged(db, each):
-            lost.add(each.body.round)
-    return lost
+    accepted = set(db.execute(select(accepted_losses.c.round)).scalars())
+    lacking = [each for each in signed if each.body.round not in accepted]
+    return {each.body.round for each in lacking if not _is_charged(db, each)}
 
 
 def _is_charged(db: Connection, signed: SignedAttestation) -> bool:

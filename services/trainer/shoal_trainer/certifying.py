@@ -69,9 +69,9 @@ class Certifier:
         """Go on from what the storage holds."""
         self._resources = resources
         self._peers = peers
-        pace = partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        self._work = Work(resources.clock, pace)
-        self._logging = Work(resources.clock, pace)
+        self._work = Work(
+            resources.clock, partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        )
 
     async def step(self) -> None:
         """Ask the nodes of every finished job that is due; who does not answer holds up no step.
@@ -82,14 +82,13 @@ class Certifier:
         jobs = await self._resources.storage.run(releases.uncertified_jobs)
         begun = [self._work.begin(f"certificate {job}", self._attempt, job) for job in jobs]
         for job in await self._resources.storage.run(releases.unlogged_jobs):
-            self._logging.begin(f"log {job}", self._log, job)
+            self._work.begin(f"log {job}", self._log, job)
         if tasks := [task for task in begun if task is not None]:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
         """Cancel open requests."""
         await self._work.close()
-        await self._logging.close()
 
     async def unsigned(self, job: str) -> Unsigned:
         """Return the nodes whose totals are missing for a finished job."""

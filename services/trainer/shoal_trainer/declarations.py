@@ -71,19 +71,16 @@ class Declarations:
         judged once; of more than `_MOST_JUDGED` that differ, those of the fewest data holders are
         not, nor is who comes after `_MOST_READ`: they may join.
         """
-        alike: dict[bytes, list[int]] = {}
-        first: dict[bytes, bytes] = {}
+        alike: dict[bytes, tuple[bytes, list[int]]] = {}  # a document, and who declared its like
+        after = 0
         for _ in range(_MOST_READ // _PAGE):
-            after = max((each[-1] for each in alike.values()), default=-1) + 1
             found = await self._resources.storage.run(_read, after, _PAGE)
-            for each in found:
-                said = _said(each.document)
-                alike.setdefault(said, []).append(each.holder)
-                first.setdefault(said, each.document)
+            for holder, document in found:
+                alike.setdefault(_said(document), (document, []))[1].append(holder)
             if len(found) < _PAGE:
                 break
-        largest = sorted(alike, key=lambda said: -len(alike[said]))[:_MOST_JUDGED]
-        judged = [(first[said], alike[said]) for said in largest]
+            after = found[-1].holder + 1
+        judged = sorted(alike.values(), key=lambda each: -len(each[1]))[:_MOST_JUDGED]
         return await asyncio.to_thread(_refusals, request, judged, self._resources.clock())
 
     async def page(self, *, after: int, count: int) -> dict[str, Any]:

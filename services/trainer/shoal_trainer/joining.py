@@ -180,8 +180,9 @@ class Joining:
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms
         as_levels = set(terms.query_names) <= COUNTING
-        event = request.task.coded_event
-        await self._dictionaries.check(terms.read, as_levels=as_levels, event=event)
+        await self._dictionaries.check(
+            terms.read, as_levels=as_levels, event=request.task.coded_event
+        )
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 

@@ -84,7 +84,7 @@ class Collector:
             sent = envelopes(self.world.spec.body, client, attempt=attempt_of(answer))
             envelope = known.intake.parse(sent[node])
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
-        total = added(known.intake.scheme, shares, self.world.spec.body.dimension)
+        total = added(known.spec.body.sharing, shares, self.world.spec.body.dimension)
         charge = examples.charge(self.world.spec.body, known.own)
         return attest_sum(known, summed(cohort), total, charge, signing_key(known.own))
 

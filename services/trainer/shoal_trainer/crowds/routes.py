@@ -300,8 +300,9 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         crowd = await book.find(job)
         if instance >= crowd.request.body.task.instances:
             raise UnknownInstance
-        where = job, crowd.number, instance
-        entries = await storage.run(store.log_page, *where, after=after, count=count)
+        entries = await storage.run(
+            store.log_page, job, crowd.number, instance, after=after, count=count
+        )
         following = after + count if len(entries) == count else None
         return document(await asyncio.to_thread(_log_shown, entries, following))
 
