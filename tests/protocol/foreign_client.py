@@ -294,8 +294,9 @@ def check_spec(
         allowed = largest_mu(policy["maximum_epsilon"], policy["delta"])
         kept = mu <= allowed * (1 + 1e-9)  # the margin of my own curve
     require(kept, "too little noise")
+    modulus_bits = 64 if spec["sharing"]["scheme"] == "additive" else 61
     largest_sum = spec["population_size"] * facts["largest_value"] + math.ceil(tail)
-    require(2 * largest_sum < 2 ** (spec["modulus_bits"] - 2), "overflow")
+    require(2 * largest_sum < 2 ** (modulus_bits - 2), "overflow")
 
 
 def is_price(declared: float, computed: float) -> bool:
@@ -310,14 +311,12 @@ def check_sharing(spec: dict[str, Any], policy: dict[str, Any]) -> None:
         require(type(committee) is int and 2 <= committee <= 10, "committee")
         require(smallest is not None and smallest <= committee < nodes, "committee")
     if sharing == {"scheme": "additive"}:
-        require(spec["modulus_bits"] == 64, "modulus_bits")
         require(spec["proceed_at"] == spec["give_up_at"], "proceed_at")
         return
     threshold = sharing.get("threshold")
     known = sharing == {"scheme": "threshold", "threshold": threshold}
     require(known and type(threshold) is int, "sharing")
     require(minimum is not None and minimum <= threshold <= committee < 2 * threshold, "threshold")
-    require(spec["modulus_bits"] == 61, "modulus_bits")
     require(spec["deadline"] < spec["proceed_at"] < spec["give_up_at"], "proceed_at")
 
 

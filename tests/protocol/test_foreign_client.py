@@ -183,7 +183,6 @@ def test_its_answer_in_committees_goes_to_its_own_nodes_alone() -> None:
     [
         {"proceed_at": THRESHOLD_SPEC.deadline},
         {"proceed_at": THRESHOLD_SPEC.give_up_at},
-        {"modulus_bits": 64},
         {"sharing": ThresholdSharing(threshold=3)},
         {"sharing": SHARING},
     ],

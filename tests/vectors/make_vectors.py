@@ -862,7 +862,6 @@ def spec_cases() -> Iterator[Case]:
         "a population that is no bitmap": {"population": as_base64(b"nonsense")},
         "a threshold where the policy has none": {
             "sharing": examples.THRESHOLD,
-            "modulus_bits": 61,
             "proceed_at": examples.THRESHOLD_SPEC.proceed_at,
         },
         "fewer nodes from an early time on, additive": {
@@ -879,12 +878,6 @@ def spec_cases() -> Iterator[Case]:
             examples.THRESHOLD_CONSORTIUM,
             threshold,
             {"proceed_at": SPEC.deadline},
-        ),
-        (
-            "a threshold with the other modulus",
-            examples.THRESHOLD_CONSORTIUM,
-            threshold,
-            {"modulus_bits": 64},
         ),
         ("a Laplace spec is accepted", examples.LAPLACE_CONSORTIUM, laplace, {}),
         ("too little Laplace noise", examples.LAPLACE_CONSORTIUM, laplace, {"noise": less}),
