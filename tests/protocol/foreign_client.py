@@ -947,23 +947,9 @@ def envelope(
     return header + box + key.sign(tagged("share_envelope", header + box)).signature
 
 
-def held_query(envelopes: list[bytes]) -> bytes:
-    """Return the question to a node whether it holds these envelopes."""
-    digests = (
-        hashlib.sha256(tagged("stored_share_envelope", each[:-64])).digest() for each in envelopes
-    )
-    return b"".join(each[8:12] + digest for each, digest in zip(envelopes, digests, strict=True))
-
-
-def held_answer(encoded: str, count: int) -> list[bool]:
-    """Return what the node answered for each of them."""
-    try:
-        octets = base64.b64decode(encoded, validate=True)
-    except ValueError as error:
-        raise Refused("not base64") from error
-    bits = [bool(octet >> place & 1) for octet in octets for place in range(8)]
-    require(len(octets) == -(-count // 8) and not any(bits[count:]), "one bit for each envelope")
-    return bits[:count]
+def receipt_query(envelope: bytes) -> bytes:
+    """Return the question to a node whether it holds this envelope."""
+    return envelope[8:12] + hashlib.sha256(tagged("stored_share_envelope", envelope[:-64])).digest()
 
 
 class Client:

@@ -406,11 +406,8 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     },
     "split_secret": split_like_the_vector,
     "encode_query": query_like_the_vector,
-    "pack_held_query": lambda given: {
-        "bytes": foreign.held_query([bytes.fromhex(each) for each in given["envelopes"]]).hex()
-    },
-    "read_held_answer": lambda given: {
-        "held": foreign.held_answer(given["base64"], given["count"])
+    "pack_receipt_query": lambda given: {
+        "bytes": foreign.receipt_query(bytes.fromhex(given["envelope"])).hex()
     },
     "sign_document": signed_like_the_vector,
     "accept_document": read_document,
