@@ -1,6 +1,6 @@
 """How often the linear regression's intervals hold, and how well it predicts, by simulation.
 
-    python -m bench.calibration [--methods plain norm_ball] [--repeats 60] [--seed 1]
+    python -m bench.calibration [--methods plain ball_projection] [--repeats 60] [--seed 1]
 
 One generator runs through each table, so that a row's numbers depend on the methods before it.
 
@@ -37,7 +37,7 @@ from shoal_protocol.studies.measurements import record_count
 Floats = NDArray[np.float64]
 
 LEVEL = 0.9
-METHODS: tuple[RegressionMethod, ...] = ("plain", "norm_ball", "ball_projection")
+METHODS: tuple[RegressionMethod, ...] = ("plain", "ball_projection")
 SIZES = (400, 1000, 5000)
 FEATURES = (3, 10)
 EPSILONS = (1.0, 2.0, 5.0)

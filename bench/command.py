@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +36,15 @@ def write(figures: Any, path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def show(figures: Mapping[str, Any], indent: str = "") -> None:
+    """Print figures, each on a line with what it is of."""
+    for what, figure in figures.items():
+        if isinstance(figure, Mapping):
+            print(f"{indent}{what}" + ("" if figure else ": none"))
+            show(figure, indent + "  ")
+        elif isinstance(figure, float):
+            print(f"{indent}{what:46} {figure:12,.3f}")
+        else:
+            print(f"{indent}{what:46} {figure:>12}")

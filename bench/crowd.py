@@ -9,8 +9,6 @@ must be in an instance's chain, once. The floor is an empty request to the same 
 """
 
 import asyncio
-import json
-import os
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
@@ -20,13 +18,13 @@ from typing import Any, Final
 import nacl.utils
 import numpy as np
 
-from bench.command import options
+from bench.command import options, show
 from bench.drive import SITE, quickstart
 from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
+from bench.processes import cpu_seconds, disk_bytes, peak_memory_mib
 from bench.raw_requests import ask, request
-from bench.rounds import peak_memory_mib
 from shoal.planning import Study, assume, crowd_task, draw_and_discard
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book
@@ -45,7 +43,6 @@ INSTANCES: Final = 20
 SESSION_SECONDS: Final = 600
 _EMPTY_REQUESTS: Final = 3000
 _FRESH_CONNECTIONS: Final = 200
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _WAIT_SECONDS: Final = 20
 
 
@@ -133,14 +130,15 @@ async def measure(
         empty, fresh = await _connections(work, concurrency)
         job = await work.open()
         load = work.load(job, together=together, concurrency=concurrency)
-        disk, trainer_cpu, own_cpu = _size(work), _cpu_seconds(trainer), time.process_time()
+        data = Path(trainer.environment["SHOAL_DATA"])
+        disk, trainer_cpu, own_cpu = disk_bytes(data), cpu_seconds([trainer]), time.process_time()
         figures = await load.run()
-        trainer_cpu = _cpu_seconds(trainer) - trainer_cpu
+        trainer_cpu = cpu_seconds([trainer]) - trainer_cpu
         own_cpu = time.process_time() - own_cpu
         closing = (await work.closing(job)).body
         used = {
             "trainer, CPU ms": trainer_cpu * 1e3 / contributions,
-            "trainer, disk bytes": (_size(work) - disk) / contributions,
+            "trainer, disk bytes": (disk_bytes(data) - disk) / contributions,
             "phone, CPU ms": own_cpu * 1e3 / contributions,
             "phone, bytes sent with HTTP heads": sum(
                 each.sent_bytes for kind, each in figures.requests.items() if kind != "other"
@@ -167,7 +165,7 @@ async def measure(
             },
             "of each contribution": used,
             "a new TLS connection, trainer's CPU ms": fresh,
-            "trainer, peak MiB": peak_memory_mib(trainer),
+            "trainer, peak MiB": peak_memory_mib(trainer.pid),
             "checked": await _checked(work, job, closing, figures),
             "error of the averaged coefficients": _learned(work, closing),
         }
@@ -212,37 +210,14 @@ async def _connections(work: _Job, connections: int) -> tuple[float, float]:
     begun = time.perf_counter()
     await ask(service, [content] * _EMPTY_REQUESTS, connections=connections)
     rate = _EMPTY_REQUESTS / (time.perf_counter() - begun)
-    before = _cpu_seconds(work.process)
+    before = cpu_seconds([work.process])
     for _ in range(_FRESH_CONNECTIONS):
         await ask(service, [content], connections=1)
-    return rate, (_cpu_seconds(work.process) - before) * 1e3 / _FRESH_CONNECTIONS
-
-
-def _size(work: _Job) -> int:
-    data = Path(work.process.environment["SHOAL_DATA"])
-    return sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
-
-
-def _cpu_seconds(process: Process) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return rate, (cpu_seconds([work.process]) - before) * 1e3 / _FRESH_CONNECTIONS
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _print(found: dict[str, Any], indent: str = "") -> None:
-    for what, figure in found.items():
-        if isinstance(figure, dict):
-            print(f"{indent}{what}" + ("" if figure else ": none"))
-            _print(figure, indent + "  ")
-        elif isinstance(figure, int):
-            print(f"{indent}{what:46} {figure:>12,}")
-        elif isinstance(figure, float):
-            print(f"{indent}{what:46} {figure:12,.3f}")
-        else:
-            print(f"{indent}{what:46} {figure}")
 
 
 def run(*, contributions: int, together: int, concurrency: int) -> dict[str, Any]:
@@ -271,13 +246,8 @@ def run(*, contributions: int, together: int, concurrency: int) -> dict[str, Any
 
 def main() -> None:
     """Measure and print."""
-    asked = vars(options(__doc__, contributions=100_000, together=1, concurrency=64, json=False))
-    as_json = asked.pop("json")
-    found = run(**asked)
-    if as_json:
-        print(json.dumps(found))
-    else:
-        _print(found)
+    asked = options(__doc__, contributions=100_000, together=1, concurrency=64)
+    show(run(**vars(asked)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from shoal_holder.noise import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import Connection
-from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.batches import make_spec
@@ -180,18 +179,9 @@ class Drive:
         service = self.service(party)
         return Connection(service.url, service.certificate)
 
-    def request_of(self, spec: Signed[RoundSpec]) -> bytes:
-        """Return the signed request of a round's job."""
-        return self._requests[spec.body.job]
-
-    def end_of(self, spec: RoundSpec) -> bytes:
-        """Return the trainer's signed end of a round's job."""
-        end = JobEnd(manifest=spec.manifest, job=spec.job)
-        return sign(end, self._trainer.name, self._trainer.signing_key).encode()
-
     def to_announce(self, spec: Signed[RoundSpec]) -> list[tuple[str, bytes]]:
         """Return what a Compute node is told before it takes shares: paths and bodies."""
-        return [("/v1/jobs", self.request_of(spec)), ("/v1/rounds", spec.encode())]
+        return [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
 
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""

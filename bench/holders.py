@@ -7,11 +7,10 @@ features, so d = 67. The records are drawn at random and mean nothing. The agent
 loaded their records before the job is submitted.
 """
 
-import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from nacl.signing import SigningKey
 
 from bench.command import options, write
 from bench.drive import quickstart
-from bench.rounds import peak_memory_mib
+from bench.processes import children, cpu_seconds, peak_memory_mib, seconds_of, with_children
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
@@ -49,7 +48,6 @@ delta = 1e-5
 minimum_population = 100
 minimum_colluders = 0
 """
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MILLION: Final = 1_000_000
 
 
@@ -86,7 +84,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         report = job.wait()
         seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
         after = _split(services[:nodes], agents)
-        memory = {each.name: peak_memory_mib(each) for each in (*services[:nodes], agents[0])}
+        memory = {each.name: peak_memory_mib(each.pid) for each in (*services[:nodes], agents[0])}
     if report.cohort_sizes != (holders * records,):
         raise RuntimeError("records were lost")
     sent, spec = _sent(directory / "data" / names[0] / STATE_FILE)
@@ -108,41 +106,13 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
     }
 
 
-def cpu_seconds(processes: Iterable[Process]) -> float:
-    """Return the CPU time so far of these processes and their children, a vault's own among them.
-
-    Raises:
-        OSError: one of them has ended.
-    """
-    return _with_children([each.pid for each in processes])
-
-
-def _with_children(pids: Sequence[int]) -> float:
-    seconds, left = 0.0, list(pids)
-    while left:
-        pid = left.pop()
-        seconds += _own_seconds(pid)
-        left += _children(pid)
-    return seconds
-
-
-def _own_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS  # and of children that have ended
-
-
-def _children(pid: int) -> list[int]:
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(each) for thread in threads for each in (thread / "children").read_text().split()]
-
-
 def _split(nodes: Sequence[Process], agents: Sequence[Process]) -> dict[str, float]:
     """Return the mean CPU seconds so far of each kind of process; a vault draws its noise."""
-    vaults = [child for each in agents for child in _children(each.pid)]
+    vaults = [child for each in agents for child in children(each.pid)]
     return {
         "node": cpu_seconds(nodes) / len(nodes),
-        "courier": sum(_own_seconds(each.pid) for each in agents) / len(agents),
-        "vault": _with_children(vaults) / len(agents),
+        "courier": sum(seconds_of(each.pid) for each in agents) / len(agents),
+        "vault": with_children(vaults) / len(agents),
     }
 
 

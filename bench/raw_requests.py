@@ -38,47 +38,20 @@ class _Answer:
         self.complete = True
 
 
-class Lines:
-    """Connections to one service, shaken hands and kept open."""
-
-    def __init__(self, lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
-        self._lines = lines
-
-    @classmethod
-    async def open(cls, service: ServiceParty, connections: int) -> "Lines":
-        """Open so many connections."""
-        url, tls = urlsplit(service.url), pinned_tls(service.certificate)
-        opening = (
-            asyncio.open_connection(url.hostname, url.port, ssl=tls) for _ in range(connections)
-        )
-        return cls(await asyncio.gather(*opening))
-
-    async def ask(self, requests: Sequence[bytes]) -> list[bytes]:
-        """Send every request, one after another on each line; return the answers' bodies.
-
-        Raises:
-            RuntimeError: an answer is no success.
-        """
-        waiting, bodies = iter(enumerate(requests)), [b""] * len(requests)
-        await asyncio.gather(*(_ask(*line, waiting, bodies) for line in self._lines))
-        return bodies
-
-    async def close(self) -> None:
-        """Close all of them."""
-        for _, writer in self._lines:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for _, writer in self._lines))
-
-
 async def ask(service: ServiceParty, requests: Sequence[bytes], *, connections: int) -> list[bytes]:
-    """Open connections, `Lines.ask` over them, and close them.
+    """Send every request over so many connections; return the answers' bodies.
 
     Raises:
         RuntimeError: an answer is no success.
     """
-    lines = await Lines.open(service, connections)
-    bodies = await lines.ask(requests)
-    await lines.close()
+    url, tls = urlsplit(service.url), pinned_tls(service.certificate)
+    opening = (asyncio.open_connection(url.hostname, url.port, ssl=tls) for _ in range(connections))
+    lines = await asyncio.gather(*opening)
+    waiting, bodies = iter(enumerate(requests)), [b""] * len(requests)
+    await asyncio.gather(*(_ask(*line, waiting, bodies) for line in lines))
+    for _, writer in lines:
+        writer.close()
+    await asyncio.gather(*(writer.wait_closed() for _, writer in lines))
     return bodies
 
 

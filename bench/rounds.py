@@ -8,7 +8,6 @@ without: an empty request, and how long answers are kept back so that noise show
 """
 
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -17,18 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import numpy as np
 
-from bench.command import options
+from bench.command import options, show
 from bench.drive import quickstart
+from bench.processes import cpu_seconds, disk_bytes, peak_memory_mib, service_client
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
 from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
-from shoal_hosting.tls_certificates import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import pack
 from shoal_protocol.studies.variational import LogisticRegressionTask
@@ -37,26 +35,6 @@ FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"
 EPSILON: Final = 2.0
 _COMPARED: Final = 50  # rounds at each end
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-def memory_mib(pid: int, what: str = "VmRSS") -> float:
-    """Return the resident set of a process in MiB, or its peak, `VmHWM` (Linux).
-
-    Raises:
-        OSError: there is no such process.
-    """
-    status = Path(f"/proc/{pid}/status").read_text()
-    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(what)) / 1024
-
-
-def peak_memory_mib(process: Process) -> float:
-    """Return the largest resident set that a running process has had, in MiB (Linux).
-
-    Raises:
-        RuntimeError: it does not run.
-    """
-    return memory_mib(process.pid, "VmHWM")
 
 
 def task(rounds: int, batch: int) -> LogisticRegressionTask:
@@ -78,23 +56,23 @@ def measure(
     with Federation() as federation:
         federation.start(*processes)
         empty = _empty_request_seconds(services[-1])
-        disk = {each.name: _size(directory / "data" / each.name) for each in processes}
-        used = {each.name: cpu_seconds(each) for each in processes}
+        disk = {each.name: disk_bytes(directory / "data" / each.name) for each in processes}
+        used = {each.name: cpu_seconds([each]) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
         steps = [(0, used["trainer"])]
-        report = job.wait(lambda seen: steps.append((seen.published, cpu_seconds(services[-1]))))
+        report = job.wait(lambda seen: steps.append((seen.published, cpu_seconds([services[-1]]))))
         entries = _ledger(services[-1])
         per_round = {
             "CPU, ms": {
-                each.name: (cpu_seconds(each) - used[each.name]) * 1e3 / rounds
+                each.name: (cpu_seconds([each]) - used[each.name]) * 1e3 / rounds
                 for each in processes
             },
             "disk, bytes": {
-                each.name: (_size(directory / "data" / each.name) - disk[each.name]) / rounds
+                each.name: (disk_bytes(directory / "data" / each.name) - disk[each.name]) / rounds
                 for each in processes
             },
         }
-        peaks = {each.name: peak_memory_mib(each) for each in processes}
+        peaks = {each.name: peak_memory_mib(each.pid) for each in processes}
         certificate = job.certificate() or b""
     begun = time.perf_counter()
     verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())
@@ -185,14 +163,6 @@ def _write_patients(path: Path, count: int, seed: int) -> None:
     write_records(path, [*FEATURES, TARGET], ([*row, int(is_ill)] for row, is_ill in each))
 
 
-def service_client(service: Process) -> tuple[httpx.Client, str]:
-    """Return a client that trusts a service's certificate, and the service's URL."""
-    environment = service.environment
-    certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
-    url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}"
-    return httpx.Client(verify=pinned_tls(certificate), trust_env=False, timeout=30), url
-
-
 def _empty_request_seconds(service: Process) -> float:
     client, url = service_client(service)
     taken = []
@@ -218,17 +188,6 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
     return entries
 
 
-def cpu_seconds(process: Process) -> float:
-    """Return the CPU seconds that a running process, and those it started, have used."""
-    started = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return sum(map(_cpu_seconds, [str(process.pid), *started]))
-
-
-def _cpu_seconds(pid: str) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 def _slope(steps: list[tuple[int, float]], first: int, last: int) -> float:
     """Return the milliseconds for each round from round `first` to `last`, as they were seen."""
     inside = [(number, seconds) for number, seconds in steps if first <= number <= last]
@@ -236,27 +195,12 @@ def _slope(steps: list[tuple[int, float]], first: int, last: int) -> float:
     return (after - before) * 1e3 / max(1, ended - begun)
 
 
-def _size(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-
-
-def _print(found: dict[str, Any], indent: str = "") -> None:
-    for what, figure in found.items():
-        if isinstance(figure, dict):
-            print(f"{indent}{what}")
-            _print(figure, indent + "  ")
-        elif isinstance(figure, int):
-            print(f"{indent}{what:36} {figure:12,}")
-        else:
-            print(f"{indent}{what:36} {figure:12,.3f}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     asked = options(__doc__, arguments, rounds=500, batch=64, clients=256, sites=4, nodes=3)
     with tempfile.TemporaryDirectory() as directory:
         found = measure(Path(directory), **vars(asked))
-    _print(found)
+    show(found)
 
 
 if __name__ == "__main__":

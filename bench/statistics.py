@@ -5,7 +5,7 @@
 
 Regressions are those of `bench.five_rounds`, whose terms hold here too; curves of survival those of
 `bench.survival`. README's example is fitted to the patients of `examples/hospitals`, whose true
-slope is known, as is that of hypertension over age in docs/gradient-models.md. Quantiles are
+slope is known, as is that of hypertension over age. Quantiles are
 measured over real services, by `bench.cohort`. QUICK=1 takes two minutes. It ends with the settings
 that miss the goals. Of fits whose verdict is "trustworthy" .85 of the intervals hold on average,
 none of a single slope below .70; and at most 1 fit of 40 is worse than the null model and trusted.
@@ -71,7 +71,7 @@ def readme(repeats: int, seed: int = 5) -> dict[str, Any]:
 
 
 def hypertension(repeats: int) -> dict[str, Any]:
-    """Return how wide the interval of the slope in docs/gradient-models.md is, in five rounds."""
+    """Return how wide the interval of the slope of hypertension over age is, in five rounds."""
     widths, held = [], []
     for seed in range(repeats):
         generator = np.random.default_rng([seed, 7])

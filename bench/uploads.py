@@ -15,8 +15,8 @@ from typing import Final
 
 from bench.command import options
 from bench.drive import Drive, matrix_query, quickstart
+from bench.processes import peak_memory_mib
 from bench.raw_requests import ask, request
-from bench.rounds import peak_memory_mib
 from shoal_consortium.processes import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -75,7 +75,7 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
             begun = time.perf_counter()
             await ask(node, requests, connections=CONNECTIONS)
             found[what] = count / (time.perf_counter() - begun)
-        return found | {"node's peak memory, MiB": peak_memory_mib(federation["compute-0"])}
+        return found | {"node's peak memory, MiB": peak_memory_mib(federation["compute-0"].pid)}
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from shoal_learning.variational import Variational
 from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroPosterior, NumpyroTask
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask
 
 Floats = NDArray[np.float64]
 
@@ -193,7 +193,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         posterior = run(
             learner, records, federation, generator, gradients=model.gradients
         ).posterior
-        if not isinstance(learner, Variational) or not isinstance(posterior, NumpyroPosterior):
+        if not isinstance(learner, Variational) or not isinstance(posterior, VariationalPosterior):
             raise TypeError("the task is not variational")
         known = {"slope": slope, "level": level, "scale": scale}
         truths = np.array([known[name] for name in posterior.names])
@@ -209,7 +209,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
                 "convergence": None,
             }
         )
-        low, high = NumpyroPosterior(**other.model_dump()).interval(0.9).T
+        low, high = VariationalPosterior(**other.model_dump()).interval(0.9).T
         naive.append(((low < truths) & (truths < high))[chosen])
         verdicts.append(_verdict(posterior))
         unconstrained = {"slope": slope, "level": level, "scale": np.log(scale)}

@@ -83,7 +83,7 @@ hazards = PiecewiseExponentialRegression(
     features={"treated": (0, 1), "age": (20, 90)}, time={"weeks": (0, 70)}, event="died"
 )
 hazards.fit(federation)
-print(hazards.summary())
+print(hazards.ratios())
 
 # %%
 hazards.plot_survival(

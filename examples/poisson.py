@@ -59,10 +59,3 @@ axes = model.plot(level=0.9)
 axes.axvline(TRUTH, color="C3", label="truth")
 axes.legend()
 pyplot.show()
-
-# %% [markdown]
-# `score` is the mean log likelihood, by which models can be compared on records that took no part.
-
-# %%
-others = {"falls": generator.poisson(TRUTH, 200)}
-print(f"mean log likelihood of 200 other residents: {model.score(others):.2f}")

@@ -10,7 +10,7 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal import Federation, JobSettings, SimulatedFederation
+from shoal import Federation, JobSettings, SimulatedFederation, plots
 from shoal.estimators import LeaveOneSiteOut, LogisticRegression, Validation
 from shoal.jobs.federation import Learning
 
@@ -79,8 +79,8 @@ left_out = LeaveOneSiteOut(
 print(left_out.summary())
 
 # %%
-left_out.posterior_.plot(names=[f"{name}: explained" for name in SITES])
-left_out.posterior_.plot_calibration()
+left_out.validation_.plot(names=[f"{name}: explained" for name in SITES])
+plots.calibration_of_sites(left_out.posterior_)
 pyplot.show()
 
 # %% [markdown]

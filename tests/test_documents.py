@@ -142,22 +142,6 @@ def test_the_data_holder_that_a_page_shows_asks_for_what_there_is(
 
 
 @pytest.mark.slow
-def test_the_logistic_regression_that_a_page_shows_gives_the_numbers_beside_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    page = ROOT / "docs/gradient-models.md"
-    [block] = code(page)
-    names: dict[str, Any] = {}
-    exec(block, names)
-    assert "CANNOT TELL" in capsys.readouterr().out
-    low, high = names["model"].posterior_.interval(0.95)[-1]
-    slope = names["model"].posterior_.mean[-1]
-    beside = "Here the slope is .084 with a 95 % interval from .057 to .110."
-    assert beside in page.read_text()
-    assert (slope, low, high) == pytest.approx((0.084, 0.057, 0.110), abs=0.0006)
-
-
-@pytest.mark.slow
 def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir"]
     done = subprocess.run([*build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)

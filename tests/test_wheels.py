@@ -26,7 +26,7 @@ HOLDER, ANALYSIS = (
     tomllib.loads((ROOT / each / "pyproject.toml").read_text()) for each in (".", "analysis")
 )
 EXCLUDED = HOLDER["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
-EXPORTS = {"arviz", "matplotlib"}  # of posteriors; analysts have them from the extra `analysis`
+EXPORTS = {"arviz"}  # of posteriors; analysts have it from the extra `analysis`
 PAGES = {"jinja2"}  # of certificates, which analysts' commands write by templates of the holder's
 RUN_BY_THE_IMAGE = {"shoal_hosting.probe"}
 
@@ -273,7 +273,7 @@ def test_a_holders_commands_work_with_the_first_wheel_alone(
     shoal("party", "pin", tmp_path, "ab" * 32)
     assert (tmp_path / "pin").read_text() == f"{'ab' * 32}\n"
     assert "private key for 2 slots" in shoal("agent", "new", tmp_path / "site", "--slots", 2)
-    assert "No models are installed here" in shoal("model", "list")
+    assert "not installed here" in shoal("model", "digest", "absent", status=1)
 
 
 @pytest.mark.slow

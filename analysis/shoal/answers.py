@@ -416,11 +416,6 @@ class Comparison(_Shown):
     log_evidence: Floats
     probabilities: Floats
 
-    @property
-    def best(self) -> tuple[str, ...]:
-        """The features of the most probable model."""
-        return self.models[int(np.argmax(self.probabilities))]
-
     def summary(self) -> Summary:
         """Return a table, the most probable model first."""
         order = np.argsort(-self.probabilities, kind="stable")

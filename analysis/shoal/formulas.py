@@ -110,7 +110,6 @@ Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
 _STAND_IN: Final = "_quoted_"
-_OFFSET: Final = re.compile(r"offset\((.*)\)", re.DOTALL)
 _SUPPORTED: Final = (
     'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
     "power(x, 2), log(x), log(x, lower), spline(x, 4), spline(x, knots=[1, 2]) and missing(x), and "
@@ -158,18 +157,15 @@ def parse(formula: str) -> Formula:
     if len(left) != 1 or len(left[0]) != 1:
         raise ValueError("a formula has one target, left of ~: blood_pressure ~ age + C(sex)")
     constant = ["1"] in right
-    offsets = [found[1] for term in right if len(term) == 1 and (found := _offset_in(term[0]))]
+    offsets = [term for term in right if len(term) == 1 and term[0].startswith("offset(")]
     if len(offsets) > 1:
         raise ValueError("a formula has one offset at most")
-    features = [term for term in right if term != ["1"] and not _offset_in(term[0])]
+    features = [term for term in right if term != ["1"] and term not in offsets]
     terms = tuple(tuple(map(_part, term)) for term in sorted(features, key=len))
     if not terms:
         raise ValueError("a formula has a feature at least, right of ~")
-    return Formula(_part(left[0][0]), terms, constant, *map(parse_part, offsets))
-
-
-def _offset_in(text: str) -> re.Match[str] | None:
-    return _OFFSET.fullmatch(text)
+    inner = [text.removeprefix("offset(").removesuffix(")") for [text] in offsets]
+    return Formula(_part(left[0][0]), terms, constant, *map(parse_part, inner))
 
 
 def parse_part(text: str) -> Part:
@@ -199,13 +195,10 @@ def _split(formula: str) -> tuple[list[list[str]], list[list[str]]]:
     targets, terms = (
         [[_text(each) for each in term.factors] for term in side] for side in (left, right)
     )
-    if any(any(map(_is_number, term)) for term in terms if term != ["1"]):
+    factors = [text for term in terms if term != ["1"] for text in term]
+    if any(text.replace(".", "", 1).isdecimal() for text in factors):
         raise ValueError("terms cannot be scaled in a formula")
     return targets, terms
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdecimal()
 
 
 def _text(factor: Any) -> str:

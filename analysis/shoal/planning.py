@@ -382,6 +382,14 @@ _DIFFERENCE: Final = 1e-5  # of a coefficient, for derivatives
 _DIFFERENT: Final = 9  # coefficients whose slopes are computed one by one
 
 
+_STEEPNESS: Final[dict[Family, Callable[[Floats], Floats]]] = {
+    "linear": np.ones_like,
+    "logistic": lambda means: means * (1.0 - means),
+    "poisson": lambda means: means,
+}
+"""How a mean rises with its linear predictor, by the mean."""
+
+
 @dataclass(frozen=True)
 class Assumed:
     """The assumed records of a study, as weighted points.
@@ -415,14 +423,8 @@ class Assumed:
         """
         constant = rows[0, 0]
         truth = np.concatenate([self.truth[:1] / constant, self.truth[1:]])
-        means = mean_of(self.study, rows @ truth)
-        steepness = means  # a Poisson model's
-        if self.study.family == "linear":
-            steepness = np.ones(len(means))
-        elif self.study.family == "logistic":
-            steepness = means * (1.0 - means)
-        slopes: Floats = steepness @ rows**2 / len(rows)
-        return slopes
+        steepness = _STEEPNESS[self.study.family](mean_of(self.study, rows @ truth))
+        return np.asarray(steepness @ rows**2 / len(rows))
 
 
 def assume(study: Study) -> Assumed:
@@ -470,12 +472,7 @@ def evenly_spread(count: int, dimension: int) -> Floats:
 
     Richtmyer's sequence; up to 100 columns correlate by .16 at most.
     """
-    primes: list[int] = []
-    candidate = 2
-    while len(primes) < dimension:
-        if all(candidate % prime for prime in primes):
-            primes.append(candidate)
-        candidate += 1
+    primes = [n for n in range(2, 600) if all(n % divisor for divisor in range(2, n))][:dimension]
     steps = np.sqrt(np.array(primes, dtype=np.float64))
     return (0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0
 

@@ -204,7 +204,7 @@ class Fits:
     """How often intervals of slopes, and of the level, held the truth, by verdict."""
 
     def __init__(self, truth: Floats, middle: Floats) -> None:
-        """`middle`, shape (p,), is the mean row, of constant and features; `truth` several such."""
+        """`middle`, shape (p,), is the mean row, of constant and features."""
         self._truth, self._middle = truth, middle
         self._levels: list[float] = []
         self._held: list[NDArray[np.bool_]] = []
@@ -213,13 +213,10 @@ class Fits:
     def add(self, found: MeasuredCoefficients) -> None:
         """Count one fit."""
         low, high = found.interval(LEVEL).T
-        width, held = len(self._middle), (low <= self._truth) & (self._truth <= high)
-        self._held.append(held[np.arange(len(held)) % width > 0])
-        offs = (found.mean - self._truth).reshape(-1, width) @ self._middle
-        several = np.kron(np.eye(len(offs)), self._middle)
-        variances = np.diagonal(several @ found.covariance_matrix @ several.T)
-        reach = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
-        self._levels.append(float(np.mean(np.abs(offs) <= reach * np.sqrt(variances))))
+        self._held.append(((low <= self._truth) & (self._truth <= high))[1:])
+        off = (found.mean - self._truth) @ self._middle
+        sd = math.sqrt(self._middle @ found.covariance_matrix @ self._middle)
+        self._levels.append(float(abs(off) <= NormalDist().inv_cdf(0.5 + LEVEL / 2.0) * sd))
         self._verdicts.append(found.verdict.kind)
 
     @property

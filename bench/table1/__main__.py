@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.command import write
 from bench.table1 import clients, hospitals, report
 from bench.table1.costs import Cost
 from bench.table1.reference import CLIENTS, DIMENSIONS, NODES
@@ -86,7 +87,7 @@ class Table:
             if row in self.cells
         }
         found = report.with_ratios(ordered)
-        report.write(found, self._path)
+        write(found, self._path)
         return found
 
     async def services(self, cells: Sequence[Cell], rows: Sequence[str], nodes: int) -> None:

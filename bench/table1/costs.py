@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.holders import cpu_seconds
-from bench.rounds import memory_mib, peak_memory_mib
+from bench.processes import cpu_seconds, peak_memory_mib
 from shoal_consortium.processes import Process
 
 
@@ -76,7 +75,7 @@ class Meter:
         return Cost(
             cpu_seconds=self._cpu,
             wall_seconds=self._wall,
-            peak_rss_mb=max(peak_memory_mib(each) for each in self._processes) * 1.048576,
+            peak_rss_mb=max(peak_memory_mib(each.pid) for each in self._processes) * 1.048576,
             received_bytes=received_bytes,
             run=run,
         )
@@ -84,4 +83,4 @@ class Meter:
 
 def own_peak_mb() -> float:
     """Return this process's peak so far."""
-    return memory_mib(os.getpid(), "VmHWM") * 1.048576
+    return peak_memory_mib(os.getpid()) * 1.048576

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from bench.command import options, write
 from bench.table1.services import Services
@@ -101,17 +100,6 @@ def on_paper(units: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def draw(found: Mapping[Point, float], path: Path) -> None:
-    """Draw CPU seconds along each of the axes."""
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    panels = figure.subplots(1, len(_AXES), sharey=True)
-    for axis, (axes, name) in enumerate(zip(panels, _AXES, strict=True)):
-        axes.plot(*zip(*line(found, axis), strict=True), marker="o")
-        axes.set(xscale="log", yscale="log", xlabel=name)
-    panels[0].set_ylabel("CPU seconds of the servers")
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     """Measure, fit, write and print."""
     asked = options(
@@ -130,7 +118,6 @@ def main() -> None:
         "cpu_seconds": {" x ".join(map(str, point)): each for point, each in found.items()},
     }
     write(written, asked.json)
-    draw(found, asked.json.with_suffix(".png"))
     print(json.dumps(written, indent=1))
 
 

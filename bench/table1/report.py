@@ -1,11 +1,7 @@
-"""Puts the cells together: a file, a table, a picture, and which goals they keep to."""
+"""Puts the cells together: a table, and which goals they keep to."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
-
-from matplotlib.figure import Figure
 
 from bench.table1.reference import AUTHORS
 
@@ -79,30 +75,3 @@ def lines(cells: Cells) -> Iterator[str]:
     yield f"\n{kept} of {len(judged)} goals are kept; missed, CPU s of at most:"
     for name, d, n, cpu, most in missed:
         yield f"{name:20}{d:>9}{n:>8}{cpu:11.2f}{most:11.2f}"
-
-
-def draw(cells: Cells, path: Path) -> None:
-    """Draw CPU seconds over the authors' against clients, a panel for each dimension."""
-    drawn = [row for row in ("sum", "server", "floor", "hospital") if row in cells]
-    dimensions = sorted({int(d) for row in drawn for d in cells[row]})
-    if not dimensions:
-        return
-    figure = Figure(figsize=(3.2 * len(dimensions), 3.4), layout="constrained")
-    panels = figure.subplots(1, len(dimensions), sharey=True, squeeze=False)[0]
-    for axes, d in zip(panels, dimensions, strict=True):
-        for name in drawn:
-            row = sorted((int(n), cell["ratio"]) for n, cell in cells[name].get(str(d), {}).items())
-            if row:
-                axes.plot(*zip(*row, strict=True), marker="o", label=name)
-        axes.axhline(1.0, color="0.6", linestyle=":")
-        axes.set(xscale="log", yscale="log", title=f"d = {d:,}", xlabel="clients")
-    panels[0].set_ylabel("CPU seconds over the authors'")
-    panels[-1].legend(fontsize="small")
-    figure.savefig(path, dpi=120)
-
-
-def write(cells: Cells, path: Path) -> None:
-    """Write the file, and the picture beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(cells, indent=1) + "\n")
-    draw(cells, path.with_suffix(".png"))

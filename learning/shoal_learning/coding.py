@@ -238,11 +238,6 @@ def is_levels(said: object) -> bool:
     )
 
 
-def are_numbers_of(said: object) -> TypeGuard[Sequence[float]]:
-    """Tell whether these are levels that are numbers."""
-    return isinstance(said, Sequence | np.ndarray) and all(isinstance(each, Real) for each in said)
-
-
 def is_names(said: object) -> TypeGuard[Sequence[str]]:
     """Tell whether these are names of variables, and nothing else of them."""
     return (

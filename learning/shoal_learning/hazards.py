@@ -13,7 +13,6 @@ public sample of rows, with an error that grows with how far the point was from 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -38,12 +37,14 @@ from shoal_learning.regression.judging import (
     tangled,
     verdict,
 )
-from shoal_learning.regression.measured import (
-    JobSums,
-    Solution,
-    averaged_over,
+from shoal_learning.regression.measured import JobSums
+from shoal_learning.regression.score_likelihood import (
+    MODEL_ERROR,
+    Estimate,
+    MeasuredModel,
+    best_point,
+    estimate,
 )
-from shoal_learning.regression.score_likelihood import MODEL_ERROR
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
@@ -202,9 +203,6 @@ _COMPOSITION_ERROR: Final = 0.05  # of how many are at risk: the sample's leave 
 _SHARED_SDS: Final = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)  # the widest is found soonest
 LEVEL_SD, _STEP_SD = 1.5, 0.7  # of log hazards: of all, and from one interval to the next
 _LEAVING_SD, _LEAVING_STEP_SD = 2.0, 1.0
-_ITERATIONS: Final = 40
-_LONGEST_STEP: Final = 1.0
-_TOLERANCE: Final = 1e-3
 
 
 @dataclass(frozen=True)
@@ -232,48 +230,64 @@ class FirstScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HazardModel:
-    """What rounds measured, and what is known beforehand.
+class HazardModel(MeasuredModel):
+    """What rounds measured: parameters are log hazards, logarithms of leaving, and coefficients.
 
-    `widths`, shape (J,), are of the intervals. A log hazard is about `level` and one of leaving
-    about `leaving`. `prior_sd` is a coefficient's standard deviation, times `looseness`, (q,),
-    where each is by itself. Of a feature's mean square the share `far`, shape (q,), is far out.
+    `widths`, shape (J,), are of the intervals.
     """
 
-    sample: DesignSample
+    iterations = 40
+    tolerance = 1e-3
+    norm = math.inf
+
     widths: Floats
-    level: float
-    leaving: float
     first: FirstScores
     measurements: tuple[HazardMeasurement, ...]
-    prior_sd: float
-    looseness: Floats
-    far: Floats
 
     @property
     def intervals(self) -> int:
         return len(self.widths)
 
     @property
-    def prior_mean(self) -> Floats:
-        """Of log hazards, of logarithms of leaving, and of coefficients: shape (2 J + q,)."""
-        count = self.intervals
-        return np.repeat([self.level, self.leaving, 0.0], [count, count, len(self.looseness)])
+    def shared_sds(self) -> tuple[float, ...]:
+        return _SHARED_SDS
 
     def precision(self, shared_sd: float | None = None) -> Floats:
         """Return the prior's precision, (2 J + q, 2 J + q): slopes share a deviation, or none.
 
         Logarithms of hazards are a random walk over the intervals.
         """
-        slopes = self.prior_sd * self.looseness
-        if shared_sd is not None:
-            slopes = np.full(len(slopes), min(shared_sd, self.prior_sd))
-        count = self.intervals
+        slopes, count = self.slope_sds(shared_sd), self.intervals
         whole = np.zeros((2 * count + len(slopes),) * 2)
         whole[:count, :count] = _walk(count, LEVEL_SD, _STEP_SD)
         whole[count : 2 * count, count : 2 * count] = _walk(count, _LEAVING_SD, _LEAVING_STEP_SD)
         whole[2 * count :, 2 * count :] = np.diag(slopes**-2.0)
         return whole
+
+    def gaps(self, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+        parameters = HazardParameters.of(point, self.intervals)
+        for each in self.measurements:
+            found = expected_sums(self.sample, self.widths, parameters, each.point, each.cut)
+            missed = found.events - found.hazards
+            gap = each.events - each.hazards - missed
+            error = 2.0 * each.sd**2 + MODEL_ERROR**2 * float(np.mean(missed**2))
+            yield gap, found.by_events - found.by_hazards, np.full(len(gap), error)
+            both = found.events + found.hazards
+            errors = 2.0 * each.sd**2 + (_COMPOSITION_ERROR * both) ** 2
+            yield each.events + each.hazards - both, found.by_events + found.by_hazards, errors
+            error = each.sd**2 + MODEL_ERROR**2 * float(np.mean(found.scores**2))
+            yield each.scores - found.scores, found.by_scores, np.full(len(found.scores), error)
+        if not self.measurements:
+            yield self._first_gap(parameters)
+
+    def _first_gap(self, parameters: HazardParameters) -> tuple[Floats, Floats, Floats]:
+        """Return the same of the first scores: events of all, wherever hazards are none."""
+        asked = np.full(self.intervals, -30.0), np.zeros(len(parameters.slopes))
+        found = expected_sums(self.sample, self.widths, parameters, asked, 1.0)
+        features = self.sample.total(self.sample.weights)[1:]
+        scores = found.scores - self.first.level * features
+        error = self.first.sd**2 + MODEL_ERROR**2 * float(np.mean(scores**2))
+        return self.first.scores - scores, found.by_scores, np.full(len(scores), error)
 
 
 def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
@@ -282,102 +296,6 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
     return np.asarray(
         steps.T @ steps / step_sd**2 + np.full((count,) * 2, (count * level_sd) ** -2.0)
     )
-
-
-@dataclass(frozen=True)
-class HazardEstimate:
-    """`mean` and `covariance` are of log hazards, then coefficients, in spreads: J + q numbers.
-
-    The covariance holds noise and prior. `influence` is what of the data's own best fit goes into
-    the estimate, and `expected` the coefficients' covariance if these are alike, (q, q).
-    """
-
-    mean: Floats
-    covariance: Floats
-    influence: Floats
-    expected: Floats
-    parameters: HazardParameters
-
-
-def best_parameters(model: HazardModel) -> HazardParameters:
-    """Return the best estimate of all parameters."""
-    return HazardParameters.of(_shared(model)[0], model.intervals)
-
-
-def estimate(model: HazardModel) -> HazardEstimate:
-    """Return the estimate with its error by noise and prior; sampling is the caller's to add.
-
-    The mean is that under a prior whose standard deviation all coefficients share, unknown. The
-    covariance is the mean square about it under a prior for each coefficient by itself.
-    """
-    mean, expected = _shared(model)
-    wide = _solve(model, None, mean)
-    away = mean - wide.mean
-    covariance = wide.covariance + np.outer(away, away)
-    count = model.intervals
-    kept = np.r_[:count, 2 * count : len(mean)]
-    influence = np.eye(len(mean)) - wide.covariance @ model.precision()
-    return HazardEstimate(
-        mean[kept],
-        covariance[np.ix_(kept, kept)],
-        influence[np.ix_(kept, kept)],
-        expected[2 * count :, 2 * count :],
-        HazardParameters.of(mean, count),
-    )
-
-
-def _shared(model: HazardModel) -> tuple[Floats, Floats]:
-    """Return mean and covariance, averaged over what standard deviation coefficients share."""
-    return averaged_over(_SHARED_SDS, partial(_solve, model), model.prior_mean)
-
-
-def _solve(model: HazardModel, shared_sd: float | None, start: Floats) -> Solution:
-    """Return the posterior mode under one prior, by Gauss and Newton's method."""
-    precision = model.precision(shared_sd)
-    point, curvature, evidence = start, precision, 0.0
-    for _ in range(_ITERATIONS):
-        away = point - model.prior_mean
-        curvature, slope = precision, -precision @ away
-        evidence = 0.5 * float(slope @ away) + 0.5 * float(np.linalg.slogdet(precision)[1])
-        for gap, jacobian, variance in _gaps(model, point):
-            curvature = curvature + jacobian.T @ (jacobian / variance[:, None])
-            slope = slope + jacobian.T @ (gap / variance)
-            evidence -= 0.5 * float(np.sum(gap**2 / variance + np.log(variance)))
-        step = np.linalg.solve(curvature, slope)
-        length = float(np.abs(step).max())
-        point = point + step * min(1.0, _LONGEST_STEP / max(length, _TOLERANCE))
-        if length < _TOLERANCE:
-            break
-    evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
-    return Solution(point, np.asarray(np.linalg.inv(curvature)), evidence)
-
-
-def _gaps(model: HazardModel, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """Yield what each sum is above its expectation, the expectation's derivative, and variances."""
-    parameters = HazardParameters.of(point, model.intervals)
-    for each in model.measurements:
-        found = expected_sums(model.sample, model.widths, parameters, each.point, each.cut)
-        missed = found.events - found.hazards
-        gap = each.events - each.hazards - missed
-        error = 2.0 * each.sd**2 + MODEL_ERROR**2 * float(np.mean(missed**2))
-        yield gap, found.by_events - found.by_hazards, np.full(len(gap), error)
-        both = found.events + found.hazards
-        errors = 2.0 * each.sd**2 + (_COMPOSITION_ERROR * both) ** 2
-        yield each.events + each.hazards - both, found.by_events + found.by_hazards, errors
-        error = each.sd**2 + MODEL_ERROR**2 * float(np.mean(found.scores**2))
-        yield each.scores - found.scores, found.by_scores, np.full(len(found.scores), error)
-    if not model.measurements:
-        yield _first_gap(model, parameters)
-
-
-def _first_gap(model: HazardModel, parameters: HazardParameters) -> tuple[Floats, Floats, Floats]:
-    """Return the same of the first scores: events of all, wherever hazards are none."""
-    asked = np.full(model.intervals, -30.0), np.zeros(len(parameters.slopes))
-    found = expected_sums(model.sample, model.widths, parameters, asked, 1.0)
-    features = model.sample.total(model.sample.weights)[1:]
-    scores = found.scores - model.first.level * features
-    error = model.first.sd**2 + MODEL_ERROR**2 * float(np.mean(scores**2))
-    return model.first.scores - scores, found.by_scores, np.full(len(scores), error)
 
 
 _FEWEST: Final = 0.002  # share of records with an event, at least
@@ -423,11 +341,12 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         )
         begin, *_, end = self.task.times
         passed = max(float(self.all_columns.centres[-2]) - begin, 1e-3 * (end - begin))
+        logs = math.log(self.level / passed), math.log((1.0 - self.level) / passed)
+        counts = [len(self.task.times) - 1] * 2 + [len(self.task.features)]
         return HazardModel(
             sample=sample,
             widths=np.diff(self.task.times),
-            level=math.log(self.level / passed),
-            leaving=math.log((1.0 - self.level) / passed),
+            centre=np.repeat([*logs, 0.0], counts),
             first=FirstScores(matrix[1:-2, -1] * over, product_sd * over, self.level),
             measurements=tuple(map(self._measurement, self.sums[2:])),
             prior_sd=self.task.prior_sd,
@@ -497,29 +416,30 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
 
     def posterior(self, model: HazardModel) -> PiecewiseExponentialPosterior:
         """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
-        estimated = estimate(model)
-        count = model.intervals
+        estimated, count = estimate(model), model.intervals
+        parameters = HazardParameters.of(estimated.mean, count)
+        kept = np.r_[:count, 2 * count : len(estimated.mean)]  # leaving is nobody's question
         query, last, sds = self._scores(self.sums[-1])
         unit = self._unit(query)
-        parts = model.sample, model.widths, estimated.parameters
+        parts = model.sample, model.widths, parameters
         curvature, expected = information(*parts, query.hazard_cut)
         pooled, own = scatter_seen(
             expected[count:, count:], last.squares * unit**2, float(sds.squares[0]) * unit**2
         )
         roots = np.sqrt(np.append(np.full(count, max(pooled, 1.0)), own))
         least = _LEAST_INFORMATION * np.eye(len(curvature))
-        through = estimated.influence @ np.linalg.inv(curvature + least)
+        through = estimated.influence[np.ix_(kept, kept)] @ np.linalg.inv(curvature + least)
         whole, followed = (
-            self._events(model, estimated.parameters, each) for each in (math.inf, query.hazard_cut)
+            self._events(model, parameters, each) for each in (math.inf, query.hazard_cut)
         )
         drift = _DRIFT * math.sqrt(max(1.0 - followed / whole, 0.0))
         part = math.hypot(_PULL, drift)
-        slopes = estimated.mean[count:]
         pull = np.hypot(
-            pulled(model.sample, model.far, part, slopes), self._misled(model.sample, slopes)
+            pulled(model.sample, model.far, part, parameters.slopes),
+            self._misled(model.sample, parameters.slopes),
         )
         covariance = (
-            _UNCERTAIN * estimated.covariance
+            _UNCERTAIN * estimated.covariance[np.ix_(kept, kept)]
             + through @ (expected * np.outer(roots, roots)) @ through.T
             + np.diag(np.append(np.zeros(count), pull) ** 2)
         )
@@ -534,9 +454,9 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             time=self.task.time.name,
             edges=self.task.times,
             centres=tuple(self.all_columns.centres[:-2].tolist()),
-            coefficients=tuple((estimated.mean[features_first] * units).tolist()),
+            coefficients=tuple((estimated.mean[kept][features_first] * units).tolist()),
             covariance=tuple(map(tuple, (covariance * np.outer(units, units)).tolist())),
-            prior_mean=(*[0.0] * len(spreads), *[model.level] * count),
+            prior_mean=(*[0.0] * len(spreads), *model.centre[:count].tolist()),
             prior_sd=tuple((prior_sd * units).tolist()),
             scatter=pooled,
             spreads=tuple(spreads.tolist()),
@@ -559,7 +479,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             sd * np.linalg.norm(slopes) * np.linalg.norm(np.linalg.inv(products), axis=1)
         )
 
-    def _verdict(self, model: HazardModel, estimated: HazardEstimate, variances: Floats) -> Verdict:
+    def _verdict(self, model: HazardModel, estimated: Estimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
         complete = (self.records[0], self.sums[-1].cohort_size)
         reasons = few_complete(complete) or beyond_bounds(self.task.features, self.all_columns)
@@ -569,7 +489,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
                 "value named?"
             )
-        x, slopes = model.sample.rows[:, 1:], estimated.parameters.slopes
+        x, slopes = model.sample.rows[:, 1:], estimated.mean[-len(names) :]
         sd, products = self._mixing(model.sample)
         least, vectors = np.linalg.eigh(products)
         if len(names) > 1 and sd > _MIXED * least[0]:
@@ -577,7 +497,8 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
                 name for name, part in zip(names, vectors[:, 0], strict=True) if abs(part) > _LARGE
             ]
             reasons.append(f"noise hides how {', '.join(mixed[:5])} go together")
-        error = float(np.mean(np.sum((x @ estimated.expected) * x, axis=1)))
+        within = estimated.expected[-len(names) :, -len(names) :]
+        error = float(np.mean(np.sum((x @ within) * x, axis=1)))
         if error > _OUTWEIGHED * float((x @ slopes).var()):
             reasons.append(NOISE_OUTWEIGHS)
         _, asked = model.measurements[-1].point
@@ -614,7 +535,7 @@ class PiecewiseExponential:
         if len(sums) == len(SHARES):
             return job.posterior(model)
         share = SHARES[len(sums)]
-        found = best_parameters(model)
+        found = HazardParameters.of(best_point(model), model.intervals)
         score = rules.score_query(
             self.task,
             job.features,

@@ -17,12 +17,10 @@ from shoal_learning.families.summed import NormalMean, Poisson, VectorSums
 from shoal_learning.families.validation import Validation
 from shoal_learning.hazards import PiecewiseExponential
 from shoal_learning.linear_regression import LinearRegression
-from shoal_learning.noise_aware import Inferred
 from shoal_learning.regression import Regression
 from shoal_learning.regression.multinomial import MultinomialRegression
 from shoal_learning.variational import Variational
-from shoal_protocol.posteriors.variational import packed
-from shoal_protocol.queries.models.numpyro_models import CompiledModel
+from shoal_protocol.queries.models.numpyro_models import CompiledModel, Latent
 from shoal_protocol.studies import Task
 from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.cohort_card import CohortCardTask
@@ -41,13 +39,7 @@ from shoal_protocol.studies.single_numbers import (
     VectorSumTask,
 )
 from shoal_protocol.studies.validation import ValidationTask
-from shoal_protocol.studies.variational import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
-    NumpyroPosterior,
-    NumpyroTask,
-    names_of,
-)
+from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 
@@ -76,41 +68,17 @@ def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
 
 
 def _logistic_regression(task: LogisticRegressionTask) -> Variational:
-    size = task.model.dimension(len(task.columns))
-    prior_sd = np.full(size, task.prior_sd)
+    latents = [Latent(name=bounds.name) for bounds in task.features]
+    prior_sd = np.full(len(latents), task.prior_sd)
     if task.intercept > 0.0:
-        prior_sd[0] = 2.0 * task.prior_sd / task.intercept
-
-    def posterior(inferred: Inferred, records: int) -> LogisticRegressionPosterior:
-        return LogisticRegressionPosterior(
-            names=("intercept", *(bounds.name for bounds in task.features)),
-            target=task.target.name,
-            feature_columns=tuple(bounds.column() for bounds in task.features),
-            intercept=task.intercept,
-            records=records,
-            **_normal(inferred),
-        )
-
-    longest = math.hypot(task.intercept, math.sqrt(len(task.features)))
+        latents.insert(0, Latent(name="intercept"))
+        prior_sd = np.append(2.0 * task.prior_sd / task.intercept, prior_sd)
     return Variational(
         task,
-        size,
+        tuple(latents),
         lambda point: -point / prior_sd**2,
-        posterior,
-        longest=lambda point: longest,
+        longest=math.hypot(task.intercept, math.sqrt(len(task.features))),
     )
-
-
-def _normal(found: Inferred) -> dict[str, Any]:
-    """Return the fields of a posterior that say what its normal distribution is."""
-    factor = None if found.factor is None else packed(found.factor)
-    return {
-        "location": tuple(found.location.tolist()),
-        "scale": tuple(found.scale.tolist()),
-        "correlation": factor,
-        "convergence": found.convergence,
-        "prior_sd": None if found.prior_sd is None else tuple(found.prior_sd.tolist()),
-    }
 
 
 def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
@@ -119,19 +87,7 @@ def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
             f"the model's latents are {model.dimension} unconstrained numbers, not the task's "
             f"{task.unconstrained}: correct `unconstrained` in the task"
         )
-
-    def posterior(found: Inferred, records: int) -> NumpyroPosterior:
-        return NumpyroPosterior(
-            names=names_of(model.latents),
-            entry_point=task.entry_point,
-            digest=task.digest,
-            columns=tuple(bounds.name for bounds in task.columns),
-            latents=model.latents,
-            records=records,
-            **_normal(found),
-        )
-
-    return Variational(task, model.dimension, model.prior_gradient, posterior, bend=_BEND)
+    return Variational(task, model.latents, model.prior_gradient, bend=_BEND)
 
 
 _LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {

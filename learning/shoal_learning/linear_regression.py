@@ -1,8 +1,8 @@
 """Bayesian linear regression from private sums, by any of the task's methods.
 
-A round before the last measures what keeps its noise small: the columns' spreads or the rows' norms
-(`shoal_protocol.studies.linear_regression`). Projections choose thresholds on
-auxiliary data. The last round releases a matrix of second moments, of which the posterior is made.
+A projection first measures the columns' spreads (`shoal_protocol.studies.linear_regression`), and
+chooses thresholds on auxiliary data. The last round releases a matrix of second moments, of which
+the posterior is made.
 
 Projection thresholds are step 3 of Algorithm 2: synthetic data of the same size are cut to
 thresholds, given the noise that the next round will have, and fitted; the thresholds that recover
@@ -27,7 +27,7 @@ from shoal_learning.quasi_likelihood import (
     noise_aware_posterior,
     ridge_estimates,
 )
-from shoal_protocol.queries import Column, Mechanism, QueryName, SecondMomentMatrix
+from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -163,11 +163,8 @@ def _errors(
     return errors
 
 
-SHARES: Final[dict[QueryName, float]] = {
-    "second_moments": 0.2,
-    "norm_counts": 0.05,
-}
-"""Shares of mu^2, or of epsilon, of the rounds before the last one, which gets the rest."""
+MEASURING: Final = 0.2
+"""Share of mu^2, or of epsilon, of the round that measures spreads; the last one gets the rest."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +190,7 @@ class LinearRegression:
 
     def shares(self) -> tuple[float, ...]:
         """Return the rounds' shares of the job's mu^2, or of its epsilon, in order."""
-        before = [SHARES[name] for name in self.task.query_names()[:-1]]
-        return (*before, 1.0 - math.fsum(before))
+        return (MEASURING, 1.0 - MEASURING) if self.task.projects else (1.0,)
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:
         """Choose thresholds for the noise of the last round, known from that of `measured`."""

@@ -227,14 +227,13 @@ class Inferred:
     """A normal distribution in unconstrained space: `location` and `scale`, shapes (d,).
 
     `factor`, shape (d, d), is the lower Cholesky factor of the correlations, None if there are
-    none; `convergence` is None if the noise is not in it. `prior_sd`, shape (d,), is the prior's.
+    none; `convergence` is None if the noise is not in it.
     """
 
     location: Floats
     scale: Floats
     factor: Floats | None = None
     convergence: Convergence | None = None
-    prior_sd: Floats | None = None
 
 
 @dataclass(frozen=True)

@@ -166,14 +166,13 @@ def _draw(part: NoisePart, clients: int, generator: np.random.Generator) -> floa
 class SimulatedOutcome:
     """A task learned in a simulation; `privacy` is what a real job would have cost each client.
 
-    `setting` is the size and price at which it was simulated. `beyond` says which columns have more
-    than one value in a hundred beyond their bounds; from one in twenty on the verdict says so, too.
+    `beyond` says which columns have more than one value in a hundred beyond their bounds; from one
+    in twenty on the verdict says so, too.
     """
 
     task: Task
     posterior: Posterior
     privacy: PrivacySpent
-    setting: Federation
     beyond: tuple[str, ...] = ()
 
 
@@ -308,7 +307,7 @@ class SimulatedFederation(OnRecords):
             told = judged.reasons if judged.kind == "doubtful" else ()
             doubtful = Verdict(kind="doubtful", reasons=(*told, *beyond.reasons))
             posterior = posterior.model_copy(update={"verdict": doubtful})
-        return SimulatedOutcome(task, posterior, spent, federation, beyond.said)
+        return SimulatedOutcome(task, posterior, spent, beyond.said)
 
     def _require_dictionary(self, task: Task) -> None:
         columns, known = task.columns, self.variables()

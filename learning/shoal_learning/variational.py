@@ -9,18 +9,19 @@ prior and entropy are added here, never clipped and never noised. This module st
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
+from shoal_protocol.posteriors.variational import VariationalPosterior, names_of, packed
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.variational import VariationalStudy
 
 INITIAL_LOG_SD: Final = -3.0
@@ -74,29 +75,30 @@ class _Trail:
         return all(one is other for one, other in zip(self.sums, sums, strict=False))
 
 
-def _unbounded(_: Floats) -> float:
-    return math.inf
-
-
 @dataclass(frozen=True)
 class Variational:
     """The learner of one variational task.
 
-    `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `posterior` makes
-    the task's posterior of what was inferred of u and the number of records. `bend` is how strongly
-    gradients may bend (`noise_aware.Path`), `longest` returns the length that
-    no record's gradient exceeds at a point.
+    `latents` are what u, shape (d,), is of, and `prior_gradient` is the gradient of u's log prior
+    density. `bend` is how strongly gradients may bend (`noise_aware.Path`), `longest` the length
+    that no record's gradient exceeds, at any point.
     """
 
     task: VariationalStudy
-    dimension: int
+    latents: tuple[Latent, ...]
     prior_gradient: Callable[[Floats], Floats] = field(repr=False)
-    posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
     bend: float = 0.0
-    longest: Callable[[Floats], float] = field(default=_unbounded, repr=False)
+    longest: float = math.inf
     _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
+    @property
+    def dimension(self) -> int:
+        """Length of u, d."""
+        return sum(latent.unconstrained for latent in self.latents)
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | VariationalPosterior:
         """Return the next round, or the posterior when `sums` suffice.
 
         Raises:
@@ -114,7 +116,7 @@ class Variational:
             batch=None if batch is None else min(batch, population),
         )
 
-    def conclude(self, population: int, sums: Sequence[ReleasedSum]) -> Posterior:
+    def conclude(self, population: int, sums: Sequence[ReleasedSum]) -> VariationalPosterior:
         """Return the posterior from the sums that there are, which knows of their noise.
 
         Of too few of them it is the mean-field approximation: the mean of the path's second half.
@@ -122,13 +124,21 @@ class Variational:
         Raises:
             ValueError: as `next`.
         """
-        records = population * self.task.records_per_client
         self._replayed(population, sums)
         known = inferred(self._path(population, sums)) if sums else None
         if known is None or not np.all(np.isfinite([known.location, known.scale])):
             known = self.mean_field()
-        prior_sd = prior_deviations(self.prior_gradient, known.location)
-        return self.posterior(replace(known, prior_sd=prior_sd), records)
+        return VariationalPosterior(
+            names=names_of(self.latents),
+            columns=tuple(bounds.name for bounds in self.task.columns),
+            latents=self.latents,
+            records=population * self.task.records_per_client,
+            location=tuple(known.location.tolist()),
+            scale=tuple(known.scale.tolist()),
+            correlation=None if known.factor is None else packed(known.factor),
+            convergence=known.convergence,
+            prior_sd=tuple(prior_deviations(self.prior_gradient, known.location).tolist()),
+        )
 
     def mean_field(self) -> Inferred:
         """Return the mean of the second half of the path that the last call led along."""
@@ -149,17 +159,15 @@ class Variational:
         noise = np.array([each.noise_sd[0] / grid for each in sums])
         drawn = float(np.mean(counted))
         largest = answering * (self.task.clip * self.task.records_per_client) ** 2
-        points = np.array([self._own(each).point for each in sums])
-        later = points[len(points) // 2 :].mean(axis=0)
         return Path(
-            points=points,
+            points=np.array([self._own(each).point for each in sums]),
             gradients=values * (answering / counted)[:, None],
             noise=(noise * answering / counted) ** 2,
             sampling=max(answering / drawn - 1.0, 0.0),
             largest=largest,
             prior=self.prior_gradient,
             bend=self.bend,
-            may_clip=not self.longest(later) <= _HARDLY * self.task.clip,
+            may_clip=self.longest > _HARDLY * self.task.clip,
         )
 
     def _standard(self, number: int) -> Floats:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
+from shoal_aggregator import store
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -210,7 +211,9 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     assert await get(aggregator, "/result") == before
     assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
     assert await documents(aggregator, "/wrong-sums") == names([4])
-    assert (await aggregator.aggregator.find(SPEC.digest)).partial_sums == NODES
+    assert (
+        await aggregator.resources.storage.run(store.find_round, SPEC.digest)
+    ).partial_sums == NODES
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

@@ -29,7 +29,7 @@ from tests.client.test_agent import world as world  # a fixture
 from tests.client.test_policy import RULES
 from tests.command.running import run, words
 from tests.holder.test_approvals import ALICE, BOB, ONE, OWNERS
-from tests.world.around_holder import World
+from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.examples import signing_key
 
@@ -72,7 +72,7 @@ def heard(world: World) -> list[ApprovalNotice]:
         taken.append(decode(request.content, ApprovalNotice).body)
         return httpx.Response(201, json={})
 
-    world.scripts["trainer"] = trainer
+    world.wire.scripts["trainer"] = trainer
     return taken
 
 
@@ -174,11 +174,25 @@ async def test_a_crowd_job_asks_once_and_is_contributed_to_when_it_is_approved(
     await holder.close()
 
 
+async def test_a_refusal_that_did_not_arrive_is_not_told_once_the_time_to_decide_is_over(
+    world: World, agent: Service
+) -> None:
+    world.wire.cut("holder", "trainer", "/approvals")
+    request = world.submit()
+    await agent.step()
+    assert (await decided(world, "refuse", request.digest, "alice", "--yes")).exit_code == 0
+    await agent.step()
+    notices = vault_of(agent.holder)._approvals.notices
+    assert notices() == {request.digest: "refused"}
+    world.clock.now = request.body.join_deadline
+    assert notices() == {}
+
+
 def told(world: CrowdWorld) -> list[str]:
     """Return what the trainer was told of the owners' approval of the crowd job."""
     notices = [
-        decode(each.content, ApprovalNotice)
-        for each in world.requests
-        if each.url.path == f"/v1/jobs/{world.job}/approvals"
+        decode(each.body, ApprovalNotice)
+        for each in world.wire.log
+        if each.path == f"/v1/jobs/{world.job}/approvals"
     ]
     return [each.body.state for each in notices]

@@ -60,7 +60,7 @@ async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_r
 ) -> None:
     sealed, key = await backup_of(world)
     before = start(world)
-    charged = await before.holder.ledger()
+    charged = await before.holder.chain()
     await before.close()
 
     assert restore(world, sealed, key) == 1
@@ -70,9 +70,9 @@ async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_r
     status = await agent.holder.status()
     assert status.refusal is None
     assert [each.ended for each in status.jobs] == [RESTORED]
-    assert await agent.holder.ledger() == charged
+    assert await agent.holder.chain() == charged
     await work(world, agent)
-    assert len(await agent.holder.ledger()) == 2 * len(charged)
+    assert len(await agent.holder.chain()) == 2 * len(charged)
     await agent.close()
 
 
@@ -80,7 +80,7 @@ async def test_a_backup_has_no_key_that_signs_and_nothing_that_is_still_to_be_se
     world: World,
 ) -> None:
     for node in range(3):
-        world.scripts[f"compute-{node}"] = down_but_for_charges(world, node)
+        world.wire.scripts[f"compute-{node}"] = down_but_for_charges(world, node)
     sealed, key = await backup_of(world)
     with sqlite3.connect(world.directory / "data" / "holder.sqlite") as state:
         unsent = [each for (each,) in state.execute("SELECT envelope FROM outbox")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
@@ -27,8 +28,9 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
-from tests.world.around_holder import POLICY, World
+from tests.world.around_holder import COLUMNS, POLICY, World, charged_on, state_of
 from tests.world.examples import AUTHORITY, signing_key
+from tests.world.people import people
 
 CHARGE = RoundCharged(
     entry=1,
@@ -39,11 +41,6 @@ CHARGE = RoundCharged(
     epsilon=None,
     clients=encode_clients(BitMap((2, 3))),
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def charged_by(world: World, *charges: RoundCharged, nodes: tuple[int, ...] = (0, 1, 2)) -> None:
@@ -70,7 +67,7 @@ def restore(world: World, name: str = "holder") -> None:
 
 
 def asked(world: World) -> set[str]:
-    return {request.url.path for request in world.requests}
+    return {each.path for each in world.wire.log}
 
 
 async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
@@ -91,10 +88,10 @@ async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
     world.submit()
     assert "superseded" in await refusal(lost)
     await lost.close()
-    world.requests.clear()
+    world.wire.log.clear()
     again = world.holder("lost")
     assert "superseded" in await refusal(again)
-    assert not world.requests
+    assert not world.wire.log
     await again.close()
     await restored.close()
 
@@ -136,18 +133,18 @@ async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world: World,
 ) -> None:
     charged_by(world, CHARGE, nodes=(2,))
-    world.scripts["compute-2"] = down
+    world.wire.scripts["compute-2"] = down
     restore(world)
     world.submit(sharing=ThresholdSharing(threshold=2))
     policy = POLICY.model_copy(update={"minimum_threshold": 2})
     holder = world.holder(policy=policy)
     await holder.step()
     assert world.trainer.joined == {}
-    del world.scripts["compute-2"]
+    del world.wire.scripts["compute-2"]
     world.clock.move(5)
     for _ in range(100):
         await holder.step()
-    charged = {each.client for each in await holder.ledger() if each.round == CHARGE.round}
+    charged = {client for what, _, client in charged_on(state_of(holder)) if what == CHARGE.round}
     assert charged == {2, 3}
     assert len(world.trainer.joined) == 1
     await holder.close()
@@ -203,12 +200,13 @@ async def test_the_highest_allowance_that_was_ever_in_force_counts_after_a_loss(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, maximum_local_epsilon=1.0)
-    for allowed in (3.0, 0.25):
+    twice = people(COLUMNS, np.repeat(world.records.values, 2, axis=0), range(0, 25, 2))
+    for allowed, records in ((3.0, twice), (0.25, world.records)):
         policy = POLICY.model_copy(update={"maximum_local_epsilon": allowed})
-        holder = world.holder(policy=policy)
+        holder = world.holder(policy=policy, records=records)
         await holder.step()
         await holder.close()
-    assert await crowds_after_a_loss(world, 0.25, kept=True) == 3.0
+    assert await crowds_after_a_loss(world, 0.25, kept=True) == 6.0  # of two records in a slot
 
 
 async def test_a_forgotten_job_is_never_joined_again(world: World) -> None:
@@ -236,11 +234,11 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
     world.announce(job)
     holder = world.holder()
     await holder.step()
-    answered = {each.client for each in await holder.ledger()}
+    answered = set(await holder.spent())
     assert answered == set(range(12))
     charge = (await holder.chain())[0]
     await holder.close()
-    world.requests.clear()
+    world.wire.log.clear()
     envelopes = [dict(node.held) for node in world.nodes]
     charged_by(
         world,
@@ -268,7 +266,7 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
         await restored.step()
     [status] = (await restored.status()).jobs
     assert status.ended == RESTORED
-    assert {each.client for each in await restored.ledger()} == answered
+    assert set(await restored.spent()) == answered
     assert [dict(node.held) for node in world.nodes] == envelopes
     await restored.close()
 
@@ -279,7 +277,7 @@ def down(_: httpx.Request) -> httpx.Response:
 
 async def test_nodes_that_are_gone_or_not_believed_are_waived_by_name(world: World) -> None:
     for node in range(3):
-        world.scripts[f"compute-{node}"] = down
+        world.wire.scripts[f"compute-{node}"] = down
     charged_by(world, CHARGE)
     world.submit()
     holder = world.holder(without_nodes=("compute-0", "compute-1", "compute-2"))
@@ -338,7 +336,7 @@ async def test_an_answer_to_something_else_is_none(
         return httpx.Response(200, content=canonical_json(forged | {"signer": told.signer}))
 
     for node in range(3):
-        world.scripts[f"compute-{node}"] = lambda request, node=node: answer(node, request)
+        world.wire.scripts[f"compute-{node}"] = lambda request, node=node: answer(node, request)
     world.submit()
     holder = world.holder()
     await holder.step()

@@ -1,7 +1,6 @@
 """A data holder's answer: what nodes can open adds up to its encoded records and their noise."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,11 +29,6 @@ from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
 from tests.world.people import rows_at
 
 SHARING = ADDITIVE
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,6 @@ from tests.world.around_holder_crowds import CrowdWorld, Lies
 @pytest.fixture
 def world(tmp_path: Path) -> CrowdWorld:
     return CrowdWorld(tmp_path)
-
-
-@pytest.fixture
-async def holder(world: CrowdWorld) -> AsyncIterator[DataHolder]:
-    opened = world.holder()
-    yield opened
-    await opened.close()
 
 
 def changed(document: Any, **changes: Any) -> Any:
@@ -74,13 +67,13 @@ async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
 async def test_what_is_no_answer_of_the_trainers_ends_no_job(
     world: CrowdWorld, holder: DataHolder, said: str
 ) -> None:
-    world.scripts["trainer"] = lambda request: (
+    world.wire.scripts["trainer"] = lambda request: (
         httpx.Response(200, text=said) if request.url.path.endswith("/draws") else None
     )
     await world.run(holder, seconds=300)
     [found] = (await holder.status()).crowds
     assert found.ended is None and not world.crowds.taken
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     await world.run(holder, seconds=700)
     assert world.crowds.taken
 
@@ -208,7 +201,7 @@ async def test_a_lie_about_the_end_is_held_against_a_trainer_that_shows_it_only_
             return httpx.Response(200, content=shown[0])
         return None
 
-    world.scripts["trainer"] = once
+    world.wire.scripts["trainer"] = once
     await world.run(holder, seconds=90)
     assert shown
     [found] = (await holder.status()).crowds
@@ -230,13 +223,13 @@ async def test_the_closing_that_is_shown_first_is_judged_though_its_logs_come_wi
     await world.run(holder, seconds=1000)
     world.crowds.closed = True
     world.crowds.lies = Lies(closing=other_end)
-    world.scripts["trainer"] = lambda request: (
+    world.wire.scripts["trainer"] = lambda request: (
         httpx.Response(503) if "/log/" in request.url.path else None
     )
     await world.run(holder, seconds=120)
     [found] = (await holder.status()).crowds
     assert found.verdict is None
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     world.crowds.lies = Lies()
     await world.run(holder, seconds=200)
     [found] = (await holder.status()).crowds
@@ -257,14 +250,14 @@ async def test_another_jobs_closing_ends_no_job_and_convicts_nobody(
             httpx.Response(200, content=foreign) if request.url.path.endswith("closing") else None
         )
 
-    world.scripts["trainer"] = of_another
+    world.wire.scripts["trainer"] = of_another
     await world.run(holder, seconds=100)
     [found] = (await holder.status()).crowds
     assert (found.ended, found.verdict) == (None, None)
     await world.run(holder, seconds=1000)
     [found] = (await holder.status()).crowds
     assert (found.ended is not None, found.verdict) == (True, None)
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     world.crowds.closed = True
     await world.run(holder, seconds=200)
     [found] = (await holder.status()).crowds

@@ -1,7 +1,6 @@
 """A simulated crowd's wire and patience: without an answer the same bytes are sent again."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,6 @@ from tests.world.crowd_examples import (
     OPENING,
     RECORD,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 class Flaky:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,13 +35,6 @@ WHOLE_TIME = 1000  # seconds until the job closes
 @pytest.fixture
 def world(tmp_path: Path) -> CrowdWorld:
     return CrowdWorld(tmp_path)
-
-
-@pytest.fixture
-async def holder(world: CrowdWorld) -> AsyncIterator[DataHolder]:
-    opened = world.holder()
-    yield opened
-    await opened.close()
 
 
 class Told:
@@ -183,14 +176,14 @@ async def test_a_price_is_on_file_before_the_first_byte_of_a_contribution_leaves
     world: CrowdWorld, holder: DataHolder
 ) -> None:
     """The trainer takes no submissions for a time; they were charged all the same."""
-    world.scripts["trainer"] = lambda request: (
+    world.wire.scripts["trainer"] = lambda request: (
         problem(503, "storage-unavailable") if request.url.path.endswith("submissions") else None
     )
     await world.run(holder, seconds=500)
     charged = sum(map(len, (await holder.spent()).values()))
     assert charged > 0 and not world.crowds.taken
     await holder.close()
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     again = world.holder()
     world.clock.move(60)
     await again.step()
@@ -212,7 +205,7 @@ async def test_the_same_bytes_are_sent_again_whatever_was_lost(
             raise httpx.ReadError("lost", request=request)
         return None
 
-    world.scripts["trainer"] = lose
+    world.wire.scripts["trainer"] = lose
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
     assert (await status(holder)).contributions == {"acknowledged": 12}
@@ -236,7 +229,7 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
                 return problem(503, "storage-unavailable")
         return None
 
-    world.scripts["trainer"] = refuse_some
+    world.wire.scripts["trainer"] = refuse_some
     await world.run(holder, seconds=WHOLE_TIME)
     answered = {each.draw.body.nonce for each in submissions(world)}
     assert len(answered) > 3
@@ -258,10 +251,10 @@ async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the
         lost.append(request)
         return problem(503, "storage-unavailable")
 
-    world.scripts["trainer"] = lose
+    world.wire.scripts["trainer"] = lose
     while not lost:
         await world.run(holder, seconds=10)
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     if early:
         world.crowds.close_early()
     else:
@@ -283,7 +276,7 @@ async def test_a_job_that_answers_no_submission_by_itself_ends_here_at_its_time(
         later = {"status": 503}
         return httpx.Response(200, json={"outcomes": [later] * count})
 
-    world.scripts["trainer"] = put_off
+    world.wire.scripts["trainer"] = put_off
     await world.run(holder, seconds=300)
     assert (await status(holder)).ended is None
     world.clock.move(
@@ -334,7 +327,7 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
             asked.extend(json.loads(request.content)["nonces"])
         return deadly(world.crowds.answer)(request) if path.endswith(where) else None
 
-    world.scripts["trainer"] = answer
+    world.wire.scripts["trainer"] = answer
     for module, name, step in (
         (memory, "nonces_of", "nonces on file"),
         (memory, "charge", "charge"),

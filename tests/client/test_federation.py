@@ -1,20 +1,16 @@
 """A federation as estimators see it: jobs that are waited for, fail, are interrupted, resumed."""
 
 import asyncio
-import copy
-import pickle
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
-from shoal.estimators import LinearRegressionInBounds, LogisticRegressionByGradients
+from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
@@ -22,7 +18,6 @@ from shoal.jobs.federation import Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.posterior_report import (
     Participations,
     PosteriorReport,
@@ -32,7 +27,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import decode, sign
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob
 from tests.world.around_holder import PRIVACY, TASK, World, problem
 from tests.world.examples import signing_key
 
@@ -126,11 +121,6 @@ class ReportingTrainer:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def trainer(world: World) -> ReportingTrainer:
     """A trainer that finishes every job, unless its phase is set to another one."""
     scripted = ReportingTrainer(world)
@@ -141,7 +131,7 @@ def trainer(world: World) -> ReportingTrainer:
             scripted.finish(decode(scripted.requests[-1], StudyRequest).digest)
         return scripted(request)
 
-    world.scripts["trainer"] = prompt
+    world.wire.scripts["trainer"] = prompt
     return scripted
 
 
@@ -193,45 +183,6 @@ def test_a_job_that_fails_says_what_the_trainer_knows_of_why(
     trainer.phase, trainer.reason = "failed", "3 clients joined, 10 are needed"
     with pytest.raises(JobFailed, match=r"^3 clients joined, 10 are needed$"):
         regression().fit(federation(world))
-
-
-ROUNDS: dict[str, Any] = {"rounds": 3, "batch": 12, "prior_sd": 2.0}
-
-
-def many_rounds(**changes: Any) -> LogisticRegressionByGradients:
-    parameters = {"features": TASK.features, "target": TASK.target, **ROUNDS} | changes
-    return LogisticRegressionByGradients(**parameters)
-
-
-def simulated(**changes: Any) -> SimulatedFederation:
-    """Return a simulation of the size and at the price of `ASKED`, but for the changes."""
-    setting = {name: ASKED[name] for name in ("epsilon", "delta", "dropouts", "colluders")}
-    clients = np.linspace(0.0, 1.0, changes.pop("clients", 12))
-    columns = (*TASK.features, TASK.target)
-    records = {each.name: each.lower + clients * (each.upper - each.lower) for each in columns}
-    records[TASK.target.name] = np.where(clients < 0.5, TASK.target.lower, TASK.target.upper)
-    return SimulatedFederation(records, **(setting | changes), seed=1)
-
-
-def outcome_of_fit(model: Any, world: World, trainer: ReportingTrainer, **options: Any) -> str:
-    """Return why a real fit failed; with a job, because this trainer's posterior is linear."""
-    before = len(trainer.requests)
-    with pytest.raises((ValueError, MalformedDocument)) as raised:
-        model.fit(federation(world), **options)
-    submitted = len(trainer.requests) > before
-    assert submitted == isinstance(raised.value, MalformedDocument)
-    return "submitted" if submitted else str(raised.value)
-
-
-def test_many_rounds_are_not_bought_without_a_simulation(
-    world: World, trainer: ReportingTrainer
-) -> None:
-    said = outcome_of_fit(many_rounds(), world, trainer)
-    assert "SimulatedFederation of 10 to 12" in said and "without_simulation=True" in said
-    assert outcome_of_fit(many_rounds(), world, trainer, without_simulation=True) == "submitted"
-    model = many_rounds().fit(simulated())
-    for same in (model, copy.copy(model), pickle.loads(pickle.dumps(model))):
-        assert outcome_of_fit(same, world, trainer) == "submitted"
 
 
 def test_a_job_can_be_submitted_now_and_waited_for_later(
@@ -287,7 +238,7 @@ def interrupting(
         return answer
 
     trainer.phase = "running"
-    world.scripts["trainer"] = script
+    world.wire.scripts["trainer"] = script
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/result"])
@@ -362,14 +313,14 @@ def test_a_trainer_that_stumbles_gets_the_same_request_again(
             return problem(503, "storage-unavailable", **{"Retry-After": "3"})
         return trainer(request)
 
-    world.scripts["trainer"] = stumble
+    world.wire.scripts["trainer"] = stumble
     federation(world).submit(regression().to_task())
     assert len(bodies) == 3 and len(set(bodies)) == 1
     assert waits[1] >= 3
 
 
 def test_a_trainer_that_is_away_for_good_is_given_up(world: World, waits: list[float]) -> None:
-    world.scripts["trainer"] = lambda request: httpx.Response(502)
+    world.wire.scripts["trainer"] = lambda request: httpx.Response(502)
     with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
         federation(world).submit(regression().to_task())
     assert len(waits) == trainer_line.TRIES - 1
@@ -392,7 +343,7 @@ def test_any_other_report_is_not_believed(
     error: type[Exception],
 ) -> None:
     job = federation(world).submit(regression().to_task())
-    world.scripts["trainer"] = trainer
+    world.wire.scripts["trainer"] = trainer
     forge(trainer, job.id)
     with pytest.raises(error):
         job.wait()

@@ -1,8 +1,7 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -30,8 +29,10 @@ from tests.world.around_holder import (
     QUERY,
     TASK,
     World,
+    charged_on,
     problem,
     records_for,
+    state_of,
     vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
@@ -56,18 +57,6 @@ SECOND = SecondMomentMatrix(
     grid_bits=FIRST.grid_bits,
     records_per_client=FIRST.records_per_client,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, CLIENTS)
-
-
-@pytest.fixture
-async def holder(world: World) -> AsyncIterator[DataHolder]:
-    opened = world.holder()
-    yield opened
-    await opened.close()
 
 
 def policy(**changes: Any) -> Policy:
@@ -118,12 +107,31 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
             raise httpx.ReadTimeout("the answer was lost")
         return None
 
-    world.scripts["trainer"] = lose_answers
+    world.wire.scripts["trainer"] = lose_answers
     await steps(world, holder, 3)
-    del world.scripts["trainer"]
+    del world.wire.scripts["trainer"]
     await holder.step()
     assert len(sent) > 1 and len(set(sent)) == 1
     assert world.trainer.joined[request.digest].keys() == {0}
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"analysts": ()}, "the analyst is not among"),
+        ({"columns": ("age",)}, "the column 'pressure'"),
+        ({"minimum_population": 11}, "minimum_population"),
+    ],
+)
+async def test_a_job_that_the_owners_rules_refuse_is_not_joined(
+    world: World, rules: dict[str, Any], reason: str
+) -> None:
+    holder = world.holder(policy=policy(**rules))
+    request = world.submit()
+    await holder.step()
+    assert reason in (await holder.status()).refused[request.digest]
+    assert world.trainer.joined == {}
+    await holder.close()
 
 
 async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: World) -> None:
@@ -233,7 +241,7 @@ async def test_a_second_round_that_follows_from_no_spread_is_never_answered(
     world.announce(request, 1, query=steep, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
     assert "refused" in str((await holder.status()).jobs[0].ended)
-    assert len(await holder.ledger()) == CLIENTS  # the first round's
+    assert len(charged_on(state_of(holder))) == CLIENTS  # the first round's
 
 
 @pytest.mark.parametrize(
@@ -285,7 +293,7 @@ async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
     world.announce(request, 1)
     await steps(world, holder, 2)
     assert all(node.held == {} for node in world.nodes)
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     await holder.close()
 
 
@@ -300,7 +308,7 @@ async def test_rounds_that_cost_more_than_the_job_together_are_refused(
     await holder.step()
     [job] = (await holder.status()).jobs
     assert "cost more" in str(job.ended)
-    assert len(await holder.ledger()) == CLIENTS
+    assert len(charged_on(state_of(holder))) == CLIENTS
 
 
 async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> None:
@@ -312,7 +320,7 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     world.announce(first)
     holder = world.holder(policy=policy(maximum_epsilon=1.1))
     await holder.step()
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     world.clock.move(60)  # past the deadline
     await holder.step()
     ended = [each.ended for job in (await holder.status()).jobs for each in job.rounds]
@@ -332,7 +340,7 @@ async def test_a_second_spec_for_the_same_round_is_never_answered(
     world.announce(request, 0)
     await steps(world, holder, 3)
     assert [node.held for node in world.nodes] == before
-    assert len(await holder.ledger()) == CLIENTS
+    assert len(charged_on(state_of(holder))) == CLIENTS
 
 
 # Sending
@@ -343,8 +351,9 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
     await holder.step()
     spec = world.announce(request)
     await holder.step()
-    for sent in world.requests:
-        path = sent.url.raw_path.decode().replace(request.digest, "").replace(spec.digest, "")
+    for sent in world.wire.log:
+        path = sent.request.url.raw_path.decode()
+        path = path.replace(request.digest, "").replace(spec.digest, "")
         assert path in {
             "/v1/charges?after=0",
             "/v1/jobs/joining",
@@ -372,7 +381,7 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
         forgery = request.url.path == "/v1/manifests/2"
         return httpx.Response(200, content=forged.encode()) if forgery else None
 
-    world.scripts["trainer"] = relay
+    world.wire.scripts["trainer"] = relay
     request = world.submit(manifest=stolen.digest)
     await holder.step()
     assert not any("rosters" in path for path in asked)  # its roster is not even asked for
@@ -392,7 +401,7 @@ async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
     newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     sent = wrong(roster.encode()) if callable(wrong) else wrong
     answers = {"/v1/manifests/2": newer.encode(), f"/v1/rosters/{roster.digest}": sent}
-    world.scripts["trainer"] = lambda request: (
+    world.wire.scripts["trainer"] = lambda request: (
         httpx.Response(200, content=answers[request.url.path])
         if request.url.path in answers
         else None
@@ -402,6 +411,23 @@ async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
     assert world.book.current.digest == world.consortium.digest
 
 
+@pytest.mark.parametrize(("seconds", "is_answered"), [(29, True), (31, False)])
+async def test_a_round_of_the_version_before_is_answered_for_half_a_minute(
+    world: World, holder: DataHolder, seconds: int, is_answered: bool
+) -> None:
+    request = world.submit()
+    await holder.step()
+    roster = world.consortium.roster
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
+    world.book.accept(newer.encode(), roster.encode())
+    await holder.step()
+    world.clock.move(seconds)
+    world.announce(request)
+    await holder.step()
+    assert all(bool(node.held) is is_answered for node in world.nodes)
+    assert bool(await holder.ledger()) is is_answered
+
+
 async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
     world: World,
 ) -> None:
@@ -409,13 +435,13 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
     request = world.submit()
     await holder.step()
     world.announce(request)
-    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    world.wire.scripts["compute-1"] = lambda request: problem(503, "not-ready")
     await holder.step()
     await holder.close()
     roster = world.consortium.roster
     newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     later = Consortium.pinned(newer.encode(), roster.encode(), digest=newer.digest)
-    del world.scripts["compute-1"]
+    del world.wire.scripts["compute-1"]
     holder = world.holder(book=ManifestBook(later, world.directory / "others"))
     await steps(world, holder, 20)
     assert world.nodes[1].held == {}
@@ -424,6 +450,18 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 
 
 # Arrangement
+
+
+async def test_events_never_name_a_client(world: World) -> None:
+    named: set[str] = set()
+    holder = world.holder(report=lambda event, **facts: named.update(facts))
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.wire.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    assert named == {"job", "round", "node", "number", "reason", "slots", "outcome"}
+    await holder.close()
 
 
 async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
@@ -435,7 +473,7 @@ async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
     world.clock.move(60)
     await holder.step()
     assert (await only_round(holder)).ended == "missed"
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     # the job goes on, and so do we
     world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()

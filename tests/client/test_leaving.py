@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,15 +20,10 @@ from tests.world.examples import signing_key
 CLIENTS = 12
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, CLIENTS)
-
-
 def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Request]:
     """Have the trainer answer so whatever path ends in `ending`; return what was asked."""
     asked: list[httpx.Request] = []
-    before = world.scripts.get("trainer", lambda request: None)
+    before = world.wire.scripts.get("trainer", lambda request: None)
 
     def told(request: httpx.Request) -> httpx.Response | None:
         if not request.url.path.endswith(ending):
@@ -37,7 +31,7 @@ def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Requ
         asked.append(request)
         return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
 
-    world.scripts["trainer"] = told
+    world.wire.scripts["trainer"] = told
     return asked
 
 

@@ -1,14 +1,11 @@
 """A load's counts are of what really happened; its records are made up and stay in bounds."""
 
-from pathlib import Path
-
 import pytest
 
 from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures
 from shoal_holder.crowds.crowd import Crowd, LogPage
 from shoal_protocol.crowds.draws import weights_digest
-from tests.world.around_holder import World
 from tests.world.crowd_examples import (
     CLOSING,
     CROWD_CONSORTIUM,
@@ -19,11 +16,6 @@ from tests.world.crowd_examples import (
     NONCE,
     OPENING,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 class OneLog:

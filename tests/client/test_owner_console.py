@@ -75,7 +75,7 @@ class Desk:
                 await self.holder.decide(sign(body, name, key).encode())
             await self.settle()
         if silent is not None:
-            self.world.scripts[silent] = lambda _: httpx.Response(503)
+            self.world.wire.scripts[silent] = lambda _: httpx.Response(503)
         self.world.announce(request)
         await self.holder.step()
         return request.digest

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,11 +13,6 @@ from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import World, problem
 
 Handler = Callable[[httpx.Request], httpx.Response]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def connect(world: World, handler: Handler, random_bytes: Callable[[int], bytes] = bytes) -> Peer:

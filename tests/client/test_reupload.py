@@ -1,28 +1,11 @@
 """A data holder asks again what nodes hold, and sends the same bytes to those that lost them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from shoal_agent.data_holder import DataHolder
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from tests.world.around_holder import World, problem
 
 CLIENTS = 12
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, CLIENTS)
-
-
-@pytest.fixture
-async def holder(world: World) -> AsyncIterator[DataHolder]:
-    opened = world.holder()
-    yield opened
-    await opened.close()
 
 
 async def answered(world: World, holder: DataHolder) -> Signed[RoundSpec]:
@@ -51,10 +34,10 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(
 ) -> None:
     await answered(world, holder)
     node = world.nodes[2]
-    world.scripts["compute-2"] = lambda request: problem(503, "not-ready")
+    world.wire.scripts["compute-2"] = lambda request: problem(503, "not-ready")
     await pass_time(world, holder, 35)  # the node was asked what it holds, and did not say it
     node.held.clear()
-    world.scripts.clear()
+    world.wire.scripts.clear()
     await pass_time(world, holder, 5)
     assert [each.queries for each in world.nodes] == [1, 1, 1]
     assert len(node.held) == 1

@@ -190,7 +190,7 @@ async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id
 
     by_hand = sum(QUERY.encode(rows_at(records, place, COLUMNS)) for place in range(len(PEOPLE)))
     assert np.array_equal(world.total([0]), by_hand)
-    sent = [bytes(request.url.raw_path) + request.content for request in world.requests]
+    sent = [bytes(each.request.url.raw_path) + each.body for each in world.wire.log]
     kept = [path.read_bytes() for path in (world.directory / "holder").iterdir() if path.is_file()]
     assert len(sent) > 3
     assert kept

@@ -6,8 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from shoal.jobs.crowd_files import read_crowd_file
-from shoal.jobs.task_files import example, parse_task_file, read_task_file
+from shoal.jobs.task_files import example, parse_task_file, read_crowd_file, read_task_file
 from shoal_holder.crowds.vault import crowd_refusal
 from shoal_holder.policy import Policy
 from shoal_hosting.manifests.manifest_chain import open_chain

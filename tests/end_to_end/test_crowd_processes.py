@@ -7,9 +7,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 
-from bench.crowd_trainer import Trainer, submissions, task_of
-from shoal_consortium.processes import Federation
+from bench.drive import SITE, quickstart
+from demo.ports import free_ports
+from shoal import Analyst
+from shoal.jobs.job_settings import CrowdSettings
+from shoal_consortium.processes import Federation, Process
+from shoal_holder.keys import read_holder_key
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -17,13 +22,16 @@ from shoal_protocol.crowds.draws import (
     Draw,
     InstanceChain,
     LogEntry,
+    Submission,
     SubmissionReceipt,
     broken_draws,
     broken_receipts,
     check_closing,
 )
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, decode, sign
 from tests.world.loopback import pinned_client
 
 pytestmark = pytest.mark.slow
@@ -31,33 +39,78 @@ pytestmark = pytest.mark.slow
 CONTRIBUTIONS = 150
 INSTANCES = 4
 CONTRIBUTORS = 6
+CLIENTS = 10
 KILLS = 2
+TASK = CrowdTask(
+    family="logistic",
+    features=tuple(ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("x", "z")),
+    target=ColumnBounds(name="y", lower=0.0, upper=1.0),
+    clip=0.03,
+    epsilon=1.0,
+    learning_rate=0.03,
+    instances=INSTANCES,
+)
+SETTINGS = CrowdSettings(
+    contributions=CONTRIBUTIONS,
+    contributions_per_client=CONTRIBUTIONS // CLIENTS,
+    contributions_per_record=CONTRIBUTIONS // CLIENTS,
+    session_seconds=3600,
+    open_seconds=3600,
+)
 
 
 @pytest.fixture
-def processes() -> Iterator[Federation]:
-    with Federation() as federation:
-        yield federation
+def federation() -> Iterator[Federation]:
+    with Federation() as made:
+        yield made
+
+
+def processes_of_a_trainer(directory: Path, database_url: str) -> list[Process]:
+    """Return a trainer's two processes over one database, not started."""
+    rules = ["--maximum-local-epsilon", str(TASK.epsilon * CONTRIBUTIONS)]
+    *_, first = quickstart(directory, clients={SITE: CLIENTS}, nodes=2, options=rules)
+    first.environment = {**first.environment, "SHOAL_DATABASE_URL": database_url}
+    for_crowds = {
+        "SHOAL_SERVES": "crowds",
+        "SHOAL_PORT": str(free_ports(1)),
+        "SHOAL_DATA": str(directory / "crowds"),
+    }
+    second = Process(
+        "trainer-1", first.module, first.environment | for_crowds, directory / "trainer-1.log"
+    )
+    return [first, second]
+
+
+def submission(drawn: bytes, client: int, key: SigningKey) -> bytes:
+    """Return the signed answer to a draw, with no step or noise: neither is the trainer's work."""
+    draw = decode(drawn, Draw)
+    body = Submission(
+        manifest=draw.body.manifest, client=client, draw=draw, weights=draw.body.weights
+    )
+    return sign(body, "client", key).encode()
 
 
 async def test_nothing_that_was_acknowledged_is_lost_when_either_process_is_killed(
-    tmp_path: Path, postgresql_url: str, processes: Federation
+    tmp_path: Path, postgresql_url: str, federation: Federation
 ) -> None:
-    trainer = Trainer(tmp_path, processes=2, database_url=postgresql_url)
-    await asyncio.to_thread(processes.start, *trainer.processes)
-    task = task_of(weights=3, instances=INSTANCES, epsilon=1.0)
-    job = await trainer.open(task, CONTRIBUTIONS)
+    processes = processes_of_a_trainer(tmp_path, postgresql_url)
+    await asyncio.to_thread(federation.start, *processes)
+    analyst = Analyst.open(tmp_path / "parties" / "analyst", tmp_path / "consortium")
+    crowd = await asyncio.to_thread(analyst.open_crowd, TASK, SETTINGS)
+    job, consortium = crowd.id, crowd.crowd.consortium
+    key = read_holder_key(tmp_path / "clients" / SITE / "holder.key")
+    certificate = consortium.manifest.trainer.certificate
+    addresses = [f"https://127.0.0.1:{each.environment['SHOAL_PORT']}" for each in processes]
     places, progress = iter(range(CONTRIBUTIONS)), asyncio.Event()
     draws: list[Signed[Draw]] = []
     receipts: list[Signed[SubmissionReceipt]] = []
 
     async def contributor(number: int) -> None:
-        service = trainer.addresses[number % 2]
-        async with pinned_client(service.certificate, base_url=service.url) as client:
+        async with pinned_client(certificate, base_url=addresses[number % 2]) as client:
             for place in places:
                 nonce = b'{"nonce":"' + secrets.token_hex(32).encode() + b'"}'
                 drawn = await ask(client, f"/v1/crowds/{job}/draws", nonce)
-                [content] = submissions([drawn], place, trainer.key, task)
+                content = submission(drawn, place % CLIENTS, key)
                 receipt = await ask(client, f"/v1/crowds/{job}/submissions", content)
                 draws.append(decode(drawn, Draw))
                 receipts.append(decode(receipt, SubmissionReceipt))
@@ -68,15 +121,15 @@ async def test_nothing_that_was_acknowledged_is_lost_when_either_process_is_kill
             while len(receipts) < (kill + 1) * CONTRIBUTIONS // (KILLS + 1):
                 progress.clear()
                 await progress.wait()
-            victim = trainer.processes[kill % 2]
+            victim = processes[kill % 2]
             await asyncio.to_thread(victim.kill)
             await asyncio.to_thread(victim.start)
 
     await asyncio.gather(killer(), *(contributor(number) for number in range(CONTRIBUTORS)))
-    await asyncio.to_thread(lambda: [each.wait_until_ready() for each in trainer.processes])
-    for service in trainer.addresses:  # the job is full: whoever saw it so has closed it
-        async with pinned_client(service.certificate, base_url=service.url) as client:
-            await check(client, trainer.consortium, job, draws, receipts)
+    await asyncio.to_thread(lambda: [each.wait_until_ready() for each in processes])
+    for address in addresses:  # the job is full: whoever saw it so has closed it
+        async with pinned_client(certificate, base_url=address) as client:
+            await check(client, consortium, job, draws, receipts)
 
 
 async def ask(client: httpx.AsyncClient, path: str, content: bytes) -> bytes:

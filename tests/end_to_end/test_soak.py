@@ -14,7 +14,6 @@ def test_a_load_goes_all_the_way_and_everything_is_counted_once(tmp_path: Path) 
     assert load["requests"]["upload"]["count"] == 2 * NODES  # one envelope for each node and job
     assert load["requests"]["join"]["count"] == 2
     assert load["failures"] == {}
-    assert set(found["bytes on disk, by node"]) == {"compute-0", "compute-1"}
     assert found["shares acknowledged"] == 2 * NODES
     assert found["lost"] == found["counted twice"] == 0
-    assert soak.verdict(found) == "all held"
+    assert found["did not hold"] == []

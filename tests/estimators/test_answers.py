@@ -14,7 +14,6 @@ from shoal.estimators import (
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
-    LogisticRegressionByGradients,
     Moments,
     NotFittedError,
     PoissonRegression,
@@ -129,9 +128,6 @@ def density(posterior: RegressionPosterior, draw: np.ndarray, rows: Any, targets
     return stats.poisson.logpmf(targets, np.exp(predictor))
 
 
-ROUNDS: dict[str, Any] = {"rounds": 20, "batch": None}
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -139,7 +135,6 @@ ROUNDS: dict[str, Any] = {"rounds": 20, "batch": None}
         LinearRegressionInBounds(features=FEATURES, target={"pressure": (60, 220)}, method="plain"),
         LogisticRegression(features=FEATURES, target={"recovered": (0, 1)}),
         PoissonRegression(features=FEATURES, target={"visits": (0, 20)}),
-        LogisticRegressionByGradients(features=FEATURES, target={"recovered": (0, 1)}, **ROUNDS),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -207,4 +202,5 @@ def test_an_estimator_of_moments_answers_after_one_fit() -> None:
     assert ten_years.mean == pytest.approx([5.0], abs=1.0)
     assert wald(whole, ["age", "dose"]).p_value < 1e-6
     assert isinstance(answers, Answers)
-    assert answers.compare("pressure", [["age"], ["age", "dose"]]).best == ("age", "dose")
+    compared = answers.compare("pressure", [["age"], ["age", "dose"]])
+    assert compared.probabilities[1] > compared.probabilities[0]

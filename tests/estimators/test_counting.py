@@ -80,14 +80,11 @@ def test_a_card_shows_levels_by_their_names_however_they_were_given(variables: A
     assert task.query().cuts[2].levels == (0.0, 1.0, 2.0)  # what data holders are asked
 
 
-def test_proportions_are_of_levels_by_name_and_score_texts() -> None:
+def test_proportions_are_of_levels_by_name() -> None:
     model = Categorical(column="stage", levels=("late", "early")).fit(federation())
     assert model.posterior_.names == ("late", "early", "other")
     shares = frame()["stage"].value_counts(normalize=True)
     assert model.posterior_.mean[:2] == pytest.approx(shares[["late", "early"]], abs=0.02)
-    logs = np.log(model.posterior_.mean)
-    assert model.score_samples(["early", "middle"]) == pytest.approx(logs[[1, 2]])
-    assert model.score_samples({"stage": ["late"]}) == pytest.approx(logs[[0]])
     others = frame().assign(stage=lambda rows: rows["stage"].astype(object).fillna("other"))
     every = Categorical(column="stage").fit(federation(others)).posterior_
     assert every.names == ("early", "late", "middle", "other", "any other")

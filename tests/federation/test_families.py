@@ -10,14 +10,14 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.cells import CategoricalTask
 from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
 from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
-from shoal_protocol.studies.study import DistributionStudy
+from shoal_protocol.studies.study import OneRoundStudy
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 
 QUERIES = ("counts", "first_moments", "second_moment_matrix")
 AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)
 PRESSURE = ColumnBounds(name="pressure", lower=60.0, upper=200.0)
-TASKS: tuple[DistributionStudy, ...] = (
+TASKS: tuple[OneRoundStudy, ...] = (
     BernoulliTask(column="age", success=30.0),
     CategoricalTask(column="age", levels=(30.0, 67.0)),
     PoissonTask(column="age", upper=120),

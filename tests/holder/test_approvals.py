@@ -38,11 +38,6 @@ def opened(world: World, **changes: Any) -> Iterator[Courier]:
         courier.close()
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, CLIENTS)
-
-
 def decision(
     job: Job, what: Decision = "approve", *, owner: str = "alice", **changes: Any
 ) -> Signed[Approval]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shoal_agent.vault_link import VaultLink
+from shoal_holder.machine import crowds_epsilon
 from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
 from shoal_holder.opening import from_files
 from shoal_holder.settings import Settings
@@ -16,6 +17,7 @@ from shoal_holder.status import RECORDS_NOT_TAKEN, RECORDS_TAKEN
 from shoal_holder.vault import Vault
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
+from tests.client.test_policy import RULES
 from tests.client.test_slots import no_noise
 
 MAPPING = """
@@ -32,11 +34,13 @@ FIRST = {"patient-a": (31, 110), "patient-b": (47, 125)}
 SECOND = {"patient-c": (64, 140), "patient-b": (48, 126)}  # one came, one went, one is older
 
 
-def load(settings: Settings, people: dict[str, tuple[int, int]], *, second: int) -> None:
+def load(
+    settings: Settings, people: dict[str, tuple[int, int]], *, second: int, visits: int = 1
+) -> None:
     """Load records, at another second each time: file systems differ in how fine their time is."""
     home = settings.party
     rows = [f"{name},{age},{pressure}" for name, (age, pressure) in people.items()]
-    (home / "visits.csv").write_text("\n".join(["patient,age,pressure", *rows]) + "\n")
+    (home / "visits.csv").write_text("\n".join(["patient,age,pressure", *rows * visits]) + "\n")
     path = write_table(home, evaluate(home, Mapping.from_directory(home)))
     os.utime(path, (second, second))
 
@@ -125,3 +129,19 @@ async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
     load(by_id, SECOND, second=3)
     assert (await courier.step()).records_fault is None
     assert sorted(ages(vault).values()) == [48, 64]
+
+
+async def test_more_records_in_a_slot_raise_what_a_restored_holder_counts_for_crowds(
+    by_id: Settings,
+) -> None:
+    home = by_id.party
+    (home / "records.toml").write_text(MAPPING.replace("\n\n", "\nrows_per_record = 2\n\n", 1))
+    rules = 'maximum_local_epsilon = 1.5\ncrowd_families = ["linear"]\n'
+    (home / "policy.toml").write_text(RULES + rules)
+    load(by_id, FIRST, second=2)
+    vault = from_files(by_id, sources=Sources(no_noise), isolation="none")
+    assert crowds_epsilon(vault._state.file) == 1.5
+    load(by_id, FIRST, second=3, visits=2)
+    await Courier(vault).step()
+    assert crowds_epsilon(vault._state.file) == 3.0
+    vault.close()

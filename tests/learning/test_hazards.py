@@ -68,7 +68,7 @@ def test_with_little_noise_ratios_are_coxs_whatever_the_bounds(bounds: dict[str,
     found: Any = carried_out(task_of(**bounds), values, epsilon=200.0).posterior
     assert found.mean[:2] == pytest.approx(cox(values), rel=0.1)
     assert found.verdict.kind == "trustworthy"
-    ratios = found.hazard_ratios()
+    ratios = found.ratios()
     assert ratios[:, 0] == pytest.approx(np.exp(found.mean[:2]))
     assert np.all((ratios[:, 1] < ratios[:, 0]) & (ratios[:, 0] < ratios[:, 2]))
 

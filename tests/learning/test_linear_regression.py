@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from shoal_learning.contract import RequestedRound
-from shoal_learning.linear_regression import SHARES, LinearRegression
+from shoal_learning.linear_regression import MEASURING, LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
@@ -124,7 +124,7 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     learner = LinearRegression(wide)
     first = learner.next(2000, [])
     assert isinstance(first.query, SecondMoments)
-    assert first.share == SHARES["second_moments"]
+    assert first.share == MEASURING
     assert [column.scale for column in first.query.columns] == [50.0, 1000.0, 100.0]
     second = learner.next(2000, [exact_sum(first.query, records)])
     assert isinstance(second.query, SecondMomentMatrix)
@@ -133,18 +133,6 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     # Age's threshold times its spread; weight is as narrow as the floor of .05 allows.
     assert weight / age == pytest.approx(50.0 / spread_of_age, rel=0.05)
     assert [column.centre for column in second.query.columns] == [50.0, 80.0, 150.0]
-
-
-def test_the_more_clients_the_fewer_rows_a_measured_ball_shrinks():
-    records = people(np.random.default_rng(22), 4000)
-    task = PEOPLE.model_copy(update={"method": "norm_ball", "radius": None})
-    kept = []
-    for count in (100, 4000):
-        _, [_, last] = without_noise(task, records[:count])
-        normalised = (records - [50.0, 90.0, 150.0]) / [50.0, 50.0, 100.0]
-        norms = np.hypot(np.linalg.norm(normalised, axis=1), 0.3)
-        kept.append(np.mean(norms <= last.query.radius))
-    assert 0.7 < kept[0] < kept[1]
 
 
 @pytest.mark.slow
@@ -156,7 +144,7 @@ def test_measuring_helps_where_the_bounds_are_far_too_wide():
         for name, middle in (("age", 50.0), ("weight", 80.0), ("pressure", 130.0))
     )
     errors = {}
-    for method in ("plain", "norm_ball", "box_projection", "ball_projection"):
+    for method in ("plain", "box_projection", "ball_projection"):
         task = LinearRegressionTask(features=(age, weight), target=pressure, method=method)
         errors[method] = []
         for _ in range(30):
@@ -210,7 +198,7 @@ def test_nine_in_ten_intervals_hold_with_noise_and_fewer_when_it_is_ignored(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["plain", "norm_ball", "ball_projection"])
+@pytest.mark.parametrize("method", ["plain", "ball_projection"])
 def test_nine_in_ten_intervals_hold_under_laplace_noise_too(method):
     # 60 data sets with 180 slopes, 90 % intervals from a Gaussian stand-in for the noise; standard
     # error below .03. True coverage is .87 to .95, so leaving [.78, 1] is a 3-sigma event: false
@@ -301,7 +289,7 @@ def test_a_task_as_extreme_as_can_be_ends_in_a_posterior(
         features=(ColumnBounds(name="x", lower=feature[0], upper=feature[1]),),
         target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
         method=method,
-        radius=None if method == "norm_ball" else radius,
+        radius=radius,
         intercept=intercept,
         prior_sd=prior_sd,
         grid_bits=15,

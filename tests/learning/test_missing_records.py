@@ -13,7 +13,7 @@ from shoal_protocol.studies.variational import LogisticRegressionTask
 
 CLIENTS = 600
 SIDES = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in "abc"]
-METHODS = ["plain", "norm_ball", "box_projection", "ball_projection"]
+METHODS = ["plain", "box_projection", "ball_projection"]
 MECHANISMS = {"discrete_gaussian": 1e-5, "discrete_laplace": 0.0}
 
 

@@ -165,7 +165,7 @@ def test_a_path_that_arrived_is_called_otherwise_no_more_often_than_stated():
 
 
 def readme(rounds, learning_rate=0.2):
-    """Return the posterior of docs/gradient-models.md's example with so many rounds."""
+    """Return the posterior of hypertension over age with so many rounds."""
     generator = np.random.default_rng(1)
     age = generator.uniform(18, 90, 5000)
     chance = 1 / (1 + np.exp(2 - (age - 54) / 12))

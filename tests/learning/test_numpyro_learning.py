@@ -8,8 +8,9 @@ import pytest
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
+from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import NumpyroPosterior, NumpyroTask
+from shoal_protocol.studies.variational import NumpyroTask
 from tests.world.installed_models import install_examples
 
 pytestmark = pytest.mark.slow
@@ -53,7 +54,7 @@ def test_a_regression_that_outliers_do_not_bend():
         clip=4.0,
     )
     posterior = learned(task, np.column_stack([features, target]), epsilon=8.0)
-    assert isinstance(posterior, NumpyroPosterior)
+    assert isinstance(posterior, VariationalPosterior)
     assert posterior.names == ("slopes[0]", "slopes[1]", "constant", "spread")
     # bounds of equal width: slopes are the data's own. Least squares gives .54 and -.36.
     assert posterior.mean[:2] == pytest.approx([0.6, -0.4], abs=0.03)

@@ -7,6 +7,7 @@ import pytest
 from matplotlib import pyplot
 from pydantic import TypeAdapter
 
+from shoal import plots
 from shoal.estimators import (
     LeaveOneSiteOut,
     LinearRegression,
@@ -123,11 +124,11 @@ def test_calibration_shows_what_was_observed_where_noise_does_not_hide_it() -> N
     for (predicted, observed), each in zip(due, found, strict=True):
         assert each.predicted.mean == pytest.approx(predicted, abs=0.01)
         assert each.observed.mean == pytest.approx(observed, abs=0.02)
-    assert model.posterior_.plot_calibration().has_data() and model.plot().has_data()
+    assert plots.calibration_of_sites(model.posterior_).has_data() and model.plot().has_data()
     pyplot.close("all")
     hidden = model.posterior_.model_copy(update={"calibration": ()})
     with pytest.raises(ValueError, match="noise hides"):
-        hidden.plot_calibration()
+        plots.calibration_of_sites(hidden)
 
 
 def test_a_site_left_out_tells_nothing_of_the_model_that_is_scored_there() -> None:

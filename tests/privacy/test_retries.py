@@ -33,7 +33,7 @@ async def test_retries_send_the_same_bytes_and_are_charged_once_before_the_first
             raise httpx.ReadTimeout("no answer")
         return None
 
-    world.scripts["compute-1"] = down
+    world.wire.scripts["compute-1"] = down
     holder = world.holder(noise=exact_noise)
     request = world.submit()
     await holder.step()

@@ -70,7 +70,7 @@ async def sent_at(
             times.append(timer.now())
 
     for node in world.nodes:
-        world.scripts[f"compute-{node.index}"] = stamp
+        world.wire.scripts[f"compute-{node.index}"] = stamp
     values = np.full((clients, len(COLUMNS)), records)
     holder = world.holder(
         records=people(COLUMNS, values),
@@ -148,7 +148,7 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
     await holder.step()
     assert await holder.spent() == {}
     await holder.close()
-    assert not any("/shares" in request.url.path for request in world.requests)
+    assert not any("/shares" in each.path for each in world.wire.log)
 
 
 async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_paid_for(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.posteriors.variational import MOST_CORRELATED, packed
-from shoal_protocol.studies.variational import LogisticRegressionPosterior
+from shoal_protocol.posteriors.variational import MOST_CORRELATED, VariationalPosterior, packed
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
@@ -26,17 +25,16 @@ def test_a_report_whose_correlations_are_none_is_refused(name: str) -> None:
         decode(canonical_json(wire), PosteriorReport)
     fields = CORRELATED_POSTERIOR.model_dump() | {"correlation": correlation}
     with pytest.raises(ValueError, match="correlations"):
-        LogisticRegressionPosterior.model_validate(fields)
+        VariationalPosterior.model_validate(fields)
 
 
 def test_more_numbers_than_may_be_correlated_are_refused() -> None:
     size = MOST_CORRELATED + 1
     fields = CORRELATED_POSTERIOR.model_dump()
-    column = fields["feature_columns"][0]
-    features = tuple(f"x{place}" for place in range(size - 1))
+    names = tuple(f"x{place}" for place in range(size))
     fields |= {
-        "names": ("intercept", *features),
-        "feature_columns": [column | {"name": name} for name in features],
+        "names": names,
+        "latents": [{"name": name} for name in names],
         "location": (0.0,) * size,
         "scale": (1.0,) * size,
         "convergence": {
@@ -46,4 +44,4 @@ def test_more_numbers_than_may_be_correlated_are_refused() -> None:
         },
     }
     with pytest.raises(ValueError, match="of at most 64"):
-        LogisticRegressionPosterior.model_validate(fields | {"correlation": packed(np.eye(size))})
+        VariationalPosterior.model_validate(fields | {"correlation": packed(np.eye(size))})

@@ -10,9 +10,9 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+from shoal_protocol.posteriors.variational import VariationalPosterior, names_of
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.models.numpyro_models import Latent, compile_model
-from shoal_protocol.studies.variational import NumpyroPosterior, names_of
 
 ENDS = {"lower": np.array([-1.0, 0.0]), "upper": np.array([1.0, 5.0])}
 
@@ -202,10 +202,8 @@ def test_a_record_that_the_model_cannot_explain_gives_what_is_no_number():
 
 
 def posterior(latents, location, scale):
-    return NumpyroPosterior(
+    return VariationalPosterior(
         names=names_of(latents),
-        entry_point="any",
-        digest="0" * 64,
         columns=("y",),
         latents=tuple(latents),
         location=tuple(location),
@@ -247,5 +245,3 @@ def test_a_posterior_reads_its_latents_without_numpyro():
     assert held == pytest.approx(np.full(7, 0.9), abs=0.02)
     assert low[1] == pytest.approx(math.exp(0.2 - 1.6449 * 0.3), rel=0.01)
     assert "too narrow" in repr(found)
-    with pytest.raises(ValueError, match="need the model"):
-        found.predict(np.zeros((1, 1)))

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal_protocol.certificates.posterior_report import (
     Participations,
     PosteriorReport,
@@ -91,12 +92,17 @@ def texts(axes: object) -> list[str]:
 
 def test_hostile_names_are_drawn_as_they_are() -> None:
     posterior = regression(HOSTILE, "age")
-    found = texts(report(posterior).plot())
+    found = texts(plots.draw(posterior))
     assert HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in found
     pyplot.close("all")
-    texts(posterior.plot_predictions(np.ones((2, 2))))
+    one = np.ones(1)
+    texts(
+        plots.predictions(
+            one, one[:, None] * [0, 2], None, None, level=0.9, target=HOSTILE, caption=HOSTILE
+        )
+    )
     pyplot.close("all")
-    texts(StandardNormal(names=(HOSTILE,), records=5).plot())
+    texts(plots.draw(StandardNormal(names=(HOSTILE,), records=5)))
 
 
 def test_hostile_names_are_no_markup_in_a_notebook_and_no_control_on_a_terminal() -> None:

@@ -9,6 +9,7 @@ import pytest
 from shoal_trainer.assembly import Service, assemble
 from tests.world.around_trainer import CONSORTIUM, Federation
 from tests.world.clock import HandMovedClock
+from tests.world.lives import Life
 from tests.world.parties import book, party
 
 Assemble = Callable[..., Service]
@@ -41,7 +42,7 @@ async def assembled(
                 data_directory=tmp_path,
                 database_url=database_url,
                 clock=clock,
-                transport=federation,
+                transport=federation.wire.of(Life("trainer")),
                 **more,
             )
         )

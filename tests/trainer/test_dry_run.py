@@ -54,7 +54,7 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
 
 def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() -> None:
     """Whatever a learner makes of the sums, and though the job's terms allow it."""
-    request = asked(PROJECTION.model_copy(update={"method": "norm_ball"}))
+    request = asked(PROJECTION)
     made = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
     sums = [jobs._even(spec) for spec in made[:1]]
     learner = jobs.learner_for(request.task, find_model=jobs.model_for)
@@ -67,7 +67,7 @@ def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() ->
     arguments: dict[str, Any] = {"number": 1, "spent": NOTHING, "earlier": sums}
     for query, refused in ((wanted.query, False), (other, True)):
         step = dataclasses.replace(wanted, query=query)
-        with pytest.raises(ValueError, match="radius") if refused else nullcontext():
+        with pytest.raises(ValueError, match="measured spread") if refused else nullcontext():
             next_spec(
                 request, CONSORTIUM, CLIENTS, wanted=step, now=examples.OPENED_AT, **arguments
             )

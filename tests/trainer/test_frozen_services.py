@@ -17,25 +17,22 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
 
 
-async def waiting_for(service: str, trainer: Service, federation: Federation) -> None:
-    """Submit a job, and step until a service that does not answer was asked for it."""
-    federation.frozen[service] = asyncio.Event()
-    await joined(trainer, FIRST)
-    while (service, "POST", "/v1/rounds") not in federation.requests:
-        await trainer.step()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["compute-1", "aggregator"])
 async def test_a_job_that_waits_for_a_frozen_service_does_not_hold_up_the_others(
     trainer: Service, federation: Federation, service: str
 ) -> None:
-    await waiting_for(service, trainer, federation)
-    frozen = federation.frozen.pop(service)
+    answering = asyncio.Event()
+    federation.freeze(service, answering)
+    await joined(trainer, FIRST)
+    log, announced = federation.wire.log, (service, "/v1/rounds")
+    while announced not in [(each.receiver, each.path) for each in log]:
+        await trainer.step()
+    federation.wire.scripts.clear()
     await joined(trainer, OTHER)
     while (await state(trainer, OTHER))["phase"] != "finished":  # beside steps, on a slow machine
         await trainer.step()
     assert (await state(trainer, FIRST))["phase"] == "running"
-    frozen.set()
+    answering.set()
     while (await state(trainer, FIRST))["phase"] != "finished":
         await trainer.step()

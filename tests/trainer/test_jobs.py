@@ -115,11 +115,11 @@ async def ledger(service: Service, query: str = "") -> Any:
 async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
-    federation.decided, federation.down = False, {"compute-2"}
+    federation.decided, cut = False, federation.wire.cut("trainer", "compute-2")
     await running(trainer, clock)
     path = f"/v1/jobs/{JOB.digest}/rounds/0"
     assert (await get(trainer, path))[0] == 202
-    federation.down = set()
+    federation.wire.rules.remove(cut)
     await trainer.step()
     status, encoded = await get(trainer, path)
     signed = decode(encoded, RoundSpec)

@@ -12,6 +12,7 @@ from shoal_trainer.assembly import Service, assemble
 from tests.trainer.test_jobs import running, state
 from tests.world.around_trainer import CONSORTIUM, Federation
 from tests.world.clock import HandMovedClock
+from tests.world.lives import Life
 from tests.world.parties import book, party
 
 
@@ -22,14 +23,14 @@ class PatientFederation(Federation):
         super().__init__()
         self.decision = asyncio.Event()
         self.long_polls = self.results = 0
+        self.wire.scripts["aggregator"] = self.hold
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def hold(self, request: httpx.Request) -> None:
         self.results += request.url.path.endswith("/result")
         if "wait" in request.url.params:
             self.long_polls += 1
             await self.decision.wait()
         self.decided = self.decision.is_set()
-        return await super().handle_async_request(request)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ async def polling(
         data_directory=tmp_path,
         database_url=sqlite_url(tmp_path / "trainer.sqlite"),
         clock=clock,
-        transport=patient,
+        transport=patient.wire.of(Life("trainer")),
         long_polls=True,
     )
     yield service

@@ -129,25 +129,8 @@ async def test_an_impossible_total_is_refused_also_from_an_aggregator_that_signe
     assert (await state(trainer))["reason"] == f"{NOT_VALID}refused-result ({IMPOSSIBLE})"
 
 
-class Withholding(Federation):
-    """Its aggregator answers a request for partial sums with `status` and `content`, if any."""
-
-    status: int | None = None
-    content = b"{}"
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if self.status and request.method == "GET" and request.url.path.endswith("/partial-sums"):
-            return httpx.Response(self.status, content=self.content, request=request)
-        return await super().handle_async_request(request)
-
-
-@pytest.fixture
-def federation() -> Withholding:
-    return Withholding()
-
-
 async def test_the_partial_sums_are_kept_with_the_results_as_they_were_signed(
-    trainer: Service, clock: HandMovedClock, federation: Withholding
+    trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     await running(trainer, clock)
     kept = select(schema.partial_sums.c.round, schema.partial_sums.c.document)
@@ -162,11 +145,13 @@ async def test_the_partial_sums_are_kept_with_the_results_as_they_were_signed(
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 async def test_an_aggregator_that_cannot_show_them_now_is_asked_again(
-    trainer: Service, clock: HandMovedClock, federation: Withholding, status: int
+    trainer: Service, clock: HandMovedClock, federation: Federation, status: int
 ) -> None:
-    federation.status = status
+    federation.wire.scripts["aggregator"] = lambda request: (
+        httpx.Response(status, json={}) if request.url.path.endswith("/partial-sums") else None
+    )
     await running(trainer, clock)
     assert (await state(trainer))["phase"] == "running"
-    federation.status = None
+    federation.wire.scripts.clear()
     await trainer.step()
     assert (await state(trainer))["phase"] == "finished"

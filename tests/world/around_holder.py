@@ -1,11 +1,12 @@
-"""A consortium in memory for the client tests: a real manifest, a scripted trainer and nodes.
+"""A data holder, on the world's wire and clock; its trainer and nodes are played.
 
-The fakes check signatures and open boxes with the protocol's own code; what they answer can be
-scripted per request. Nothing here draws privacy noise that a test then trusts.
+Played, because the data holder's tests are of what others may say to it: specs that no trainer
+makes, charges that no node has in its ledger, answers that are lost. The played parties check
+signatures and open boxes with the protocol's own code, and `wire.scripts` answer in their place.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -45,8 +46,10 @@ from tests.world.adding import added
 from tests.world.chance import fixed_bytes
 from tests.world.clock import HandMovedClock, HandMovedTimer
 from tests.world.examples import signing_key
+from tests.world.lives import Life
 from tests.world.parties import reachable
 from tests.world.people import people
+from tests.world.wire import Wire
 
 NODES = 3
 COLUMNS = ("age", "pressure")
@@ -210,6 +213,12 @@ def vault_of(holder: DataHolder) -> Vault:
     return vault
 
 
+def charged_on(state: State) -> list[tuple[str, str, int]]:
+    """Return (round or contribution, job, client) of each charge in a holder's ledger, in order."""
+    rows = state.file.rows("SELECT round, job, population FROM ledger ORDER BY number")
+    return [(what, job, client) for what, job, slots in rows for client in decode_clients(slots)]
+
+
 def state_of(holder: DataHolder) -> State:
     """Return the state behind a data holder that has its vault in this process."""
     return vault_of(holder)._state
@@ -254,21 +263,10 @@ class World:
         self.nodes = [
             FakeNode(k, self, PrivateKey(examples.box_private_key(k))) for k in range(NODES)
         ]
-        self.requests: list[httpx.Request] = []
-        self.scripts: dict[str, Callable[[httpx.Request], httpx.Response | None]] = {}
-        """By host name: what answers instead, unless it returns None."""
-
-    @property
-    def transport(self) -> httpx.MockTransport:
-        return httpx.MockTransport(self._route)
-
-    def _route(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        name = request.url.host.removesuffix(".example")
-        if (script := self.scripts.get(name)) and (answer := script(request)) is not None:
-            return answer
-        service = {"trainer": self.trainer} | {f"compute-{n.index}": n for n in self.nodes}
-        return service[name].answer(request)
+        self.wire = Wire(lambda url: url.host.removesuffix(".example"))
+        self.wire.played["trainer"] = lambda request: self.trainer.answer(request)
+        self.wire.played |= {f"compute-{each.index}": each.answer for each in self.nodes}
+        self.transport = self.wire.of(Life("holder"))
 
     def holder(self, name: str = "holder", **changes: Any) -> DataHolder:
         """Open the data holder of this name; the same name again is the same after a restart."""

@@ -1,7 +1,13 @@
-"""The services around a trainer, played by a transport: they take rounds and add plain records."""
+"""The services around a trainer, played on the world's wire: they add up plain records.
+
+Played, because the trainer's tests are of what an aggregator may say to it that no real one says:
+results over other cohorts, partial sums that nobody signed. Whole jobs among real services are in
+tests/federation and tests/scenarios.
+"""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -31,6 +37,7 @@ from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.parties import reachable
+from tests.world.wire import Wire
 
 CONSORTIUM = reachable()
 SERVICES = ("aggregator", *(f"compute-{node}" for node in range(examples.NODES)))
@@ -76,31 +83,29 @@ def successor(consortium: Consortium, roster: Roster) -> Consortium:
 Change = Callable[[Any], Any]
 
 
-class Federation(httpx.AsyncBaseTransport):
-    """Routes by host; services that are `down` do not answer."""
+class Federation:
+    """The nodes and the aggregator, and the wire on which they answer the trainer."""
 
     def __init__(self) -> None:
-        self.down: set[str] = set()
-        self.frozen: dict[str, asyncio.Event] = {}  # they answer once it is set
+        self.wire = Wire(lambda url: url.host.split(".")[0])
+        self.wire.played = {name: partial(self._answer, name) for name in SERVICES}
         self.consortium = CONSORTIUM
         self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
         self.decided = True
         self.abandoned = False
-        self.requests: list[tuple[str, str, str]] = []
         self.tamper: Change = lambda result: result
         self.partial_sums: Callable[[RoundSpec], list[Signed[Any]]] = plain_sums
         """What is shown, as it is; the result is always the one of `plain_sums`."""
         self.signer = "aggregator"
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        await request.aread()
-        name = request.url.host.split(".")[0]
-        self.requests.append((name, request.method, request.url.path))
-        if name in self.frozen:
-            await self.frozen[name].wait()
-        if name in self.down:
-            raise httpx.ConnectError("down", request=request)
-        return self._answer(name, request)
+    def freeze(self, name: str, until: asyncio.Event) -> None:
+        """Have a service answer nothing before then."""
+
+        async def wait(request: httpx.Request) -> httpx.Response | None:
+            await until.wait()
+            return None
+
+        self.wire.scripts[name] = wait
 
     def _answer(self, name: str, request: httpx.Request) -> httpx.Response:
         path = request.url.path.split("/")[2:]

@@ -27,7 +27,7 @@ from shoal_protocol.jobs.membership import (
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
-from shoal_protocol.posteriors.variational import Convergence, packed
+from shoal_protocol.posteriors.variational import Convergence, VariationalPosterior, packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -39,6 +39,7 @@ from shoal_protocol.queries import (
     SecondMoments,
 )
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -56,7 +57,6 @@ from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import RandomBytes, to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
-from shoal_protocol.studies.variational import LogisticRegressionPosterior
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
@@ -370,11 +370,10 @@ def named(name: str, body: Document) -> Signed[Any]:
 REPORT = PosteriorReport.of(
     JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
 )
-CORRELATED_POSTERIOR = LogisticRegressionPosterior(
+CORRELATED_POSTERIOR = VariationalPosterior(
     names=("intercept", "age"),
-    target="pressure",
-    feature_columns=(Column(name="age", centre=60.0, scale=60.0),),
-    intercept=0.25,
+    columns=("age", "pressure"),
+    latents=(Latent(name="intercept"), Latent(name="age")),
     location=(-0.5, 1.25),
     scale=(0.25, 0.375),
     correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),

@@ -101,9 +101,17 @@ class Message:
         return json.loads(self.answer)
 
 
+Script = Callable[[httpx.Request], Any]
+"""What a played party answers, or a coroutine of it; None: it does not answer in its place."""
+
+
 @dataclass
 class Wire:
-    """All connections. `apps` and `lives` hold the parties that are up, by name."""
+    """All connections. `apps` and `lives` hold the parties that are up, by name.
+
+    `played` answer in the place of parties that a test has not started, and `scripts` before
+    anybody else does, also before a party that is up.
+    """
 
     party_of: Callable[[httpx.URL], str]
     apps: dict[str, ASGIApp] = field(default_factory=dict)
@@ -112,6 +120,10 @@ class Wire:
     log: list[Message] = field(default_factory=list)
     crashes: list[Exception] = field(default_factory=list)
     """What applications raised: none may raise anything."""
+    played: dict[str, Script] = field(default_factory=dict)
+    scripts: dict[str, Script] = field(default_factory=dict)
+    watch: Callable[[Message], None] = lambda message: None
+    """Sees each message before it is delivered."""
     _fitted: dict[Rule, int] = field(default_factory=dict)
     _late: list[tuple[int, Message]] = field(default_factory=list)
     _under_way: set[asyncio.Task[httpx.Response]] = field(default_factory=set)
@@ -136,6 +148,7 @@ class Wire:
         body = await request.aread()
         message = Message(sender.name, self.party_of(request.url), request, body)
         self.log.append(message)
+        self.watch(message)
         rule = self._rule(message)
         response = await self._befall(sender, message, rule)
         while self._late and len(self.log) > min(due for due, _ in self._late):
@@ -231,6 +244,14 @@ class Wire:
             copy.fault = Fault.LOST
 
     async def _deliver(self, message: Message) -> httpx.Response:
+        for scripts in (self.scripts, self.played):
+            script = scripts.get(message.receiver)
+            answer = script(message.request) if script else None
+            if isinstance(answer, Coroutine):
+                answer = await answer
+            if answer is not None:
+                message.status = answer.status_code
+                return answer  # type: ignore[no-any-return]
         life = self.lives.get(message.receiver)
         if life is None or life.ended:
             raise httpx.ConnectError("nobody listens") from ConnectionRefusedError()

@@ -19,14 +19,13 @@ from shoal.estimators.crowds import (
     CrowdLogisticRegression,
     CrowdPoissonRegression,
 )
-from shoal.estimators.distributions import Distribution, Moments
+from shoal.estimators.moments import Moments
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
     GammaRegression,
     LinearRegression,
     LinearRegressionInBounds,
     LogisticRegression,
-    LogisticRegressionByGradients,
     MultinomialRegression,
     NegativeBinomialRegression,
     PoissonRegression,
@@ -35,7 +34,7 @@ from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.studies.regression import RegressionTask
-from shoal_protocol.studies.study import DistributionStudy, Study
+from shoal_protocol.studies.study import Study
 
 __all__ = [
     "Categorical",
@@ -50,7 +49,6 @@ __all__ = [
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",
-    "LogisticRegressionByGradients",
     "Moments",
     "MultinomialRegression",
     "NegativeBinomialRegression",
@@ -63,9 +61,8 @@ __all__ = [
 
 def _derived(name: str, study: type[Study]) -> type[Estimator[Any]]:
     """Return the estimator of a study whose task says all that there is to it."""
-    base = Distribution if issubclass(study, DistributionStudy) else Estimator
     return type(
-        name, (base,), {"task_type": study, "__doc__": study.__doc__, "__module__": __name__}
+        name, (Estimator,), {"task_type": study, "__doc__": study.__doc__, "__module__": __name__}
     )
 
 

@@ -4,15 +4,14 @@ It follows scikit-learn's conventions without importing it: parameters are store
 checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clone` works.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from shoal.estimators.parameters import Parameters, described, different, require_fits
+from shoal import plots
+from shoal.estimators.parameters import Parameters, require_fits
 from shoal.jobs.analyst import Job
-from shoal.jobs.federation import Federation, Learning
-from shoal.jobs.job_settings import JobSettings
-from shoal_learning.coding import Variable
-from shoal_learning.simulation import Federation as Setting
+from shoal.jobs.federation import Learning
+from shoal.plots import Scale
 from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.base import LEVEL
@@ -20,55 +19,12 @@ from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies import Posterior, Task
-from shoal_protocol.studies.variational import VariationalStudy
 from shoal_protocol.wire.errors import MalformedDocument
 
 if TYPE_CHECKING:
     import numpy as np
     from arviz import InferenceData
     from matplotlib.axes import Axes
-
-# Refuses a job of many rounds that was not simulated before at its size and price.
-#
-# How far such a job comes, and whether clipping pulls it aside, no formula says beforehand.
-
-_PRICE = ("epsilon", "delta", "dropouts", "colluders")
-_INSTEAD = "or pass without_simulation=True"
-
-
-def require_rehearsal(
-    task: Task, there: object, rehearsals: Iterable[tuple[Task, Setting]]
-) -> None:
-    """Refuse a real job of many rounds if no rehearsal was of its task, size and price.
-
-    Rehearsals are the tasks that were fitted in a simulation, with its size and price.
-
-    Raises:
-        ValueError: none was; the message says in what they differ, and what to do.
-    """
-    if not isinstance(task, VariationalStudy) or not isinstance(there, Federation):
-        return
-    differences = [_differences(task, there.settings, *rehearsal) for rehearsal in rehearsals]
-    if not all(differences):
-        return
-    if differences:
-        names = ", ".join(differences[-1])
-        raise ValueError(f"what was simulated had another {names}: simulate this job, {_INSTEAD}")
-    least, most = there.settings.minimum_population, there.settings.maximum_population
-    raise ValueError(
-        f"a job of {task.rounds:,} rounds is simulated before it is paid for: first fit this "
-        f"estimator on a SimulatedFederation of {least:,} to {most:,} invented or public records "
-        f"with the job's epsilon, delta, dropouts and colluders, {_INSTEAD}"
-    )
-
-
-def _differences(task: Task, settings: JobSettings, simulated: Task, setting: Setting) -> list[str]:
-    names = different(task, simulated)
-    names += [each for each in _PRICE if getattr(settings, each) != getattr(setting, each)]
-    if not settings.minimum_population <= setting.population <= settings.maximum_population:
-        names.append("population")
-    return names
-
 
 PosteriorT = TypeVar("PosteriorT", bound=Posterior)
 
@@ -86,36 +42,24 @@ class Estimator(Parameters, Generic[PosteriorT]):
     privacy_: PrivacySpent
     report_: PosteriorReport | None
     _job: Job | None = None
-    _variables: Mapping[str, Variable]
-    _rehearsals: tuple[tuple[Task, Setting], ...] = ()
     _beyond: tuple[str, ...] = ()
 
-    def fit(
-        self, federation: Learning, targets: object = None, *, without_simulation: bool = False
-    ) -> Self:
+    def fit(self, federation: Learning, targets: object = None) -> Self:
         """Learn the task on a federation, real or simulated, and return the estimator.
 
-        A real job by gradients, of many rounds, needs a simulation first: a fit of this estimator
-        with the same parameters on a `SimulatedFederation` of a size that the job may have and at
-        its price. `without_simulation` says that there shall be none. There are no `targets`: the
-        federation's records hold them.
+        There are no `targets`: the federation's records hold them.
 
         Raises:
-            ValueError: a parameter is not usable, `federation` is no federation, or the job must be
-                simulated first. Nothing was spent.
+            ValueError: a parameter is not usable, or `federation` is no federation. Nothing was
+                spent.
             JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.submit`
                 and `Job.wait`.
         """
         require_fits(federation, targets, crowd=False)
-        there, known = described(self, federation)
-        task = self.to_task(known)
-        if not without_simulation:
-            require_rehearsal(task, there, self._rehearsals)
-        self._variables = self._known().over(known).variables
+        there, task = self._task_for(federation)
         if not isinstance(there, SimulatedFederation):
             return self._take_job(task, there.submit(task))
         simulated = there.learn(task)
-        self._rehearsals = (*self._rehearsals, (task, simulated.setting))
         self._beyond = simulated.beyond
         return self._take(task, simulated.posterior, simulated.privacy)
 
@@ -126,9 +70,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
             ValueError: a parameter is not usable, or the job is of another task.
             JobFailed, JobInterrupted, Unavailable: as `Job.wait`.
         """
-        _, known = described(self, job)
-        task, had = self.to_task(known), job.request().task
-        self._variables = self._known().over(known).variables
+        (_, task), had = self._task_for(job), job.request().task
         if had.name != task.name:
             raise ValueError(f"the job's task is another one: {had.name}")
         self._require_same(task, had)
@@ -188,16 +130,18 @@ class Estimator(Parameters, Generic[PosteriorT]):
         *,
         level: float = LEVEL,
         names: Sequence[str] | None = None,
+        scale: Scale | None = None,
     ) -> "Axes":
-        """Draw the posterior with what it cost, and return the axes; see the posterior's `plot`.
+        """Draw the posterior with what it cost, as `shoal.plots.draw`, and return the axes.
 
         Raises:
             NotFittedError: nothing was learned yet.
-            ValueError: `level` is not strictly between 0 and 1, or a name is unknown.
-            ImportError: matplotlib is not installed.
+            ValueError, ImportError: as `shoal.plots.draw`.
         """
         self._require_fit()
-        return self.posterior_.plot(axes, level=level, names=names, caption=self._caption)
+        return plots.draw(
+            self.posterior_, axes, level=level, names=names, caption=self._caption, scale=scale
+        )
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals, and what they cost.
@@ -224,7 +168,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         rows: object = None,
         targets: object = None,
     ) -> "InferenceData":
-        """Return the posterior for ArviZ, with what it cost among the attributes.
+        """Return the posterior for ArviZ, with the job and what it cost among the attributes.
 
         Of a regression `rows`, and `targets` or else the rows' column of that name, add the log
         likelihood of records of one's own, as the posterior's `to_arviz`; others take none.
@@ -236,9 +180,14 @@ class Estimator(Parameters, Generic[PosteriorT]):
         """
         self._require_fit()
         more: dict[str, Any] = {} if rows is None else self._records_of(rows, targets)
+        attributes: dict[str, Any] = {"simulated": 1}
         if self.report_ is not None:
-            return self.report_.to_arviz(generator, count=count, **more)
-        attributes = {"simulated": 1, **self.privacy_.model_dump()}
+            attributes = {
+                "job": self.report_.job,
+                "population_size": self.report_.population_size,
+                "cohort_sizes": ", ".join(map(str, self.report_.cohort_sizes)),
+            }
+        attributes |= self.privacy_.model_dump()
         return self.posterior_.to_arviz(generator, count=count, attributes=attributes, **more)
 
     def _records_of(self, rows: object, targets: object) -> dict[str, Any]:

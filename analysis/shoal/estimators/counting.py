@@ -12,7 +12,6 @@ import numpy as np
 import pydantic
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
 from shoal.formulas import Known, named
@@ -109,7 +108,7 @@ class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
         return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}
 
 
-class Categorical(Counting, Distribution[CategoricalPosterior]):
+class Categorical(Counting, Estimator[CategoricalPosterior]):
     """The probabilities of the levels of a column.
 
     Categorical(column="group", levels=("O", "A", "B", "AB"))
@@ -171,11 +170,8 @@ def _in_full(said: object) -> dict[str, Any]:
         return said.model_dump()
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
         raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
-    told = "category" if "levels" in said else "number" if "lower" in said else None
-    kind = said.get("kind", told)
-    if kind not in ("number", "category", None):
-        raise ValueError(f'CohortCard: {said["name"]!r} is of kind "number" or "category"')
-    return {**said, "name": canonical_text(said["name"]), "kind": kind}
+    kind = "category" if "levels" in said else "number" if "lower" in said else None
+    return {"kind": kind, **said, "name": canonical_text(said["name"])}
 
 
 def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:

@@ -3,20 +3,20 @@
 They have neither intervals nor standard deviations: what error to expect, `shoal plan` says.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal.estimators.columns import FloatVector
-from shoal.estimators.parameters import described, require_fits
-from shoal.estimators.predicting import BinaryClassifier, Predictor, poisson_deviance, squares
+from shoal.estimators.parameters import require_fits
+from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
 from shoal.jobs.job_failures import JobFailed
 from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries.models import Family
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,6 @@ class CrowdRegression(Predictor):
     task_type = CrowdTask
     _fixed = frozenset({"family"})
     _learned_attribute = "model_"
-    family: ClassVar[Family]
 
     def fit(self, crowd: LearningCrowd, targets: object = None) -> Self:
         """Learn the task by a crowd, real or simulated, and return the estimator.
@@ -46,9 +45,7 @@ class CrowdRegression(Predictor):
                 `CrowdJob.wait`.
         """
         require_fits(crowd, targets, crowd=True)
-        there, known = described(self, crowd)
-        task = self.to_task(known)
-        self._variables = self._known().over(known).variables
+        there, task = self._task_for(crowd)
         if not isinstance(there, SimulatedCrowd):
             return self._take(there.submit(task).wait())
         self._take(there.learn(task))
@@ -62,9 +59,7 @@ class CrowdRegression(Predictor):
             ValueError: a parameter is not usable, or the job is of another task.
             JobFailed, JobInterrupted, Unavailable: as `fit`.
         """
-        _, known = described(self, job)
-        task, model = self.to_task(known), job.wait()
-        self._variables = self._known().over(known).variables
+        (_, task), model = self._task_for(job), job.wait()
         self._require_same(task, model.task)
         return self._take(model)
 
@@ -109,14 +104,12 @@ class CrowdRegression(Predictor):
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the normalised weights of every instance, and their average.
 
-        See `CrowdModel.plot`.
-
         Raises:
             NotFittedError: nothing was learned yet.
             ImportError: matplotlib is not installed.
         """
         self._require_fit()
-        return self.model_.plot(axes)
+        return plots.instances(self.model_, axes)
 
 
 class CrowdLinearRegression(CrowdRegression):
@@ -124,7 +117,6 @@ class CrowdLinearRegression(CrowdRegression):
 
     family = "linear"
     _centres_target = True
-    _deviance = staticmethod(squares)
 
 
 class CrowdPoissonRegression(CrowdRegression):
@@ -132,7 +124,6 @@ class CrowdPoissonRegression(CrowdRegression):
 
     family = "poisson"
     _from_zero = True
-    _deviance = staticmethod(poisson_deviance)
 
 
 class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):

@@ -54,6 +54,7 @@ class Parameters:
     _kind: ClassVar[str | None] = None  # of estimator, as scikit-learn names it
     _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
+    _variables: Mapping[str, Variable]  # by which rows are read
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
@@ -110,6 +111,17 @@ class Parameters:
             ImportError: there is a formula, and formulaic is not installed.
         """
         return self._checked(variables)
+
+    def _task_for(self, learning: T) -> tuple[T, Any]:
+        """Return what to fit on and the task; from now on rows are read by the variables there.
+
+        Raises:
+            ValueError: as `described` and `to_task`.
+        """
+        there, known = described(self, learning)
+        task = self.to_task(known)
+        self._variables = self._known().over(known).variables
+        return there, task
 
     def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         """Return the task of the parameters, of those that are `fixed`, and of the class's own.
@@ -238,7 +250,10 @@ class Parameters:
         Raises:
             ValueError: it had another one; the message names the parameters.
         """
-        if names := different(asked, had):
+        values = had.model_dump()
+        if names := [
+            each for each, value in asked.model_dump().items() if values.get(each) != value
+        ]:
             raise ValueError(f"the job was submitted with another {', '.join(names)}")
 
     @classmethod
@@ -306,12 +321,6 @@ class Parameters:
             classifier_tags=ClassifierTags() if kind == "classifier" else None,
             regressor_tags=RegressorTags() if kind == "regressor" else None,
         )
-
-
-def different(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> list[str]:
-    """Return the names of the fields in which two tasks differ."""
-    values = had.model_dump()
-    return [name for name, value in asked.model_dump().items() if values.get(name) != value]
 
 
 def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:

@@ -2,21 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal_learning.coding import Variable
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, require_level, require_one_index
+from shoal_protocol.posteriors.base import require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
+from shoal_protocol.queries.models import Family
+from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.trust.dictionary import Category
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 def explained(
@@ -66,6 +66,15 @@ def gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
     return float(2.0 * np.sum(numbers / expected - 1.0 - np.log(numbers) + np.log(expected)))
 
 
+_DEVIANCES: Final = {
+    "normal": squares,
+    "linear": squares,
+    "poisson": poisson_deviance,
+    "negative_binomial": poisson_deviance,
+    "gamma": gamma_deviance,
+}
+
+
 class ReadsRows(Parameters):
     """Rows are arrays with one column for each variable, in order, or have columns by name.
 
@@ -73,7 +82,6 @@ class ReadsRows(Parameters):
     """
 
     _features: tuple[ColumnBounds, ...]
-    _variables: Mapping[str, Variable]
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()
@@ -102,7 +110,7 @@ class Predictor(ReadsRows):
 
     _kind = "regressor"
     _target: ColumnBounds
-    _deviance: Callable[[FloatVector, FloatVector], float]
+    family: ClassVar[Family | TargetFamily]
 
     @abstractmethod
     def _means(self, rows: object) -> FloatVector:
@@ -116,7 +124,7 @@ class Predictor(ReadsRows):
         Raises:
             NotFittedError, ValueError: as `predict`.
         """
-        return explained(self._deviance, *self._both(rows, targets))
+        return explained(_DEVIANCES[self.family], *self._both(rows, targets))
 
     def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
         """Return targets, those given or those in the rows, and their expected values."""
@@ -191,29 +199,6 @@ class BinaryClassifier(Predictor):
         """
         observed, expected = self._both(rows, targets)
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
-
-    def plot_calibration(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw how often records are of the upper class beside what was predicted of them.
-
-        `targets`, shape (n,), or the rows' column of that name. Intervals hold `level`, and are of
-        how few records there are.
-
-        Raises:
-            NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
-            ImportError: matplotlib is not installed.
-        """
-        require_level(level)
-        observed, expected = self._both(rows, targets)
-        return plots.calibration(
-            expected, observed, axes, level=level, target=self._predicted, caption=None
-        )
 
     @property
     def _predicted(self) -> str:

@@ -1,26 +1,22 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal import plots
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
 from shoal.estimators.predicting import (
     BinaryClassifier,
     Predictor,
     ReadsRows,
-    gamma_deviance,
-    poisson_deviance,
-    squares,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_learning.coding import are_numbers_of, is_levels
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, require_level
-from shoal_protocol.posteriors.plots import Scale
+from shoal_learning.coding import is_levels
+from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
@@ -37,11 +33,6 @@ from shoal_protocol.studies.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
-    TargetFamily,
-)
-from shoal_protocol.studies.variational import (
-    LogisticRegressionPosterior,
-    LogisticRegressionTask,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +40,7 @@ if TYPE_CHECKING:
 
 RegressionT = TypeVar(
     "RegressionT",
-    bound=LinearRegressionPosterior | LogisticRegressionPosterior | MeasuredRegressionPosterior,
+    bound=LinearRegressionPosterior | MeasuredRegressionPosterior,
 )
 
 
@@ -136,10 +127,14 @@ class Regression(Predictor, Estimator[RegressionT]):
             NotFittedError, ValueError: as `predict`.
             ImportError: matplotlib is not installed.
         """
-        observed = None if targets is None else self._observed(rows, targets)
-        table = self._table(rows)
-        return self.posterior_.plot_predictions(
-            table, observed, axes, level=level, caption=self._caption, target=self._predicted
+        return plots.predictions(
+            self._means(rows),
+            self.predict_interval(rows, level),
+            None if targets is None else self._observed(rows, targets),
+            axes,
+            level=level,
+            target=self._predicted,
+            caption=plots.caption_below(self.posterior_, self._caption),
         )
 
 
@@ -170,31 +165,6 @@ class Judged(Estimator[JudgedT]):
         verdict = ("Verdict", self.verdict_)
         return Summary(self.posterior_.title, ("", self.posterior_.ratio, *ends), rows, (verdict,))
 
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        scale: Scale | None = None,
-    ) -> "Axes":
-        """Draw a forest plot with what it cost, and return the axes.
-
-        `scale` "sd", or None, shows coefficients for a standard deviation of each feature, "unit"
-        for one unit, and "ratio" the latter's exponentials; hazards are shown as ratios in any
-        case but "unit".
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: `level` is not strictly between 0 and 1, a name or scale is unknown, or a
-                linear regression has no ratios.
-            ImportError: matplotlib is not installed.
-        """
-        self._require_fit()
-        return self.posterior_.plot(
-            axes, level=level, names=names, caption=self._caption, scale=scale
-        )
-
 
 class MeasuredRegression(
     Judged[MeasuredRegressionPosterior], Regression[MeasuredRegressionPosterior]
@@ -209,7 +179,6 @@ class MeasuredRegression(
     """
 
     _fixed = frozenset({"name", "family", "purpose"})
-    family: ClassVar[TargetFamily]
     _predictors: tuple[ColumnBounds, ...]
 
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
@@ -234,7 +203,6 @@ class LinearRegression(MeasuredRegression):
     family = "normal"
     _fixed = frozenset({"name", "family", "offset"})
     task_type = RegressionTask
-    _deviance = staticmethod(squares)
 
 
 class PoissonRegression(MeasuredRegression):
@@ -246,7 +214,6 @@ class PoissonRegression(MeasuredRegression):
     family = "poisson"
     _from_zero = True
     task_type = RegressionTask
-    _deviance = staticmethod(poisson_deviance)
 
 
 class NegativeBinomialRegression(MeasuredRegression):
@@ -258,7 +225,6 @@ class NegativeBinomialRegression(MeasuredRegression):
     family = "negative_binomial"
     _from_zero = True
     task_type = RegressionTask
-    _deviance = staticmethod(poisson_deviance)
 
 
 class GammaRegression(MeasuredRegression):
@@ -270,7 +236,6 @@ class GammaRegression(MeasuredRegression):
 
     family = "gamma"
     task_type = RegressionTask
-    _deviance = staticmethod(gamma_deviance)
 
 
 class LogisticRegression(BinaryClassifier, MeasuredRegression):
@@ -293,19 +258,8 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     """
 
     task_type = LinearRegressionTask
+    family = "normal"
     _centres_target = True
-    _deviance = staticmethod(squares)
-
-
-class LogisticRegressionByGradients(BinaryClassifier, Regression[LogisticRegressionPosterior]):
-    """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
-
-    A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
-    Probabilities are averaged over the posterior. Intervals know of the noise, not of clipping;
-    `posterior_.convergence` says if it arrived, as far as noise and clip let that be told.
-    """
-
-    task_type = LogisticRegressionTask
 
 
 class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
@@ -313,11 +267,11 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     MultinomialRegression(features={"age": (18, 90)}, target={"stage": ("early", "middle", "late")})
 
-    The first level is the reference; levels that are numbers are given as target="stage",
-    levels=(1, 2, 3). With a formula, "stage ~ age" or "C(stage, reference='late') ~ age", levels
-    are those of `variables` or of the federation's data dictionary; so they are of a `target` that
-    is a name. Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over
-    the posterior.
+    The first level is the reference. With a formula, "stage ~ age" or "C(stage, reference='late') ~
+    age", levels are those of `variables` or of the federation's data dictionary; so they are of a
+    `target` that is a name. Levels that are numbers take a formula: "C(stage, levels=[1, 2, 3]) ~
+    age". Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over the
+    posterior.
     """
 
     task_type = MultinomialRegressionTask
@@ -331,32 +285,24 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         else:
             [name] = target if isinstance(target, Mapping) else [target]
             part = Part(name, "category", name)
-        given["target"], levels = part.variable, given["levels"]
-        if are_numbers_of(levels):
-            given["levels"] = tuple(
-                TargetLevel(name=f"{each:.15g}", value=float(each)) for each in levels
-            )
-        elif levels is None or is_levels(levels):
+        given["target"] = part.variable
+        if given["levels"] is None:
             given["levels"] = tuple(
                 TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
             )
         return given
 
     def _known(self) -> Known:
-        target, levels = self.target, self.levels
+        target = self.target
         if self.formula is None and target is not None:
             names = list(target) if isinstance(target, Mapping) else [target]
             are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
             if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
                 raise ValueError(
-                    'target must be one variable with its levels, {"x": ("a", "b")}; of levels '
-                    'that are numbers give target="x", levels=(1, 2, 3), or a formula, '
-                    "C(x, levels=[1, 2, 3]) ~ z"
+                    'target must be one variable with its levels, {"x": ("a", "b")}; levels that '
+                    "are numbers take a formula, C(x, levels=[1, 2, 3]) ~ z"
                 )
-        known = super()._known()
-        if isinstance(target, str) and is_levels(levels):
-            return known.joined(Known.given({target: levels}, "levels"))
-        return known
+        return super()._known()
 
     def _lacking(self) -> set[str]:
         named = {self.target} if isinstance(self.target, str) and self.levels is None else set()
@@ -464,34 +410,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             axes,
             level=level,
             target=self._probability_of(of),
-            caption=self.posterior_.caption_below(self._caption),
-        )
-
-    def plot_calibration(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        of: str,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw how often records are of the level `of` beside what was predicted of them.
-
-        Raises:
-            NotFittedError, ValueError: as `plot_predictions`, and as `score`.
-            ImportError: matplotlib is not installed.
-        """
-        require_level(level)
-        place = self._place_of(of)
-        happened = (self._places(rows, targets) == place).astype(np.float64)
-        return plots.calibration(
-            self.predict_proba(rows)[:, place],
-            happened,
-            axes,
-            level=level,
-            target=self._probability_of(of),
-            caption=None,
+            caption=plots.caption_below(self.posterior_, self._caption),
         )
 
     def _place_of(self, level: str) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shoal import plots
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
@@ -62,17 +63,11 @@ class OfEvents(Parameters):
     def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         name, value = self._event()
         known = self._known().over(variables or {}).variables
-        variable, time = known.get(name), known.get(self._answer_name() or "")
-        if value is None:
-            if fault := event_fault_of(variable):
-                if time is not None and time.limits == (0.0, 1.0):
-                    fault = (
-                        f"the time {time.name!r} is from 0 to 1, and the event {name!r} is not: is "
-                        "the time named first, as in survival(weeks, arrested)?"
-                    )
-                raise ValueError(fault)
-        else:
+        variable = known.get(name)
+        if value is not None:
             value = _held(name, value, variable)
+        elif fault := event_fault_of(variable):
+            raise ValueError(fault)
         return super()._checked(variables, **fixed, event=name, event_value=value)
 
 
@@ -178,6 +173,6 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
             ImportError: matplotlib is not installed.
         """
         table = self._table(rows)
-        return self.posterior_.plot_survival(
-            table, axes, level=level, labels=labels, caption=self._caption
+        return plots.survival(
+            self.posterior_, table, axes, level=level, labels=labels, caption=self._caption
         )

@@ -99,7 +99,7 @@ from shoal_protocol.wire.service_errors import BudgetExceeded
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
 CERTIFICATE_SECONDS: Final = 10  # a large one takes some
-_PAGE: Final = 1000  # jobs
+_PAGE: Final = 1000  # jobs, or declarations
 
 _LINES: Final = 10  # at most, of the rounds of one job
 
@@ -108,7 +108,7 @@ BoundT = TypeVar("BoundT", bound=BoundDocument)
 RequestT = TypeVar("RequestT", StudyRequest, CrowdJobRequest)
 StateT = TypeVar("StateT", JobState, CrowdState)
 ResultT = TypeVar("ResultT")
-PageT = TypeVar("PageT", JobsPage, CrowdsPage)
+PageT = TypeVar("PageT", JobsPage, CrowdsPage, DeclarationPage)
 ShapeT = TypeVar("ShapeT", bound=pydantic.BaseModel)
 
 
@@ -585,24 +585,9 @@ class Analyst:
         request = self.request(task, settings).body
         asked = JobCheck(manifest=request.manifest, analyst=self.name, request=request)
         word = self._shown("/v1/jobs/check", self.signed(asked), TrainersWord)
-        documents: list[dict[str, Any]] = []
-        after: int | None = 0
-        while after is not None:
-            path = f"/v1/declarations/list?after={after}"
-            page = self._shown(path, self._query(), DeclarationPage)
-            documents += page.documents
-            after = page.next if page.next is None or page.next > after else None
-        return report(request, word, newest(documents, self.book), self.book, now=self.clock())
-
-    def _query(self, after: int = 0, count: int = 1) -> Signed[JobsQuery]:
-        query = JobsQuery(
-            manifest=self.book.current.digest,
-            analyst=self.name,
-            at=self.clock(),
-            after=after,
-            count=count,
-        )
-        return self.signed(query)
+        pages = self._pages("/v1/declarations/list", DeclarationPage)
+        declared = newest((each for page in pages for each in page.documents), self.book)
+        return report(request, word, declared, self.book, now=self.clock())
 
     def _shown(self, path: str, asked: Signed[Any], shape: type[ShapeT]) -> ShapeT:
         """Return what the trainer shows to who signed a query, in the shape it must have."""
@@ -626,8 +611,8 @@ class Analyst:
         jobs = {job.job: job for page in pages for job in page.jobs}
         return pages[-1].model_copy(update={"jobs": tuple(jobs.values())})
 
-    def _pages(self, path: str, shape: type[PageT], newest: int | None) -> Iterator[PageT]:
-        """Yield the pages of a list at the trainer, the newest first, up to so many in all.
+    def _pages(self, path: str, shape: type[PageT], newest: int | None = None) -> Iterator[PageT]:
+        """Yield the pages of a list at the trainer, in its order, up to so many entries in all.
 
         Raises:
             JobRefused, Unavailable, MalformedDocument: as `jobs`.
@@ -635,7 +620,14 @@ class Analyst:
         after, more = 0, True
         while more:
             count = _PAGE if newest is None else min(_PAGE, newest - after)
-            page = self._shown(path, self._query(after, count), shape)
+            query = JobsQuery(
+                manifest=self.book.current.digest,
+                analyst=self.name,
+                at=self.clock(),
+                after=after,
+                count=count,
+            )
+            page = self._shown(path, self.signed(query), shape)
             yield page
             more = page.next is not None and page.next > after and page.next != newest
             after = page.next or 0

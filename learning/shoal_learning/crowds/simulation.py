@@ -11,7 +11,7 @@ planning and for teaching.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,16 +21,11 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.crowds import tasks
 from shoal_protocol.crowds.draws import CrowdClosing, Weights
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, design_rows, steps
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
 from shoal_protocol.wire.documents import Model
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 IntArray = NDArray[np.int64]
 
@@ -176,21 +171,6 @@ class CrowdModel(Model):
                 ("Instances", f"{len(self.instances):,}"),
                 ("Caution", CAUTION),
             ),
-        )
-
-    def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw every instance's normalised weights and their average, on `axes` or on new ones.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-        """
-        return plots.instances(
-            self.task.weight_names,
-            self.weights,
-            self.averaged,
-            axes,
-            title=f"{self.title}, normalised",
-            caption="the spread over instances is no standard error",
         )
 
     def _repr_html_(self) -> str:

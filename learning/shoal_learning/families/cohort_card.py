@@ -180,13 +180,13 @@ class _Card:
                 cards.append(self._number(variable, tree))
             else:
                 cards.append(self._category(variable, tree))
-        crosses = [
-            self._cross(names, self._tree([(1, *found)]))
-            for names, found in zip(self._task.crosses, rest, strict=True)
-        ]
         return CohortCardPosterior.of(
-            cards,
-            crosses,
+            cards=tuple(cards),
+            crosses=tuple(
+                self._cross(names, self._tree([(1, *found)]))
+                for names, found in zip(self._task.crosses, rest, strict=True)
+            ),
+            records=max(1, round(self._total)),
             total=Known(mean=self._total, sd=self._total_sd),
             tails=self._tails,
             columns=tuple(each.name for each in self._task.columns),

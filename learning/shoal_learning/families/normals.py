@@ -34,6 +34,7 @@ from shoal_protocol.studies.normals import (
     MultivariateNormalTask,
     NormalPosterior,
     NormalTask,
+    parameter_names,
 )
 
 _STRATA: Final = 4  # numbers of records that draws stand for, equally many draws each
@@ -292,7 +293,12 @@ class Normal(_Normals[NormalTask, NormalPosterior]):
     def posterior(self, released: ReleasedSum) -> NormalPosterior:
         task = self.task
         draws = _draws(task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom)
-        return NormalPosterior.of(task.column.name, draws, records=record_count(released))
+        return NormalPosterior.thinned(
+            draws,
+            names=("mean", "sd"),
+            column=task.column.name,
+            records=record_count(released),
+        )
 
 
 class MultivariateNormal(_Normals[MultivariateNormalTask, MultivariateNormalPosterior]):
@@ -303,8 +309,13 @@ class MultivariateNormal(_Normals[MultivariateNormalTask, MultivariateNormalPost
         none = [None] * len(task.variables)
         freedom = len(none) + 2.0 if task.prior_freedom is None else task.prior_freedom
         draws = _draws(task, released, task.prior_means or none, task.prior_sds or none, freedom)
-        names = tuple(column.name for column in task.variables)
-        return MultivariateNormalPosterior.of(names, draws, records=record_count(released))
+        variables = tuple(column.name for column in task.variables)
+        return MultivariateNormalPosterior.thinned(
+            draws,
+            names=parameter_names(variables),
+            variables=variables,
+            records=record_count(released),
+        )
 
 
 def normalised_prior(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -166,15 +166,6 @@ _NEGLIGIBLE: Final = -38.0  # in logarithms, relative to the peak: 3e-17
 _POINTS: Final = 801
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Mean, standard deviation and quantiles at `QUANTILE_LEVELS` of one parameter."""
-
-    mean: float
-    sd: float
-    quantiles: Floats
-
-
 def bulk(log_density: LogDensity, low: float, high: float) -> tuple[float, float]:
     """Return an interval outside which a unimodal density on [low, high] is negligible."""
     for _ in range(_SEARCHES):
@@ -193,11 +184,12 @@ def summarise(
     low: float,
     high: float,
     parameter: Callable[[Floats], Floats],
-) -> Summary:
-    """Return the summary of `parameter`(t), increasing in t, with t of density on [low, high].
+) -> dict[str, Any]:
+    """Return mean, deviation and quantiles of `parameter`(t), increasing in t, as posteriors do.
 
-    `log_density` need not be normalised. Trapezoidal rule on 801 points: for a density that
-    vanishes at both ends its error falls faster than any power of their distance.
+    t has its density on [low, high]. `log_density` need not be normalised. Trapezoidal rule on 801
+    points: for a density that vanishes at both ends its error falls faster than any power of their
+    distance.
     """
     points = np.linspace(low, high, _POINTS)
     logs = log_density(points)
@@ -210,7 +202,8 @@ def summarise(
     cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
     rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
     places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
-    return Summary(mean, sd, parameter(places))
+    quantiles = tuple(parameter(places).tolist())
+    return {"average": mean, "deviation": sd, "quantiles": quantiles}
 
 
 TaskT = TypeVar("TaskT", bound=OneRoundStudy)

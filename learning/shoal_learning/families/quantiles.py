@@ -46,10 +46,10 @@ class Quantiles:
         tails = tails_of(sums[-1].mechanism)
         reach = reach_of(LEVEL, tails)
         return QuantilesPosterior.of(
-            [
+            variables=tuple(
                 self._variable(bounds, law, reach)
                 for bounds, law in zip(self.task.variables, laws(sums), strict=True)
-            ],
+            ),
             total=Known(mean=total / sum(weights), sd=sum(weights) ** -0.5),
             records=max(1, round(total / sum(weights))),
             tails=tails,

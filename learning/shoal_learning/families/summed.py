@@ -6,14 +6,13 @@ The law of one cut record is known for each parameter, so the cut is part of the
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from shoal_learning.families.one_round import (
     LogDensity,
     OneRound,
-    Summary,
     SummedNoise,
     bulk,
     log_gamma,
@@ -159,10 +158,8 @@ class Poisson(OneRound[PoissonTask, PoissonPosterior]):
         )
         return PoissonPosterior(
             column=self.task.column,
-            quantiles=tuple(summary.quantiles.tolist()),
-            average=summary.mean,
-            deviation=summary.sd,
             records=record_count(released),
+            **summary,
         )
 
 
@@ -184,10 +181,8 @@ class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
         return NormalMeanPosterior(
             column=bounds.name,
             known_sd=task.sd,
-            quantiles=tuple(summary.quantiles.tolist()),
-            average=summary.mean,
-            deviation=summary.sd,
             records=record_count(released),
+            **summary,
         )
 
 
@@ -287,7 +282,7 @@ def _summary(
     law: _CutLaw,
     edges: tuple[float, float],
     parameter: Callable[[Floats], Floats],
-) -> Summary:
+) -> dict[str, Any]:
     """Return the posterior of a parameter with mass between `edges`."""
 
     def rough(points: Floats) -> Floats:
@@ -320,7 +315,7 @@ class VectorSums(OneRound[VectorSumTask, VectorSumPosterior]):
             bounds=self.task.columns,
             sums=encoded(released.values[:-1] / query.grid**2),
             noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            quantiles=tuple(law.quantiles.tolist()),
+            quantiles=law["quantiles"],
             record_count=max(1.0, records),
             record_count_sd=sd,
         )

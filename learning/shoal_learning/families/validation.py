@@ -16,7 +16,6 @@ from shoal_protocol.studies.validation import (
     SiteScore,
     ValidationPosterior,
     ValidationTask,
-    numbers_of,
 )
 
 _DRAWS: Final = 1000
@@ -47,18 +46,15 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
             names.append("all sites")
         scores = tuple(self._score(name, blocks[:, place]) for place, name in enumerate(names))
         total, total_sd = noisy_count(released)
-        family, limit = self.task.family, self.task.limit
-        shown = numbers_of(scores, family=family, width=self._width, score_limit=limit)
-        return ValidationPosterior(
-            names=tuple(each.label for each in shown),
+        return ValidationPosterior.of(
             records=max(1, round(total)),
             columns=tuple(each.name for each in self.task.columns),
             tails=tails_of(released.mechanism),
             total=Known(mean=total, sd=total_sd),
-            family=family,
+            family=self.task.family,
             target=self.task.target.name,
             width=self._width,
-            score_limit=limit,
+            score_limit=self.task.limit,
             scores=scores,
             calibration=self._calibration(blocks[:, -1]),
         )

@@ -7,9 +7,10 @@ the distance of b from its point.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -49,9 +50,7 @@ MODEL_ERROR: Final = 0.5
 
 _SHARED_SDS: Final = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)
 _MOST_OF_A_LOGARITHM: Final = 0.25  # that slopes share: rates rarely double with a deviation
-_ITERATIONS: Final = 60
 _LONGEST_STEP: Final = 1.0
-_TOLERANCE: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -70,20 +69,22 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreModel(ABC):
+class MeasuredModel(ABC):
     """What rounds measured of a regression, and what is known of its rows.
 
-    `centre` is the prior's mean, shape (p,), and `constant_sd` its standard deviation of constants'
-    coefficients, `prior_sd` those of the others, and where each is by itself, times `looseness`,
-    shape (q,). `far`, shape (q,), is what share of a feature's mean square rows far out have, which
-    count less.
+    `centre` is the prior's mean, shape (p,), and `prior_sd` its standard deviation of slopes, where
+    each is by itself times `looseness`, shape (q,). `far`, shape (q,), is what share of a feature's
+    mean square rows far out have, which count less.
     """
 
+    iterations: ClassVar[int] = 60
+    tolerance: ClassVar[float] = 1e-6
+    norm: ClassVar[float] = 2.0
+    """Of a step: which of its norms ends the iterations, or shortens it."""
+
     sample: DesignSample
-    measurements: tuple[Measurement, ...]
     centre: Floats
     prior_sd: float
-    constant_sd: float
     looseness: Floats
     far: Floats
 
@@ -92,16 +93,43 @@ class ScoreModel(ABC):
         """Standard deviations of a prior that slopes may share."""
         return _SHARED_SDS
 
+    def slope_sds(self, shared_sd: float | None) -> Floats:
+        """Return the prior's standard deviations of slopes, (q,), which share one or do not."""
+        own = self.prior_sd * self.looseness
+        return own if shared_sd is None else np.full(len(own), min(shared_sd, self.prior_sd))
+
+    @abstractmethod
+    def precision(self, shared_sd: float | None = None) -> Floats:
+        """Return the prior's precision matrix, shape (p, p), by `slope_sds`."""
+
+    @abstractmethod
+    def gaps(self, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """Yield by what sums are above those expected if the parameters were `point`, shape (n,).
+
+        With it the expectation's derivative, shape (n, p), and the variances of the gap, (n,).
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreModel(MeasuredModel):
+    """Of measured scores; `constant_sd` is the prior standard deviation of constants."""
+
+    measurements: tuple[Measurement, ...]
+    constant_sd: float
+
     def own_sds(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's standard deviations, (q + 1,): slopes share one, or have their own."""
-        slopes = self.prior_sd * self.looseness
-        if shared_sd is not None:
-            slopes = np.full(len(slopes), min(shared_sd, self.prior_sd))
-        return np.asarray(np.append(self.constant_sd, slopes))
+        """Return the prior's standard deviations, (q + 1,), the constant's first."""
+        return np.asarray(np.append(self.constant_sd, self.slope_sds(shared_sd)))
 
     def precision(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's precision matrix, shape (p, p), by `own_sds`."""
         return np.diag(self.own_sds(shared_sd) ** -2.0)
+
+    def gaps(self, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+        for each, (expected, jacobian) in zip(self.measurements, self.expected(point), strict=True):
+            size = len(expected)
+            variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
+            variances = variance + np.broadcast_to(each.error, size) ** 2
+            yield each.scores - expected, jacobian, variances
 
     @abstractmethod
     def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
@@ -154,12 +182,12 @@ class Estimate:
     expected: Floats
 
 
-def best_point(model: ScoreModel) -> Floats:
-    """Return the best estimate of the coefficients, where the next round may ask: shape (p,)."""
+def best_point(model: MeasuredModel) -> Floats:
+    """Return the best estimate of the parameters, where the next round may ask: shape (p,)."""
     return _shared(model)[0]
 
 
-def estimate(model: ScoreModel) -> Estimate:
+def estimate(model: MeasuredModel) -> Estimate:
     """Return the estimate with its error by noise and prior; sampling is the caller's to add.
 
     The mean is that under a prior whose standard deviation all coefficients share, unknown. The
@@ -173,39 +201,33 @@ def estimate(model: ScoreModel) -> Estimate:
         mean,
         wide.covariance + np.outer(away, away),
         wide,
-        _influence(model, wide.covariance),
+        np.eye(len(mean)) - wide.covariance @ model.precision(),
         expected,
     )
 
 
-def _shared(model: ScoreModel) -> tuple[Floats, Floats]:
+def _shared(model: MeasuredModel) -> tuple[Floats, Floats]:
     """Return mean and covariance, averaged over what standard deviation coefficients share."""
     return averaged_over(model.shared_sds, partial(_solve, model), model.centre)
 
 
-def _solve(model: ScoreModel, shared_sd: float | None, start: Floats) -> Solution:
+def _solve(model: MeasuredModel, shared_sd: float | None, start: Floats) -> Solution:
     """Return the posterior mode under one prior, by Gauss and Newton's method."""
     precision = model.precision(shared_sd)
     volume = 0.5 * float(np.linalg.slogdet(precision)[1])
     point, curvature, evidence = start, precision, 0.0
-    for _ in range(_ITERATIONS):
+    for _ in range(model.iterations):
         away = point - model.centre
         curvature, slope = precision, -precision @ away
-        evidence = volume - 0.5 * float(away @ precision @ away)
-        for each, (expected, jacobian) in zip(
-            model.measurements, model.expected(point), strict=True
-        ):
-            size = len(expected)
-            variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
-            variances = variance + np.broadcast_to(each.error, size) ** 2
-            gap = each.scores - expected
+        evidence = volume + 0.5 * float(slope @ away)
+        for gap, jacobian, variances in model.gaps(point):
             curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
             slope = slope + jacobian.T @ (gap / variances)
             evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
         step = np.linalg.solve(curvature, slope)
-        length = float(np.linalg.norm(step))
-        point = point + step * min(1.0, _LONGEST_STEP / max(length, _TOLERANCE))
-        if length < _TOLERANCE:
+        length = float(np.linalg.norm(step, model.norm))
+        point = point + step * min(1.0, _LONGEST_STEP / max(length, model.tolerance))
+        if length < model.tolerance:
             break
     evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
     return Solution(point, np.asarray(np.linalg.inv(curvature), dtype=np.float64), evidence)
@@ -230,8 +252,3 @@ def scatter(model: RegressionModel, point: Floats, *, at: Floats) -> Floats:
     working = weight_of(model.family, there, model.dispersion)
     squares = variance_of(model.family, means, model.dispersion) + (means - there) ** 2
     return sample.gram((sample.weights * working) ** 2 * squares)
-
-
-def _influence(model: ScoreModel, covariance: Floats) -> Floats:
-    """Return what part of the data's own best fit goes into the estimate, shape (p, p)."""
-    return np.asarray(np.eye(len(covariance)) - covariance @ model.precision())

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
 import pydantic
 from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.posteriors.base import LEVEL, RegressionPosterior
+from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.job_costs import Participation, PrivacySpent, epsilon_at
-from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
@@ -21,8 +19,7 @@ from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Digest
 
 if TYPE_CHECKING:
-    from arviz import InferenceData
-    from matplotlib.axes import Axes
+    pass
 
 
 class Participations(Model):
@@ -121,44 +118,3 @@ class PosteriorReport(BoundDocument):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-    ) -> "Axes":
-        """Draw the posterior as its own `plot` does, with what it cost below.
-
-        Raises:
-            ValueError, ImportError: as the posterior's `plot`.
-        """
-        return self.posterior.plot(axes, level=level, names=names, caption=f"{self.privacy}")
-
-    def to_arviz(
-        self,
-        generator: np.random.Generator | None = None,  # noqa: TID251
-        *,
-        count: int = 4000,
-        rows: Floats | None = None,
-        targets: Floats | None = None,
-    ) -> "InferenceData":
-        """Return the posterior for ArviZ, with the job and its price among the attributes.
-
-        Arguments and errors as for a posterior's own `to_arviz`; `rows` and `targets` are for
-        regressions.
-        """
-        facts = {
-            "job": self.job,
-            "population_size": self.population_size,
-            "cohort_sizes": ", ".join(str(size) for size in self.cohort_sizes),
-            **self.privacy.model_dump(),
-        }
-        if rows is None and targets is None:
-            return self.posterior.to_arviz(generator, count=count, attributes=facts)
-        if not isinstance(self.posterior, RegressionPosterior):
-            raise ValueError("rows and targets are for regressions")
-        return self.posterior.to_arviz(
-            generator, count=count, attributes=facts, rows=rows, targets=targets
-        )

@@ -43,9 +43,10 @@ class JobCheck(AnalystDocument):
 
 
 class JobsQuery(AnalystDocument):
-    """Analyst -> trainer: which jobs are there, and what is left? Valid for minutes.
+    """Analyst -> trainer: which jobs are there, and what is left? Or who declared what?
 
-    The answer has `count` jobs, the newest first, without the `after` newest.
+    Valid for minutes. The answer has `count` jobs, the newest first, without the `after` newest; or
+    so many data holders' declarations, from the holder of index `after` on.
     """
 
     kind: Literal["jobs_query"] = "jobs_query"

@@ -1,5 +1,5 @@
 """Shared classes of posteriors, in the units of the data; each study's module has its own.
 
 Every posterior has `names`, `columns`, `mean`, `sd`, `interval`, `sample`, `predict`, `records`,
-`to_arviz`, `summary` and `plot`.
+`to_arviz` and `summary`.
 """

@@ -1,4 +1,4 @@
-"""Base classes of all posteriors: intervals, priors, tables, plots, and export to ArviZ.
+"""Base classes of all posteriors: intervals, priors, tables, and export to ArviZ.
 
 Tables of records are read by their columns' names, as libraries of data frames have them. No such
 library is imported, and numbers never come from texts.
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
@@ -26,7 +25,6 @@ from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 
 if TYPE_CHECKING:
     from arviz import InferenceData
-    from matplotlib.axes import Axes
 
 
 def require_level(level: float) -> None:
@@ -403,26 +401,6 @@ class BasePosterior(Model):
         """A warning to read before the posterior is used; None if there is none."""
         return None
 
-    @property
-    def units_drawn(self) -> Floats:
-        """What a forest plot multiplies each number by, shape (k,), so that they compare."""
-        return np.ones(len(self.names))
-
-    @property
-    def unit_drawn(self) -> str | None:
-        """What it then shows, in words, if that is not the number itself."""
-        return None
-
-    @property
-    def draws_ratios(self) -> bool:
-        """Whether a forest plot shows exponentials of the numbers, on a logarithmic axis."""
-        return False
-
-    @property
-    def is_doubted(self) -> bool:
-        """Whether a picture shall look as if intervals may not hold."""
-        return False
-
     def summary(self, level: float = LEVEL) -> Summary:
         """Return a table of means, standard deviations and central intervals of that level.
 
@@ -467,33 +445,6 @@ class BasePosterior(Model):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw the posterior, on `axes` or on new ones, and return them.
-
-        Of one number the density, of several a forest plot of `names`: all but the intercept if it
-        is None. Intervals hold `level`. A report's own `plot` adds what the posterior cost.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
-            ImportError: matplotlib is not installed.
-        """
-        below = self.caption_below(caption)
-        if len(self.names) == 1:
-            return plots.density(self, axes, level=level, caption=below)
-        return plots.forest(self, axes, level=level, names=names, caption=below)
-
-    def caption_below(self, caption: str | None) -> str | None:
-        """Return what stands below a picture, which travels without the posterior's summary."""
-        caution = "mind the caution in the summary" if self.caution else None
-        return "; ".join(each for each in (caption, caution) if each is not None) or None
 
     def to_arviz(
         self,
@@ -701,40 +652,6 @@ class RegressionPosterior(BasePosterior):
 
     def _checked_rows(self, rows: Floats) -> Floats:
         return rows_of(rows, self.features)
-
-    def plot_predictions(
-        self,
-        rows: Floats,
-        targets: Floats | None = None,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        caption: str | None = None,
-        target: str | None = None,
-    ) -> "Axes":
-        """Draw the predictions for `rows`, shape (n, m), with intervals that hold `level`.
-
-        `targets`, shape (n,), are drawn beside them. `target` says what is predicted, if it is not
-        the target itself.
-
-        Raises:
-            ValueError: shapes that do not fit, or a level that is not between 0 and 1.
-            ImportError: matplotlib is not installed.
-        """
-        mean, _ = self.predict(rows)
-        intervals = self.predict_interval(rows, level)
-        if targets is not None and np.shape(targets) != mean.shape:
-            raise ValueError("targets must have one number for each row")
-        observed = None if targets is None else np.asarray(targets, dtype=np.float64)
-        return plots.predictions(
-            mean,
-            intervals,
-            observed,
-            axes,
-            level=level,
-            target=target or self.target,
-            caption=self.caption_below(caption),
-        )
 
 
 def _arviz() -> Any:

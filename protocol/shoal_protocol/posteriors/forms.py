@@ -227,7 +227,7 @@ class NormalDrawsPosterior(DrawnPosterior):
         return self
 
     @classmethod
-    def _thinned(cls, draws: Floats, **fields: Any) -> Self:
+    def thinned(cls, draws: Floats, **fields: Any) -> Self:
         """Return the posterior of `draws`, shape (draws, k), of which so many are kept as fit."""
         step = -(-draws.size // MOST_VALUES)
         return cls(values=encoded(draws[step - 1 :: step]), **fields)
@@ -361,6 +361,12 @@ class NumbersPosterior(BasePosterior):
 
     tails: Tails
     total: Known
+
+    @classmethod
+    def of(cls, **fields: Any) -> Self:
+        """Return the posterior with these fields, of which the `names` follow."""
+        names = tuple(each.label for each in cls.model_construct(**fields).numbers)
+        return cls(names=names, **fields)
 
     @property
     @abstractmethod

@@ -5,7 +5,7 @@ arrived, and how much noise is in the result.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import PRIOR_DECIDES, BasePosterior, Prior, prior_caution
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Positive, Real, Size
 
@@ -136,8 +137,19 @@ _MEAN_FIELD: Final = (
     "are too narrow, and clipping or too few rounds pull the values themselves: simulate the job "
     "to see how far"
 )
-_KNOWN: Final = "of privacy noise and batches"
 _CLIPPED: Final = "what clipping does to the values is in no interval: simulate the job to see it"
+
+
+_MEASURED: Final = (
+    "how often such intervals hold was measured on a line with an unknown scale, 86 % to 97 % of "
+    "those at 90 %: simulate the job to see how your model does"
+)
+_POINTS: Final = 4096
+
+
+def names_of(latents: Sequence[Latent]) -> tuple[str, ...]:
+    """Return the names of the latents' numbers, in order."""
+    return tuple(label for latent in latents for label in latent.labels())
 
 
 def _is_none(value: object) -> bool:
@@ -145,7 +157,11 @@ def _is_none(value: object) -> bool:
 
 
 class VariationalPosterior(BasePosterior):
-    """A normal distribution of d unconstrained numbers: `location` and `scale`, shapes (d,).
+    """Latents whose d unconstrained numbers are normal: `location` and `scale`, shapes (d,).
+
+    `latents` say how unconstrained numbers become latents, in order; `names`, mean, sd, intervals
+    and draws are of the latents themselves, with one entry for each of their numbers. They are
+    computed on 4,096 points that fill the distribution evenly, good to about two digits.
 
     With `convergence` it knows of the privacy noise and of batches; what clipping does to the
     values no sum shows. `correlation` packs the lower Cholesky factor of the correlation matrix,
@@ -155,6 +171,12 @@ class VariationalPosterior(BasePosterior):
     client that joined, or as many as one may have.
     """
 
+    variable = "latents"
+    dimension = "latent"
+
+    name: Literal["variational"] = "variational"
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]  # of a record
+    latents: Annotated[tuple[Latent, ...], Field(min_length=1)]
     location: Annotated[tuple[Real, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[Positive, ...]
     # Omitted when None, so older signed reports keep their digest.
@@ -163,7 +185,11 @@ class VariationalPosterior(BasePosterior):
     prior_sd: tuple[Positive, ...] | None = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
-    def _one_scale_for_each(self) -> Self:
+    def _one_for_each_number(self) -> Self:
+        if len(self.location) != sum(latent.unconstrained for latent in self.latents):
+            raise ValueError("location must have one number for each unconstrained number")
+        if self.names != names_of(self.latents):
+            raise ValueError("names must be those of the latents' numbers, in order")
         if len(self.scale) != len(self.location):
             raise ValueError("location and scale must have the same length")
         if self.convergence is not None and len(self.convergence.slopes) != len(self.location):
@@ -185,7 +211,7 @@ class VariationalPosterior(BasePosterior):
         if self.convergence is None:
             said = [_MEAN_FIELD, self._prior_caution]
         else:
-            said = [self.convergence.caution, self._prior_caution, _CLIPPED]
+            said = [self.convergence.caution, self._prior_caution, _CLIPPED, _MEASURED]
         return "; ".join(each for each in said if each is not None)
 
     @property
@@ -193,8 +219,11 @@ class VariationalPosterior(BasePosterior):
         shares = self._prior_shares
         said = []
         if self.convergence is not None:
-            said += [("Intervals know", _KNOWN), ("Path", str(self.convergence))]
-        if shares is not None and self.prior is None:
+            said += [
+                ("Intervals know", "of privacy noise and batches"),
+                ("Path", str(self.convergence)),
+            ]
+        if shares is not None:
             share = f"{shares.min():.0%} to {shares.max():.0%} of variances, near the posterior"
             said.append(("Prior's share", share))
         return tuple(said)
@@ -209,27 +238,50 @@ class VariationalPosterior(BasePosterior):
 
     @property
     def _prior_caution(self) -> str | None:
-        if self.prior is not None:
-            return self.prior.caution(self.names, self.mean, self.sd)
         shares = self._prior_shares
         if shares is None:
             return None
         decided = np.flatnonzero(shares >= PRIOR_DECIDES) + 1
         return prior_caution([f"unconstrained number {place}" for place in decided])
 
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self._points.mean(axis=0))
+
+    @property
+    def sd(self) -> Floats:
+        return np.asarray(self._points.std(axis=0))
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        ends: Floats = np.quantile(self._points, [low, high], axis=0)
+        return ends.T
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
+        return self._constrained(generator.standard_normal((count, len(self.location))))
+
     @cached_property
-    def _factor(self) -> Floats | None:
-        return _unpacked(self.correlation, len(self.location))
+    def _points(self) -> Floats:
+        """Latents at points of a lattice that fills the unit cube, taken to the normal."""
+        size = len(self.location)
+        root = 2.0
+        for _ in range(60):  # of x^(size + 1) = x + 1: Roberts's generalised golden ratio
+            root = (1.0 + root) ** (1.0 / (size + 1))
+        steps = root ** -np.arange(1.0, size + 1.0)
+        places = (0.5 + np.arange(1, _POINTS + 1)[:, None] * steps) % 1.0
+        ranks = np.argsort(np.argsort(places, axis=0), axis=0)  # each margin exactly even
+        quantiles = [NormalDist().inv_cdf((rank + 0.5) / _POINTS) for rank in range(_POINTS)]
+        return self._constrained(np.array(quantiles)[ranks])
 
-    def root_of(self, rows: Floats) -> Floats:
-        """Return rows A, shape (n, d), times a root of the covariance C: A C A' is its square."""
-        scaled: Floats = rows * np.array(self.scale)
-        return scaled if self._factor is None else scaled @ self._factor
-
-    def unconstrained_from(self, standard: Floats) -> Floats:
-        """Return the unconstrained numbers, shape (n, d), of standard normal ones."""
-        turned = standard if self._factor is None else standard @ self._factor.T
-        return np.asarray(np.array(self.location) + np.array(self.scale) * turned)
+    def _constrained(self, standard: Floats) -> Floats:
+        """Return the latents' numbers, shape (n, k), of standard normal ones, shape (n, d)."""
+        factor = _unpacked(self.correlation, len(self.location))
+        turned = standard if factor is None else standard @ factor.T
+        values = np.array(self.location) + np.array(self.scale) * turned
+        ends = np.cumsum([latent.unconstrained for latent in self.latents])
+        parts = np.split(values, ends[:-1], axis=1)
+        return np.column_stack(
+            [latent.constrain(part) for latent, part in zip(self.latents, parts, strict=True)]
+        )
 
     def __repr__(self) -> str:
         numbers, kind = len(self.location), type(self).__name__

@@ -19,13 +19,12 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.tables import Edges
 from shoal_protocol.studies.study import (
     COUNT_BITS,
-    DistributionStudy,
     Labels,
+    OneRoundStudy,
     Pseudocount,
     WholeStudy,
     and_others,
     called,
-    log_probabilities,
     spanning,
 )
 from shoal_protocol.trust.dictionary import Coding
@@ -54,7 +53,7 @@ def indicator_of(name: str) -> ColumnBounds:
     return ColumnBounds(name=f"{name}_missing", lower=0.0, upper=1.0)
 
 
-class CellStudy(DistributionStudy):
+class CellStudy(OneRoundStudy):
     """The probability that a record of `column` is in each of some cells.
 
     Prior: Dirichlet, `concentration` for each cell.
@@ -150,13 +149,6 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
     def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
         return CategoricalPosterior(**self._mixture(counts))
 
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        logs = log_probabilities(posterior.mean)
-        found = np.full(len(values), logs[-1] if self.other else -np.inf)
-        for level, log in zip(self.levels, logs, strict=False):
-            found[values[:, 0] == level] = log
-        return found
-
 
 class HistogramPosterior(DirichletMixture):
     """Of the probabilities of the bins between `edges`, in order."""
@@ -224,10 +216,6 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
 
     def posterior(self, counts: NDArray[np.int64]) -> HistogramPosterior:
         return HistogramPosterior(edges=self.edges, **self._mixture(counts))
-
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        bins = np.searchsorted(self.edges[1:-1], values[:, 0], side="right")
-        return np.asarray(log_probabilities(posterior.mean)[bins])
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import (
     REACHES,
@@ -18,7 +17,6 @@ from shoal_protocol.posteriors.forms import (
     Number,
     NumbersPosterior,
     Part,
-    Tails,
     reach_of,
 )
 from shoal_protocol.posteriors.summaries import Summary
@@ -36,10 +34,6 @@ from shoal_protocol.studies.study import (
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _Cells = tuple[Known | None, ...]
 
@@ -138,33 +132,37 @@ class CohortCardPosterior(NumbersPosterior):
     ]
     crosses: tuple[CrossCard, ...]
 
-    @classmethod
-    def of(
-        cls,
-        cards: Sequence[NumberCard | CategoryCard],
-        crosses: Sequence[CrossCard],
-        *,
-        total: Known,
-        tails: Tails,
-        columns: tuple[str, ...],
-        smallest_cell: int,
-    ) -> Self:
-        """Return the posterior with these parts."""
-        numbers = _numbers_of(total, cards, crosses)
-        return cls(
-            names=tuple(each.label for each in numbers),
-            records=max(1, round(total.mean)),
-            columns=columns,
-            smallest_cell=smallest_cell,
-            tails=tails,
-            total=total,
-            cards=tuple(cards),
-            crosses=tuple(crosses),
-        )
-
     @cached_property
     def numbers(self) -> list[Number]:
-        return _numbers_of(self.total, self.cards, self.crosses)
+        counts = (0.0, math.inf)
+        found = [Number("records", self.total, counts)]
+
+        def add(label: str, known: Known | None, whole: Known | None = None) -> None:
+            if known is not None:
+                found.append(Number(label, known, counts, whole))
+
+        for card in self.cards:
+            if isinstance(card, NumberCard):
+                bounds = (card.edges[0], card.edges[-1])
+                if card.average is not None:
+                    found.append(Number(f"{card.name}: mean", card.average, bounds))
+                if card.variance is not None:
+                    most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
+                    found.append(Number(f"{card.name}: sd", card.variance, most, is_root=True))
+                for each in card.quantiles:
+                    label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
+                    known = Known(mean=each.points[middle], sd=0.0)
+                    found.append(Number(label, known, bounds, points=each.points))
+                cells = zip(bin_labels(card.edges), card.bars, strict=True)
+            else:
+                cells = zip(card.names, card.counts, strict=True)
+            for label, count in cells:
+                add(f"{card.name}: {label}", count, card.present)
+            add(f"{card.name}: {card.missing_label}", card.missing, self.total)
+        for cross in self.crosses:
+            for label, count in cross.cells():
+                add(label, count, self.total)
+        return found
 
     @property
     def withheld(self) -> int:
@@ -232,81 +230,6 @@ class CohortCardPosterior(NumbersPosterior):
         headings = ("", "value", *(f"quantile {end}" for end in ends))
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw the histogram of each variable of `names`, None: of all, with intervals of counts.
-
-        On `axes` fits one variable; without them each gets its own of a new figure, and the first
-        is returned.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1, a name is no variable's, or there
-                are more than one for `axes`.
-            ImportError: matplotlib is not installed.
-        """
-        require_level(level)
-        chosen = [card for card in self.cards if names is None or card.name in names]
-        if not chosen or (names is not None and len(chosen) != len(set(names))):
-            raise ValueError("names to draw are of the card's variables")
-        if axes is not None and len(chosen) > 1:
-            raise ValueError("axes hold one variable: name it in `names`")
-        below = self.caption_below(caption)
-        drawn = [axes] if axes is not None else plots.new_panels(len(chosen), below)
-        reach = reach_of(level, self.tails)
-        for card, panel in zip(chosen, drawn, strict=True):
-            counts = card.bars if isinstance(card, NumberCard) else card.counts
-            counts = (*counts, card.missing)
-            plots.histogram(
-                panel,
-                edges=card.edges if isinstance(card, NumberCard) else None,
-                labels=(*(() if isinstance(card, NumberCard) else card.names), card.missing_label),
-                counts=[None if each is None else max(each.mean, 0.0) for each in counts],
-                reaches=[0.0 if each is None else reach * each.sd for each in counts],
-                title=card.name,
-                caption=below if axes is not None else None,
-            )
-        return drawn[0]
-
-
-def _numbers_of(
-    total: Known, cards: Sequence[NumberCard | CategoryCard], crosses: Sequence[CrossCard]
-) -> list[Number]:
-    counts = (0.0, math.inf)
-    found = [Number("records", total, counts)]
-
-    def add(label: str, known: Known | None, whole: Known | None = None) -> None:
-        if known is not None:
-            found.append(Number(label, known, counts, whole))
-
-    for card in cards:
-        if isinstance(card, NumberCard):
-            bounds = (card.edges[0], card.edges[-1])
-            if card.average is not None:
-                found.append(Number(f"{card.name}: mean", card.average, bounds))
-            if card.variance is not None:
-                most = (0.0, (bounds[1] - bounds[0]) ** 2 / 4.0)
-                found.append(Number(f"{card.name}: sd", card.variance, most, is_root=True))
-            for each in card.quantiles:
-                label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
-                known = Known(mean=each.points[middle], sd=0.0)
-                found.append(Number(label, known, bounds, points=each.points))
-            cells = zip(bin_labels(card.edges), card.bars, strict=True)
-        else:
-            cells = zip(card.names, card.counts, strict=True)
-        for label, count in cells:
-            add(f"{card.name}: {label}", count, card.present)
-        add(f"{card.name}: {card.missing_label}", card.missing, total)
-    for cross in crosses:
-        for label, count in cross.cells():
-            add(label, count, total)
-    return found
 
 
 def bin_labels(edges: Sequence[float]) -> list[str]:

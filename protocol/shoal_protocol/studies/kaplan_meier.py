@@ -5,12 +5,11 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import DrawnPosterior, Known, Part
 from shoal_protocol.posteriors.summaries import Summary
@@ -21,10 +20,6 @@ from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_
 from shoal_protocol.studies.study import Labels, OneRoundStudy, called, spanning
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 MOST_NUMBERS: Final = 200_000
 """In all draws: a report is at most a mebibyte."""
@@ -123,7 +118,7 @@ class KaplanMeierPosterior(DrawnPosterior):
         mean, sd = angles.mean(axis=0), np.maximum(angles.std(axis=0), 1.0 / _UNIT)
         far = np.abs((angles - mean) / sd)
         reach = np.empty_like(mean)
-        for part in self._parts:
+        for part in self.parts:
             reach[part] = np.quantile(far[:, part].max(axis=1), level) * sd[part]
         ends = np.clip([mean - reach, mean + reach], 0.0, np.pi / 2.0)
         return np.asarray(np.sin(ends).T ** 2)
@@ -139,7 +134,7 @@ class KaplanMeierPosterior(DrawnPosterior):
         require_level(level)
         quantiles = [0.5, 0.5 - level / 2.0, 0.5 + level / 2.0]
         rows = []
-        for group, part in zip(self.groups, self._parts, strict=True):
+        for group, part in zip(self.groups, self.parts, strict=True):
             times = np.array([self.start, *self.times[: group.shown]])
             crossed = np.array([_crossing(times, curve) for curve in self.draws[:, part]])
             middle, low, high = np.quantile(crossed, quantiles, method="higher").tolist()
@@ -147,7 +142,8 @@ class KaplanMeierPosterior(DrawnPosterior):
         return np.array(rows)
 
     @property
-    def _parts(self) -> list[slice]:
+    def parts(self) -> list[slice]:
+        """Where in `names` each group's times are."""
         ends = np.cumsum([0, *(group.shown for group in self.groups)]).tolist()
         return [slice(low, high) for low, high in pairwise(ends)]
 
@@ -182,7 +178,7 @@ class KaplanMeierPosterior(DrawnPosterior):
             if (risk := group.at_risk[0]) is not None
             and risk.mean <= min(_HANDFUL + 2.0 * risk.sd, _RARE * self.records)
         ]
-        ends = [part.stop - 1 for part in self._parts]
+        ends = [part.stop - 1 for part in self.parts]
         surely = float((1.0 - self.interval(LEVEL)[ends, 1]).max()) * self.records
         if surely <= _HANDFUL and float((1.0 - self.mean[ends]).max()) <= _FEW_EVENTS:
             found.append("hardly any event was counted: is it coded 1, or is its value named?")
@@ -214,45 +210,6 @@ class KaplanMeierPosterior(DrawnPosterior):
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, rows, (records, *self.facts, *caution))
 
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw each group's curve with its interval, and its band in lighter colour.
-
-        `names` are the groups to draw, None: all.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1, or a name is no group's.
-            ImportError: matplotlib is not installed.
-        """
-        labels = [group.label for group in self.groups]
-        if names is not None and not set(names) <= set(labels):
-            raise ValueError("names to draw are of groups")
-        mean, ends, bands = self.mean, self.interval(level), self.bands(level)
-        return plots.curves(
-            axes,
-            [
-                plots.Curve(
-                    label=group.label,
-                    places=np.array([self.start, *self.times[: group.shown]]),
-                    values=_from_one(mean[part]),
-                    intervals=_from_one(ends[part]),
-                    bands=_from_one(bands[part]),
-                )
-                for group, part in zip(self.groups, self._parts, strict=True)
-                if names is None or group.label in names
-            ],
-            title=self.title,
-            across=self.columns[0],
-            up="without event",
-            caption=self.caption_below(caption),
-        )
-
 
 def names_of(groups: Sequence[GroupCurve], times: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the numbers of all curves, in order."""
@@ -273,10 +230,6 @@ def _crossing(times: Floats, curve: Floats) -> float:
         return math.inf
     part = (values[at - 1] - 0.5) / (values[at - 1] - values[at])
     return float(times[at - 1] + part * (times[at] - times[at - 1]))
-
-
-def _from_one(values: Floats) -> Floats:
-    return np.concatenate([np.ones_like(values[:1]), values])
 
 
 def _of(group: GroupCurve) -> str:

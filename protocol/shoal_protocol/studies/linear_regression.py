@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -21,7 +20,6 @@ from shoal_protocol.posteriors.base import (
 )
 from shoal_protocol.queries import (
     Moments,
-    NormCounts,
     Query,
     QueryName,
     SecondMomentMatrix,
@@ -29,13 +27,10 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
-    measured_norm,
     measured_spreads,
-    record_count,
 )
 from shoal_protocol.studies.study import WholeStudy, require_features, round_terms
 from shoal_protocol.wire.encoding import PositiveSize
@@ -44,14 +39,6 @@ from shoal_protocol.wire.errors import RefusedSpec
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
-
-_Moments = SecondMoments | SecondMomentMatrix | NormCounts
-
-_KINDS: Final[dict[QueryName, type[_Moments]]] = {
-    "second_moments": SecondMoments,
-    "norm_counts": NormCounts,
-    "second_moment_matrix": SecondMomentMatrix,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +77,13 @@ def query_for(
     if number >= task.rounds:
         raise ValueError("the task has no further round")
     name = task.query_names()[number]
-    scales, radius = np.array(task.scales), None
-    match name:
-        case "second_moment_matrix" if task.projects:
-            if chosen is None:
-                raise ValueError("a projection's last round needs thresholds")
-            scales = measured_spreads(earlier[-1]) * _factors(task, chosen)
-            scales = np.array([_tidy(scale) for scale in scales])
-            radius = None if chosen.radius is None else _tidy(chosen.radius)
-        case "norm_counts":
-            pass
-        case _:
-            radius = _radius(task, name, population, earlier)
-    return _query(task, name, scales=scales.tolist(), radius=radius)
+    if name != "second_moment_matrix" or not task.projects:
+        return _query(task, name, scales=task.scales, radius=_radius(task, population))
+    if chosen is None:
+        raise ValueError("a projection's last round needs thresholds")
+    scales = (measured_spreads(earlier[-1]) * _factors(task, chosen)).tolist()
+    radius = None if chosen.radius is None else _tidy(chosen.radius)
+    return _query(task, name, scales=[_tidy(scale) for scale in scales], radius=radius)
 
 
 def _check_projection(
@@ -122,31 +103,18 @@ def _factors(task: "LinearRegressionTask", chosen: Thresholds) -> NDArray[np.flo
     return np.array([chosen.features] * len(task.features) + [chosen.target])
 
 
-def _intercept(task: "LinearRegressionTask", name: QueryName) -> float:
-    """Return the constant coordinate; counts of norms do without, for it is the same in all."""
-    return 0.0 if name == "norm_counts" else task.intercept
+def _radius(task: "LinearRegressionTask", population: int) -> float:
+    """Return the radius of a ball that follows from no earlier sum: the task's, or by a rule.
 
-
-def _radius(
-    task: "LinearRegressionTask",
-    name: QueryName,
-    population: int,
-    earlier: Sequence[ReleasedSum],
-) -> float:
-    """Return the radius of a round's ball."""
-    if name == "second_moment_matrix" and task.method == "norm_ball":
-        return _around(task, measured_norm(earlier[-1], kept_whole(record_count(earlier[-1]))))
-    return _radius_of_task(task, population)
-
-
-def _around(task: "LinearRegressionTask", norm: float) -> float:
-    """Return the radius of the ball that holds rows whose columns have this norm."""
-    return _tidy(math.sqrt(task.intercept**2 + norm**2))
-
-
-def _radius_of_task(task: "LinearRegressionTask", population: int) -> float:
-    """Return the radius of a round's ball that follows from no earlier sum."""
-    return _radius_by_rule(task, population) if task.radius is None else task.radius
+    The rule assumes that the columns' second moment is .13.
+    """
+    if task.radius is not None:
+        return task.radius
+    width = len(task.columns)
+    # the fewer records, the more noise matters, and the more rows may be shrunk
+    deviations = 1.1 * math.log10(max(1.0, population / 400.0))
+    squared_norm = _ASSUMED_SECOND_MOMENT * (width + deviations * math.sqrt(2.0 * width))
+    return _tidy(math.sqrt(task.intercept**2 + squared_norm))
 
 
 def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) -> RoundTerms:
@@ -159,10 +127,8 @@ def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) 
     if name == "second_moment_matrix" and task.projects:
         stretch = Range(least=SMALLEST_SPREAD * min(_BOXES), most=max(_BOXES))
         radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
-    elif name == "second_moment_matrix" and task.method == "norm_ball":
-        radii = [_around(task, norm) for norm in largest_norms(_counting(task)).tolist()]
-    elif name != "norm_counts":
-        radii = [_radius_of_task(task, population) for population in (least, most)]
+    else:
+        radii = [_radius(task, population) for population in (least, most)]
     query = _query(task, name, scales=task.scales, radius=min(radii, default=None))
     radius = Range(least=min(radii), most=max(radii)) if radii else None
     return round_terms(query, stretch=stretch, radius=radius)
@@ -174,49 +140,18 @@ def _query(
     *,
     scales: Sequence[float],
     radius: float | None,
-) -> _Moments:
-    return _KINDS[name](
+) -> SecondMoments | SecondMomentMatrix:
+    kind = SecondMoments if name == "second_moments" else SecondMomentMatrix
+    return kind(
         columns=tuple(
             bounds.column().model_copy(update={"scale": scale})
             for bounds, scale in zip(task.columns, scales, strict=True)
         ),
-        intercept=_intercept(task, name),
+        intercept=task.intercept,
         radius=radius,
         grid_bits=task.grid_bits,
         records_per_client=task.records_per_client,
     )
-
-
-def _counting(task: "LinearRegressionTask") -> NormCounts:
-    return NormCounts(
-        columns=tuple(bounds.column() for bounds in task.columns),
-        intercept=0.0,
-        radius=None,
-        grid_bits=task.grid_bits,
-        records_per_client=task.records_per_client,
-    )
-
-
-def _radius_by_rule(task: "LinearRegressionTask", population: int) -> float:
-    """Return a radius for columns of which the rule assumes that their second moment is .13."""
-    width = len(task.columns)
-    deviations = _deviations(population)
-    squared_norm = _ASSUMED_SECOND_MOMENT * (width + deviations * math.sqrt(2.0 * width))
-    return _tidy(math.sqrt(task.intercept**2 + squared_norm))
-
-
-def kept_whole(records: int) -> float:
-    """Return what part of the rows a measured ball leaves as they are: .76 of 400 rows."""
-    return NormalDist().cdf(_deviations(records) + 0.7)
-
-
-def _deviations(records: int) -> float:
-    """Return how many standard deviations from the mean squared norm a ball reaches.
-
-    The fewer records, the more noise matters and the more rows may be shrunk: 1.1 for every factor
-    of ten beyond 400 records.
-    """
-    return 1.1 * math.log10(max(1.0, records / 400.0))
 
 
 def _alike(radius: float | None, expected: float | None) -> bool:
@@ -275,11 +210,10 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
 
-RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection"]
+RegressionMethod = Literal["plain", "box_projection", "ball_projection"]
 
 _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "plain": ("second_moment_matrix",),
-    "norm_ball": ("norm_counts", "second_moment_matrix"),
     "box_projection": ("second_moments", "second_moment_matrix"),
     "ball_projection": ("second_moments", "second_moment_matrix"),
 }
@@ -292,8 +226,6 @@ class LinearRegressionTask(WholeStudy):
     `method` says what keeps rows short, so that noise may be small:
 
     - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
-    - "norm_ball": a ball that leaves three quarters of the rows as they are, or more with more
-      clients; a round counts rows by their norm.
     - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
@@ -308,7 +240,7 @@ class LinearRegressionTask(WholeStudy):
     example: ClassVar[str] = """\
 [task]
 name = "linear_regression"
-method = "norm_ball"           # or plain, box_projection, ball_projection
+method = "plain"               # or box_projection, ball_projection
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]
@@ -322,7 +254,7 @@ systolic_pressure = [60, 220]
     name: Literal["linear_regression"] = "linear_regression"
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
-    method: RegressionMethod = "norm_ball"
+    method: RegressionMethod = "plain"
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
@@ -333,8 +265,6 @@ systolic_pressure = [60, 220]
         require_features(self.features, self.target)
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
-        if self.radius is not None and self.method == "norm_ball":
-            raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
         return self
@@ -370,6 +300,6 @@ systolic_pressure = [60, 220]
         if isinstance(query, SecondMomentMatrix) and self.projects:
             _check_projection(query, self, earlier)
         elif query.radius is not None and not math.isclose(
-            query.radius, _radius(self, query.name, population, earlier), rel_tol=TOLERANCE
+            query.radius, _radius(self, population), rel_tol=TOLERANCE
         ):
             raise RefusedSpec("the query's radius is not the one of the job")

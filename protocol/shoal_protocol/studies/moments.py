@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -35,9 +34,6 @@ from shoal_protocol.wire.encoding import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
@@ -271,26 +267,10 @@ class MomentsPosterior(BasePosterior):
             )
         return "; ".join(found) or None
 
-    def _clearest(self) -> list[int]:
+    def clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""
         found = np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN]
         return sorted(found.tolist())
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw correlations with their intervals, the clearest if `names` is None.
-
-        Raises:
-            ValueError, ImportError: as the base's.
-        """
-        chosen = [self.names[each] for each in self._clearest()] if names is None else names
-        return super().plot(axes, level=level, names=chosen, caption=caption)
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals of the clearest correlations.
@@ -301,7 +281,7 @@ class MomentsPosterior(BasePosterior):
         whole = super().summary(level)
         if len(whole.rows) <= MOST_SHOWN:
             return whole
-        rows = tuple(whole.rows[each] for each in self._clearest())
+        rows = tuple(whole.rows[each] for each in self.clearest())
         shown = Summary(whole.title, whole.headings, rows, whole.facts)
         return shown.with_facts(("Shown", f"the clearest {MOST_SHOWN} of {len(whole.rows):,}"))
 

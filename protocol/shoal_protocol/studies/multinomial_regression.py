@@ -76,7 +76,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         return (*self.features, *indicator_names(self.target, self.levels))
 
     @property
-    def units_drawn(self) -> Floats:
+    def units(self) -> Floats:
         return np.tile([1.0, *self.spreads], len(self.levels) - 1)
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:

@@ -1,7 +1,7 @@
 """Means, standard deviations and correlations of normal records, in one column or in several."""
 
 import itertools
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -12,7 +12,6 @@ from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.study import (
     NormalStudy,
-    normal_log_densities,
     require_near,
 )
 from shoal_protocol.wire.encoding import Positive, Real
@@ -29,11 +28,6 @@ class NormalPosterior(NormalDrawsPosterior):
         if self.names != ("mean", "sd"):
             raise ValueError("the parameters of a normal posterior are mean and sd")
         return self
-
-    @classmethod
-    def of(cls, column: str, draws: Floats, *, records: int) -> Self:
-        """Return the posterior of `draws`, shape (draws, 2), thinned as need be."""
-        return cls._thinned(draws, names=("mean", "sd"), column=column, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,10 +68,6 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        mean, sd = posterior.mean
-        return normal_log_densities(values, np.array([mean]), np.array([[sd**2]]))
-
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
     """Of means, standard deviations and correlations of the records of `variables`."""
@@ -87,15 +77,9 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.names != _parameter_names(self.variables):
+        if self.names != parameter_names(self.variables):
             raise ValueError("the parameters are means, standard deviations and correlations")
         return self
-
-    @classmethod
-    def of(cls, variables: tuple[str, ...], draws: Floats, *, records: int) -> Self:
-        """Return the posterior of `draws`, shape (draws, k), thinned as need be."""
-        names = _parameter_names(variables)
-        return cls._thinned(draws, names=names, variables=variables, records=records)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -157,12 +141,8 @@ systolic_pressure = [60, 220]
         """The columns of a client's records, in order."""
         return self.variables
 
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        means = posterior.mean[: len(self.variables)]
-        return normal_log_densities(values, means, posterior.covariances().mean(axis=0))
 
-
-def _parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
+def parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of a multivariate normal's parameters, in the order of the draws."""
     return (
         *(f"mean[{each}]" for each in variables),

@@ -3,15 +3,13 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, normal_intervals, rows_of
-from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Column, HazardScoreSum, QueryName, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.queries.design import Floats
@@ -21,9 +19,6 @@ from shoal_protocol.studies.regression import MeasuredCoefficients
 from shoal_protocol.studies.study import WholeStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Finite, Real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class SurvivalCurves(NamedTuple):
@@ -78,20 +73,8 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         return "Scatter over the model's"
 
     @property
-    def units_drawn(self) -> Floats:
+    def units(self) -> Floats:
         return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
-
-    @property
-    def draws_ratios(self) -> bool:
-        return True
-
-    def hazard_ratios(self, level: float = LEVEL) -> Floats:
-        """Return each feature's hazard ratio for one unit, and its interval: shape (q, 3).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        return self.ratios(level)
 
     @property
     def slopes(self) -> list[int]:
@@ -100,43 +83,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
     @property
     def ratio(self) -> str:
         return "hazard ratio"
-
-    def summary(self, level: float = LEVEL) -> Summary:
-        """Return the table of log hazards, with hazard ratios beside those of features.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        found = super().summary(level)
-        ratios = [tuple(f"{each:.4g}" for each in row) for row in self.hazard_ratios(level)]
-        none = [("", "", "")] * (len(self.names) - len(ratios))
-        rows = tuple(
-            (*row[:5], *ratio, *row[5:])
-            for row, ratio in zip(found.rows, [*ratios, *none], strict=True)
-        )
-        ends = [f"ratio {each.removeprefix('quantile ')}" for each in found.headings[3:5]]
-        headings = (*found.headings[:5], "hazard ratio", *ends, *found.headings[5:])
-        return Summary(found.title, headings, rows, found.facts)
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-        scale: plots.Scale | None = None,
-    ) -> "Axes":
-        """Draw hazard ratios for a standard deviation, on a logarithmic axis; else as the base's.
-
-        On the `scale` "unit" they are logarithms.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
-            ImportError: matplotlib is not installed.
-        """
-        names = names or self.features
-        return super().plot(axes, level=level, names=names, caption=caption, scale=scale)
 
     def survival(self, rows: Floats, level: float = LEVEL) -> SurvivalCurves:
         """Return how likely records with features `rows`, shape (n, q), are without event.
@@ -170,44 +116,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         ]
         intervals, bands = (_surviving(each)[..., ::-1] for each in ends)
         return SurvivalCurves(np.array(self.edges), _surviving(middles), intervals, bands)
-
-    def plot_survival(
-        self,
-        rows: Floats,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        labels: Sequence[str] | None = None,
-        caption: str | None = None,
-    ) -> "Axes":
-        """Draw the curve of each of `rows`, shape (n, q), as `survival` has it, with its `labels`.
-
-        Raises:
-            ValueError: as `survival`; or there is not one label for each row.
-            ImportError: matplotlib is not installed.
-        """
-        found = self.survival(rows, level)
-        named = labels or [f"row {number}" for number in range(len(found.survival))]
-        if len(named) != len(found.survival):
-            raise ValueError("labels are one for each row")
-        one = np.ones((1, 2))
-        return plots.curves(
-            axes,
-            [
-                plots.Curve(
-                    label=label,
-                    places=found.times,
-                    values=np.append(1.0, curve),
-                    intervals=np.vstack([one, ends]),
-                    bands=np.vstack([one, band]),
-                )
-                for label, curve, ends, band in zip(named, *found[1:], strict=True)
-            ],
-            title=self.title,
-            across=self.time,
-            up="without event",
-            caption=self.caption_below(caption),
-        )
 
 
 def names_of(features: Sequence[str], edges: Sequence[float]) -> tuple[str, ...]:

@@ -160,29 +160,18 @@ class QuantilesPosterior(NumbersPosterior):
     columns: tuple[str, ...]
     variables: Annotated[tuple[VariableQuantiles, ...], Field(min_length=1)]
 
-    @classmethod
-    def of(cls, variables: Sequence[VariableQuantiles], **fields: object) -> Self:
-        """Return the posterior with these parts."""
-        numbers = _numbers_of(Known.model_validate(fields["total"]), variables)
-        names = tuple(each.label for each in numbers)
-        return cls.model_validate({"names": names, "variables": tuple(variables), **fields})
-
     @cached_property
     def numbers(self) -> list[Number]:
-        return _numbers_of(self.total, self.variables)
+        found = [Number("records", self.total, (0.0, float("inf")))]
+        for variable in self.variables:
+            for each in variable.quantiles:
+                label = f"{variable.name}: quantile {each.level:g}"
+                found.append(Number(label, self.total, variable.bounds, points=each.points))
+        return found
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         return (("Intervals", "of what noise hides of the cohort's own records"),)
-
-
-def _numbers_of(total: Known, variables: Sequence[VariableQuantiles]) -> list[Number]:
-    found = [Number("records", total, (0.0, float("inf")))]
-    for variable in variables:
-        for each in variable.quantiles:
-            label = f"{variable.name}: quantile {each.level:g}"
-            found.append(Number(label, total, variable.bounds, points=each.points))
-    return found
 
 
 class QuantilesTask(TabulatingStudy):

@@ -1,15 +1,14 @@
 """Generalised linear models in at most five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
-from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.base import (
     LEVEL,
     BasePosterior,
@@ -46,10 +45,6 @@ from shoal_protocol.studies.study import Study, WholeStudy, require_features, ro
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import PositiveSize
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
 _HIDDEN: Final = 1.5  # looseness
@@ -212,6 +207,11 @@ _RATIOS = {
 }
 
 
+def is_intercept(name: str) -> bool:
+    """Tell whether a coefficient is a constant."""
+    return name == "intercept" or name.endswith(": intercept")  # the latter of one class
+
+
 class MeasuredCoefficients(NormalCoefficients):
     """Base of the posteriors of regressions that measure their columns first.
 
@@ -228,7 +228,7 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @model_validator(mode="after")
     def _one_spread_for_each(self) -> Self:
-        if len(self.units_drawn) != len(self.names):
+        if len(self.units) != len(self.names):
             raise ValueError("there must be a spread for each feature")
         return self
 
@@ -250,21 +250,14 @@ class MeasuredCoefficients(NormalCoefficients):
         return "Scatter over the family's"
 
     @property
-    def units_drawn(self) -> Floats:
+    def units(self) -> Floats:
+        """What makes each coefficient one for a standard deviation of its feature, shape (k,)."""
         return np.array([1.0, *self.spreads])
-
-    @property
-    def unit_drawn(self) -> str:
-        return "for a standard deviation"
-
-    @property
-    def is_doubted(self) -> bool:
-        return self.verdict.kind == "doubtful"
 
     @property
     def slopes(self) -> list[int]:
         """Where in `names` the features' coefficients are."""
-        return [place for place, name in enumerate(self.names) if not plots.is_intercept(name)]
+        return [place for place, name in enumerate(self.names) if not is_intercept(name)]
 
     @property
     def ratio(self) -> str:
@@ -284,34 +277,6 @@ class MeasuredCoefficients(NormalCoefficients):
         self.ratio  # noqa: B018 - is there any?
         logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
         return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
-
-    def plot(
-        self,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        names: Sequence[str] | None = None,
-        caption: str | None = None,
-        scale: plots.Scale | None = None,
-    ) -> "Axes":
-        """Draw a forest plot on a `scale`, as the base's; None is for a standard deviation.
-
-        Raises:
-            ValueError: as the base's; or there are no ratios, or no such scale.
-            ImportError: matplotlib is not installed.
-        """
-        if scale not in (None, *get_args(plots.Scale)):
-            raise ValueError(f"scale is one of {', '.join(get_args(plots.Scale))}")
-        if scale == "ratio":
-            self.ratio  # noqa: B018 - is there any?
-        below = self.caption_below(caption)
-        return plots.forest(self, axes, level=level, names=names, caption=below, scale=scale)
-
-    def caption_below(self, caption: str | None) -> str | None:
-        """Return what stands below a picture: the verdict, where it is not that all is well."""
-        kind = self.verdict.kind
-        said = None if kind == "trustworthy" else f"verdict: {kind}, see the summary"
-        return "; ".join(each for each in (caption, said) if each is not None) or None
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {

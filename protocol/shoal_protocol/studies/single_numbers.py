@@ -15,11 +15,8 @@ from shoal_protocol.queries.moments import LONGEST_VECTOR
 from shoal_protocol.studies.study import (
     COUNT_BITS,
     SUM_BITS,
-    DistributionStudy,
     OneRoundStudy,
     Pseudocount,
-    log_probabilities,
-    normal_log_densities,
     require_near,
     spanning,
 )
@@ -38,7 +35,7 @@ class BernoulliPosterior(TabulatedPosterior):
         return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
 
 
-class BernoulliTask(DistributionStudy):
+class BernoulliTask(OneRoundStudy):
     """The probability that `column` is `success`; whatever is anything else is a failure.
 
     Prior: Beta(prior_successes, prior_failures). `failure` is what the column is otherwise, for
@@ -87,13 +84,8 @@ failure = 0
             records_per_client=self.records_per_client,
         )
 
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        probability = float(posterior.mean[0])
-        logs = log_probabilities(np.array([1.0 - probability, probability]))
-        return np.asarray(np.where(values[:, 0] == self.success, logs[1], logs[0]))
 
-
-class _SumStudy(DistributionStudy):
+class _SumStudy(OneRoundStudy):
     """A study of the sum of one column."""
 
     def query(self) -> FirstMoments:
@@ -154,11 +146,6 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "count"),)
 
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        counts, rate = values[:, 0], float(posterior.mean[0])
-        factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
-        return np.asarray(counts * math.log(rate) - rate - factorials)
-
 
 class NormalMeanPosterior(TabulatedPosterior):
     """Of the mean of normal records of known standard deviation."""
@@ -204,9 +191,6 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (self.column,)
-
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        return normal_log_densities(values, posterior.mean, np.array([[self.sd**2]]))
 
 
 class VectorSumPosterior(BasePosterior):
@@ -267,13 +251,12 @@ class VectorSumPosterior(BasePosterior):
             ValueError: `level` is not strictly between 0 and 1.
         """
         require_level(level)
-        return self.total[:, None] + self.total_sd[:, None] * self._reach(0.5 + level / 2.0)
+        return self.total[:, None] + self.total_sd[:, None] * scored_quantiles(
+            self.quantiles, 0.5 + level / 2.0
+        )
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        return self.mean[:, None] + self.sd[:, None] * self._reach(high)
-
-    def _reach(self, high: float) -> Floats:
-        return scored_quantiles(self.quantiles, high)
+        return self.mean[:, None] + self.sd[:, None] * scored_quantiles(self.quantiles, high)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
         levels = np.linspace(-5.0, 5.0, len(self.quantiles))

@@ -6,19 +6,16 @@ columns, never from the data: nothing here is charged to the privacy budget. Val
 bounds are cut to them by the client.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
-import numpy as np
 from pydantic import Field
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
-from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
@@ -222,19 +219,7 @@ class OneRoundStudy(WholeStudy):
         return tuple(bounds.column() for bounds in self.columns)
 
 
-class DistributionStudy(OneRoundStudy):
-    """A study of one round that learns a distribution of records."""
-
-    @abstractmethod
-    def log_likelihoods(self, posterior: Any, values: Floats) -> Floats:
-        """Return those of records, shape (n, columns), at the mean of a posterior of the study.
-
-        Raises:
-            ValueError: a record can be none of the study's.
-        """
-
-
-class NormalStudy(DistributionStudy):
+class NormalStudy(OneRoundStudy):
     """Public parameters of a normal family with unknown covariance, besides its columns.
 
     Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
@@ -304,17 +289,3 @@ def require_near(
     for column, sd in zip(columns, sds, strict=True):
         if sd is not None and not 1.0 / _FARTHEST <= sd / column.half_range <= _FARTHEST:
             raise ValueError("a standard deviation is not within a million times of half a range")
-
-
-def log_probabilities(probabilities: Floats) -> Floats:
-    """Return logarithms, of 0 minus infinity."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(probabilities))
-
-
-def normal_log_densities(values: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return log densities of a normal distribution, shape (n,), at `values`, shape (n, d)."""
-    root = np.linalg.cholesky(covariance)
-    standard = np.linalg.solve(root, (values - mean).T)
-    constant = len(mean) * math.log(2.0 * math.pi) / 2.0 + np.log(np.diagonal(root)).sum()
-    return np.asarray(-constant - 0.5 * np.sum(standard**2, axis=0))

@@ -1,24 +1,18 @@
 """How well public predictions do at each site: scores and calibration, by one sum."""
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors import plots
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior
-from shoal_protocol.posteriors.forms import Known, Number, NumbersPosterior, Part, reach_of
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.forms import Known, Number, NumbersPosterior, Part
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.studies.study import SUM_BITS, OneRoundStudy
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""
@@ -63,25 +57,6 @@ class CalibrationBin(Part):
     observed: Known
 
 
-def numbers_of(
-    scores: Iterable[SiteScore], *, family: TargetFamily, width: float, score_limit: float
-) -> list[Number]:
-    """Return what is shown of sites, where a target's range is `width`: score, bias, explained."""
-    is_class = family == "logistic"
-    label, most = "root mean square error", score_limit * width**2
-    if is_class:
-        label, most = "log loss", score_limit
-    found = []
-    for each in scores:
-        if each.score is not None:
-            name = f"{each.name}: {label}"
-            found.append(Number(name, each.score, (0.0, most), is_root=not is_class))
-        found.append(Number(f"{each.name}: bias", each.bias, (-width, width)))
-        if each.explained is not None:
-            found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
-    return found
-
-
 class ValidationPosterior(NumbersPosterior):
     """Scores of predictions at each site and at all, with intervals that are of noise alone.
 
@@ -105,9 +80,19 @@ class ValidationPosterior(NumbersPosterior):
     @property
     def numbers(self) -> list[Number]:
         """Of each site: score, bias, and the share explained."""
-        return numbers_of(
-            self.scores, family=self.family, width=self.width, score_limit=self.score_limit
-        )
+        is_class = self.family == "logistic"
+        label, most = "root mean square error", self.score_limit * self.width**2
+        if is_class:
+            label, most = "log loss", self.score_limit
+        found = []
+        for each in self.scores:
+            if each.score is not None:
+                name = f"{each.name}: {label}"
+                found.append(Number(name, each.score, (0.0, most), is_root=not is_class))
+            found.append(Number(f"{each.name}: bias", each.bias, (-self.width, self.width)))
+            if each.explained is not None:
+                found.append(Number(f"{each.name}: explained", each.explained, (-math.inf, 1.0)))
+        return found
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -135,39 +120,6 @@ class ValidationPosterior(NumbersPosterior):
             f"score_limit {self.score_limit:g} cut scores of {', '.join(found)}: errors are larger "
             "than shown; ask again with a larger one"
         )
-
-    def plot_calibration(
-        self, axes: "Axes | None" = None, *, level: float = LEVEL, caption: str | None = None
-    ) -> "Axes":
-        """Draw targets' means where about the same was predicted; return the axes.
-
-        Raises:
-            ValueError: noise hides all of them, or `level` is not strictly between 0 and 1.
-            ImportError: matplotlib is not installed.
-        """
-        if not self.calibration:
-            raise ValueError("noise hides the calibration: spend more, or ask fewer bins")
-        reach = reach_of(level, self.tails)
-        observed = np.array([each.observed.mean for each in self.calibration])
-        sds = np.array([each.observed.sd for each in self.calibration])
-        ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
-        drawn = plots.Curve(
-            label="all sites",
-            places=np.array([each.predicted.mean for each in self.calibration]),
-            values=observed,
-            intervals=ends,
-            bands=ends,
-        )
-        axes = plots.curves(
-            axes,
-            [drawn],
-            title="Calibration",
-            across=f"predicted {self.target}, from 0 to 1 between its bounds",
-            up="observed",
-            caption=caption,
-        )
-        axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
-        return axes
 
 
 class ValidationTask(OneRoundStudy):

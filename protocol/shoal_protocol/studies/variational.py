@@ -7,34 +7,16 @@ and posteriors need no NumPyro.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
-from statistics import NormalDist
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
-from shoal_protocol.posteriors.base import (
-    BasePosterior,
-    Prior,
-    RegressionPosterior,
-    expected_probabilities,
-    logistic_log_density,
-    normal_intervals,
-    normal_quantiles,
-)
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries import Column, GradientSum, QueryName
+from shoal_protocol.queries import GradientSum, QueryName
 from shoal_protocol.queries.columns import ColumnBounds, distinct
-from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.models import (
-    GradientModel,
-    InstalledModel,
-    LogisticRegressionModel,
-    probability,
-)
-from shoal_protocol.queries.models.numpyro_models import Latent
+from shoal_protocol.queries.models import GradientModel, InstalledModel, LogisticRegressionModel
 from shoal_protocol.studies.study import Study, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.trust.policy import LARGEST_POPULATION
@@ -104,119 +86,18 @@ class VariationalStudy(Study):
         return (round_terms(self.gradient_query([0.0] * dimension), rounds=self.rounds),)
 
 
-class LogisticRegressionPosterior(RegressionPosterior, VariationalPosterior):
-    """Coefficients of a logistic regression, in the data's own units: see VariationalPosterior.
-
-    `names` are "intercept", then the features.
-
-    In normalised units u_j = (x_j - centre_j) / scale_j the predictor is `intercept` b_0 +
-    sum b_j u_j. `location` and `scale` are those of b, which is normal. Without a constant term
-    `intercept` is 0 and there is no b_0.
-    """
-
-    name: Literal["logistic_regression"] = "logistic_regression"
-    feature_columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-
-    @model_validator(mode="after")
-    def _one_for_each_coefficient(self) -> Self:
-        if len(self.location) != len(self.feature_columns) + (self.intercept > 0.0):
-            raise ValueError("location must have one number for each coefficient")
-        if self.names != ("intercept", *(column.name for column in self.feature_columns)):
-            raise ValueError("names must be the intercept and the features, in order")
-        return self
-
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self._to_data_units @ np.array(self.location))
-
-    @property
-    def covariance_matrix(self) -> Floats:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        root = self.root_of(self._to_data_units)
-        return np.asarray(root @ root.T)
-
-    @property
-    def sd(self) -> Floats:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        return normal_quantiles(self.mean, self.sd, high)
-
-    @property
-    def prior(self) -> Prior | None:
-        if self.prior_sd is None:
-            return None
-        sd = np.linalg.norm(self._to_data_units * np.array(self.prior_sd), axis=1)
-        return Prior(np.zeros(len(sd)), sd)
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        standard: Floats = generator.standard_normal((count, len(self.location)))
-        return np.asarray(self.unconstrained_from(standard) @ self._to_data_units.T)
-
-    @property
-    def _to_data_units(self) -> Floats:
-        """The linear map, shape (k, d), from normalised coefficients to those of the data."""
-        centres = np.array([column.centre for column in self.feature_columns])
-        slopes = 1.0 / np.array([column.scale for column in self.feature_columns])
-        matrix: Floats = np.vstack([-centres * slopes, np.diag(slopes)])
-        if self.intercept == 0.0:
-            return matrix
-        first = np.zeros(len(matrix))
-        first[0] = self.intercept
-        return np.column_stack([first, matrix])
-
-    def _design(self, rows: Floats) -> Floats:
-        """Values are cut to the features' bounds, as they were when it was learned."""
-        centres = np.array([column.centre for column in self.feature_columns])
-        scales = np.array([column.scale for column in self.feature_columns])
-        return super()._design(np.clip(rows, centres - scales, centres + scales))
-
-    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the linear predictor, shapes (n,), for `rows`.
-
-        Values are cut to the features' bounds, as they were when it was learned.
-        """
-        rows = self._checked_rows(rows)
-        centres = np.array([column.centre for column in self.feature_columns])
-        scales = np.array([column.scale for column in self.feature_columns])
-        design = np.clip((rows - centres) / scales, -1.0, 1.0)
-        if self.intercept > 0.0:
-            design = np.column_stack([np.full(len(design), self.intercept), design])
-        return design @ np.array(self.location), np.linalg.norm(self.root_of(design), axis=1)
-
-    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return the probability that the target is at its upper bound, and its posterior sd.
-
-        Shapes (n,), for `rows`, shape (n, m); means over the posterior by Gauss and Hermite's rule.
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        return expected_probabilities(*self._predictor(rows))
-
-    def predict_interval(self, rows: Floats, level: float) -> Floats:
-        """Return intervals that hold `level` of the posterior of that probability, shape (n, 2).
-
-        Raises:
-            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
-        """
-        return probability(normal_intervals(*self._predictor(rows), level))
-
-    def _log_densities(self, targets: Floats, predictors: Floats) -> Floats:
-        return logistic_log_density(targets, predictors)
-
-
 class LogisticRegressionTask(VariationalStudy):
     """Bayesian logistic regression: the target is at its upper bound (1) or its lower one (0).
 
-    Columns are normalised: centred at the middle of their bounds, divided by half the range.
+    It shows the algorithm of section 3.2 of Heikkilä et al. 2017 without NumPyro; a `regression`
+    tells more. Columns are normalised: centred at the middle of their bounds, divided by half the
+    range, and so are the coefficients: the latents are "intercept" and the features' names.
     `intercept` is the constant coordinate in a row (0: no constant term). Coefficients are normal
     with mean 0 and standard deviation `prior_sd`, in these units; what the constant term adds to
     the linear predictor has twice that.
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (LogisticRegressionPosterior,)
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (VariationalPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "logistic_regression"
@@ -261,92 +142,6 @@ smoker = [0, 1]
         return LogisticRegressionModel(intercept=self.intercept)
 
 
-_POINTS: Final = 4096
-_MEASURED: Final = (
-    "how often such intervals hold was measured on a line with an unknown scale, 86 % to 97 % of "
-    "those at 90 %: simulate the job to see how your model does"
-)
-
-
-class NumpyroPosterior(VariationalPosterior):
-    """Posterior of a NumPyro model's latents: see VariationalPosterior.
-
-    `latents` say how unconstrained numbers become latents, in order; `names`, mean, sd, intervals
-    and draws are of the latents themselves, with one entry for each of their numbers. They are
-    computed on 4,096 points that fill the distribution evenly, good to about two digits.
-    """
-
-    variable = "latents"
-    dimension = "latent"
-
-    name: Literal["numpyro_model"] = "numpyro_model"
-    entry_point: str
-    digest: Digest
-    columns: Annotated[tuple[str, ...], Field(min_length=1)]  # of a record
-    latents: Annotated[tuple[Latent, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _one_for_each_number(self) -> Self:
-        if len(self.location) != sum(latent.unconstrained for latent in self.latents):
-            raise ValueError("location must have one number for each unconstrained number")
-        if self.names != names_of(self.latents):
-            raise ValueError("names must be those of the latents' numbers, in order")
-        return self
-
-    @property
-    def caution(self) -> str:
-        if self.convergence is None:
-            return super().caution
-        return f"{super().caution}; {_MEASURED}"
-
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self._points.mean(axis=0))
-
-    @property
-    def sd(self) -> Floats:
-        return np.asarray(self._points.std(axis=0))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        ends: Floats = np.quantile(self._points, [low, high], axis=0)
-        return ends.T
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        return self._constrained(generator.standard_normal((count, len(self.location))))
-
-    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Refuse: what a record would look like only the model says, which is not in here.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError(
-            "predictions need the model: draw latents with sample() and hand them to it"
-        )
-
-    @cached_property
-    def _points(self) -> Floats:
-        """Latents at points of a lattice that fills the unit cube, taken to the normal."""
-        size = len(self.location)
-        root = 2.0
-        for _ in range(60):  # of x^(size + 1) = x + 1: Roberts's generalised golden ratio
-            root = (1.0 + root) ** (1.0 / (size + 1))
-        steps = root ** -np.arange(1.0, size + 1.0)
-        places = (0.5 + np.arange(1, _POINTS + 1)[:, None] * steps) % 1.0
-        ranks = np.argsort(np.argsort(places, axis=0), axis=0)  # each margin exactly even
-        quantiles = [NormalDist().inv_cdf((rank + 0.5) / _POINTS) for rank in range(_POINTS)]
-        return self._constrained(np.array(quantiles)[ranks])
-
-    def _constrained(self, standard: Floats) -> Floats:
-        values = self.unconstrained_from(standard)
-        parts, start = [], 0
-        for latent in self.latents:
-            end = start + latent.unconstrained
-            parts.append(latent.constrain(values[:, start:end]))
-            start = end
-        return np.column_stack(parts)
-
-
 class NumpyroTask(VariationalStudy):
     """Any NumPyro model of one record with global latents, installed at both ends.
 
@@ -356,7 +151,7 @@ class NumpyroTask(VariationalStudy):
     with `normalised` taken to [-1, 1].
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (NumpyroPosterior,)
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (VariationalPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "numpyro_model"
@@ -390,8 +185,3 @@ systolic_pressure = [60, 220]
             unconstrained=self.unconstrained,
             normalised=self.normalised,
         )
-
-
-def names_of(latents: Sequence[Latent]) -> tuple[str, ...]:
-    """Return the names of the latents' numbers, in order."""
-    return tuple(label for latent in latents for label in latent.labels())

@@ -250,10 +250,8 @@ class Round:
 
     def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
         """Return this node's own document of a kind."""
-        for signed in self.documents.values():
-            if isinstance(signed.body, kind) and signed.signer == self.own:
-                return signed
-        return None
+        own = (each for each in self.documents.values() if each.signer == self.own)
+        return next((each for each in own if isinstance(each.body, kind)), None)
 
 
 def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:

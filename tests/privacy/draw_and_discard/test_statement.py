@@ -10,7 +10,7 @@ import pytest
 from figures.draw_and_discard.ancestry import Ancestry
 from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.privacy import main, snapshot_epsilon, statement
-from shoal.jobs.crowd_files import example
+from shoal.jobs.task_files import crowd_example
 from shoal_protocol.crowds.draws import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
@@ -96,7 +96,7 @@ def test_whoever_looks_still_later_learns_no_more(overlap: int) -> None:
 def test_the_command_states_the_price_of_a_crowd_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "crowd.toml").write_text(example("linear"))
+    (tmp_path / "crowd.toml").write_text(crowd_example("linear"))
     options = ["--later", "100000", "--overlap", "50", "--delta", "1e-6"]
     monkeypatch.setattr(sys, "argv", ["privacy", str(tmp_path / "crowd.toml"), *options])
     main()

@@ -125,7 +125,7 @@ async def _answer(left: Leaving, running: "_Library | _Agent", case: Case) -> No
     for number in range(tasks[0].rounds if case.kind == "batches" else 1):
         for job, task in zip(jobs, tasks, strict=True):
             world.announce(job, number, **_round(task, number, case))
-        world.scripts["compute-1"] = _fails_once()
+        world.wire.scripts["compute-1"] = _fails_once()
         for _ in range(4):
             await running.step()
             world.clock.move(17.0)
@@ -228,7 +228,7 @@ class _Library:
             book=left.world.book,
             data_directory=left.world.directory / "data",
             clock=left.world.clock,
-            transport=left.transport,
+            transport=left.world.transport,
             report=left.report,
             random_bytes=left.world.random_bytes,
             sources=_chance(left),
@@ -277,9 +277,9 @@ class _Agent:
         stack.callback(root.setLevel, root.level)
         configure_logs(level="debug", stream=self._log)
         self._service = assembly.assemble(
-            read_settings(Settings, "SHOAL_", environment),
+            read_settings(Settings, environment),
             clock=world.clock,
-            transport=left.transport,
+            transport=left.world.transport,
             inside=_chance(left),
         )
 

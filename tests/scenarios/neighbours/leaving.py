@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-import httpx
 import numpy as np
 
 from shoal_holder import site
@@ -24,6 +23,7 @@ from shoal_protocol.queries import Query, design
 from shoal_protocol.sharing.received import read_receipt_query
 from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
+from tests.world.wire import Message
 
 # Of the owner's own requests, by the clock of the wall, and of the process
 OF_THE_MACHINE = re.compile(
@@ -49,21 +49,16 @@ class Leaving:
         path = self.world.directory / "data" / FAULTS_FILE
         return path.read_text() if path.exists() else ""
 
-    @property
-    def transport(self) -> httpx.MockTransport:
-        """Return the wire, which notes what goes over it and when."""
-        world = self.world.transport
+    def __post_init__(self) -> None:
+        self.world.wire.watch = self.carried
 
-        def carry(request: httpx.Request) -> httpx.Response:
-            path = request.url.path
-            headers = list(request.headers.raw)
-            if path.endswith("/submissions"):  # the weights' digits, which are paid for
-                headers = [each for each in headers if each[0].lower() != b"content-length"]
-            body = masked(path, request.content)
-            self.note(request.method, str(request.url), headers, body)
-            return world.handler(request)  # type: ignore[no-any-return]
-
-        return httpx.MockTransport(carry)
+    def carried(self, message: Message) -> None:
+        """Note what goes over the wire, and when."""
+        headers = list(message.request.headers.raw)
+        if message.path.endswith("/submissions"):  # the weights' digits, which are paid for
+            headers = [each for each in headers if each[0].lower() != b"content-length"]
+        body = masked(message.path, message.body)
+        self.note(message.method, str(message.request.url), headers, body)
 
     def note(self, *what: Any) -> None:
         """Note something that can be seen from outside, at this moment."""

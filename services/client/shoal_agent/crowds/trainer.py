@@ -121,9 +121,9 @@ class CrowdTrainer:
         # canonical documents in a canonical list are canonical
         body = b'{"documents":[' + b",".join(documents) + b"]}"
         answer = await self._peer().post(f"/v1/crowds/{job}/submissions", body, _JSON)
-        found = outcomes(answer, len(documents))
         if answer.is_refusal:
             return [(answer.code, b"") for _ in documents]
+        found = outcomes(answer, len(documents))
         listed = answer.json()["outcomes"]
         return [
             None if outcome is None else (outcome, _document_of(told.get("receipt")))

@@ -203,7 +203,7 @@ class _Job:
             for instance, weights in self._weights.items()
         ]
         db.execute(crowds.instances.update().where(here), changed)
-        insert = insert_ignoring(db)(crowds.contributors)
+        insert = insert_ignoring(db.dialect.name)(crowds.contributors)
         counted = insert.on_conflict_do_update(
             index_elements=["job", "client"], set_={"contributions": insert.excluded.contributions}
         )

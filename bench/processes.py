@@ -1,0 +1,67 @@
+"""What running processes use: memory, CPU, disk (Linux); and a client of one of them."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from shoal_consortium.processes import Process
+from shoal_hosting.tls_certificates import pinned_tls
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory_mib(pid: int) -> float:
+    """Return the largest resident set that a running process has had, in MiB.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
+
+
+def cpu_seconds(processes: Iterable[Process]) -> float:
+    """Return the CPU time so far of these processes and their children, a vault's own among them.
+
+    Raises:
+        OSError: one of them has ended.
+    """
+    return with_children(each.pid for each in processes)
+
+
+def with_children(pids: Iterable[int]) -> float:
+    """Return the CPU seconds so far of these processes and all that they started."""
+    seconds, left = 0.0, list(pids)
+    while left:
+        pid = left.pop()
+        seconds += seconds_of(pid)
+        left += children(pid)
+    return seconds
+
+
+def seconds_of(pid: int) -> float:
+    """Return the CPU seconds of one process, and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that one has started and that run."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(each) for thread in threads for each in (thread / "children").read_text().split()]
+
+
+def disk_bytes(directory: Path) -> int:
+    """Return the size of all files below a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def service_client(service: Process) -> tuple[httpx.Client, str]:
+    """Return a client that trusts a service's certificate, and the service's URL."""
+    environment = service.environment
+    certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
+    url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}"
+    return httpx.Client(verify=pinned_tls(certificate), trust_env=False, timeout=30), url
