@@ -227,9 +227,9 @@ def _check_noise(
     for site, holder, records in _encoded_records(federation, spec):
         noise = federation.noise[site]
         if holder in contributions and isinstance(noise, FixedNoise):
-            noise = (contributions[holder] - records).tolist()
+            rest = (contributions[holder] - records).tolist()
             for coordinates, _ in spec.noise_blocks():
-                block, noise = tuple(noise[:coordinates]), noise[coordinates:]
+                block, rest = tuple(rest[:coordinates]), rest[coordinates:]
                 drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
                 used[block] += 1
