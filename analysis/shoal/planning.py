@@ -273,7 +273,6 @@ def of_a_round(study: Study, query: Query) -> tuple[int, int]:
         number=0,
         query=query,
         dimension=query.dimension,
-        modulus_bits=study.sharing.modulus_bits,
         sharing=study.sharing,
         noise=noise,
         population=encode_clients(BitMap(range(study.population))),

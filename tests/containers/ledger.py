@@ -25,9 +25,9 @@ from shoal_protocol.rounds.outcomes import (
     verified_partial_sums,
 )
 from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
+from shoal_protocol.sharing.envelope import receipt_query
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.receipt_query import decode_answer, encode_query
 from tests.containers.compose import Compose
 from tests.containers.study import HOSPITALS, NODES, Study
 from tests.containers.waiting import until
@@ -185,9 +185,10 @@ def lost_shares(study: Study, outboxes: Iterable[Outbox]) -> int:
     for outbox in outboxes:
         for (round_id, node), digests in outbox.acknowledged.items():
             path = f"/v1/rounds/{round_id}/shares/stored"
-            query = encode_query(digests.items())
-            answer = study.ask(node, path, method="POST", content=query).json()
-            lost += decode_answer(answer["stored"], len(digests)).count(False)
+            for holder, digest in digests.items():
+                query = receipt_query(holder, digest)
+                answer = study.ask(node, path, method="POST", content=query).json()
+                lost += not answer["stored"]
     return lost
 
 

@@ -294,8 +294,9 @@ def check_spec(
         allowed = largest_mu(policy["maximum_epsilon"], policy["delta"])
         kept = mu <= allowed * (1 + 1e-9)  # the margin of my own curve
     require(kept, "too little noise")
+    modulus_bits = 64 if spec["sharing"]["scheme"] == "additive" else 61
     largest_sum = spec["population_size"] * facts["largest_value"] + math.ceil(tail)
-    require(2 * largest_sum < 2 ** (spec["modulus_bits"] - 2), "overflow")
+    require(2 * largest_sum < 2 ** (modulus_bits - 2), "overflow")
 
 
 def is_price(declared: float, computed: float) -> bool:
@@ -310,14 +311,12 @@ def check_sharing(spec: dict[str, Any], policy: dict[str, Any]) -> None:
         require(type(committee) is int and 2 <= committee <= 10, "committee")
         require(smallest is not None and smallest <= committee < nodes, "committee")
     if sharing == {"scheme": "additive"}:
-        require(spec["modulus_bits"] == 64, "modulus_bits")
         require(spec["proceed_at"] == spec["give_up_at"], "proceed_at")
         return
     threshold = sharing.get("threshold")
     known = sharing == {"scheme": "threshold", "threshold": threshold}
     require(known and type(threshold) is int, "sharing")
     require(minimum is not None and minimum <= threshold <= committee < 2 * threshold, "threshold")
-    require(spec["modulus_bits"] == 61, "modulus_bits")
     require(spec["deadline"] < spec["proceed_at"] < spec["give_up_at"], "proceed_at")
 
 
@@ -948,23 +947,9 @@ def envelope(
     return header + box + key.sign(tagged("share_envelope", header + box)).signature
 
 
-def held_query(envelopes: list[bytes]) -> bytes:
-    """Return the question to a node whether it holds these envelopes."""
-    digests = (
-        hashlib.sha256(tagged("stored_share_envelope", each[:-64])).digest() for each in envelopes
-    )
-    return b"".join(each[8:12] + digest for each, digest in zip(envelopes, digests, strict=True))
-
-
-def held_answer(encoded: str, count: int) -> list[bool]:
-    """Return what the node answered for each of them."""
-    try:
-        octets = base64.b64decode(encoded, validate=True)
-    except ValueError as error:
-        raise Refused("not base64") from error
-    bits = [bool(octet >> place & 1) for octet in octets for place in range(8)]
-    require(len(octets) == -(-count // 8) and not any(bits[count:]), "one bit for each envelope")
-    return bits[:count]
+def receipt_query(envelope: bytes) -> bytes:
+    """Return the question to a node whether it holds this envelope."""
+    return envelope[8:12] + hashlib.sha256(tagged("stored_share_envelope", envelope[:-64])).digest()
 
 
 class Client:

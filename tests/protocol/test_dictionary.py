@@ -14,6 +14,7 @@ from shoal_protocol.trust.dictionary import (
     Date,
     Flag,
     Number,
+    fault_of,
     open_dictionary,
     read_dictionary,
 )
@@ -124,12 +125,11 @@ def column(name: str) -> ColumnBounds:
 
 
 def test_a_job_reads_what_the_dictionary_has() -> None:
-    known = dictionary()
-    assert (
-        known.fault_of([column("age"), column("smoker"), column("born")], as_levels=False) is None
-    )
-    assert known.fault_of([column("stage")], as_levels=True) is None
-    assert "no quantity" in (known.fault_of([column("stage")], as_levels=False) or "")
+    known = dictionary().named()
+    numbers = [column("age"), column("smoker"), column("born")]
+    assert fault_of(known, numbers, as_levels=False) is None
+    assert fault_of(known, [column("stage")], as_levels=True) is None
+    assert "no quantity" in (fault_of(known, [column("stage")], as_levels=False) or "")
 
 
 AGE_ITSELF = Power(variable="age", lower=18, upper=100, exponent=1)
@@ -157,7 +157,7 @@ def test_a_term_reads_variables_as_the_dictionary_has_them(
     factors: list[Any], fault: str | None
 ) -> None:
     read = ColumnBounds(name="a column", lower=0, upper=1, term=Term(factors=tuple(factors)))
-    found = dictionary().fault_of([column("smoker"), read], as_levels=False)
+    found = fault_of(dictionary().named(), [column("smoker"), read], as_levels=False)
     if fault is None:
         assert found is None
     else:

@@ -183,7 +183,6 @@ def test_its_answer_in_committees_goes_to_its_own_nodes_alone() -> None:
     [
         {"proceed_at": THRESHOLD_SPEC.deadline},
         {"proceed_at": THRESHOLD_SPEC.give_up_at},
-        {"modulus_bits": 64},
         {"sharing": ThresholdSharing(threshold=3)},
         {"sharing": SHARING},
     ],
@@ -407,11 +406,8 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     },
     "split_secret": split_like_the_vector,
     "encode_query": query_like_the_vector,
-    "pack_held_query": lambda given: {
-        "bytes": foreign.held_query([bytes.fromhex(each) for each in given["envelopes"]]).hex()
-    },
-    "read_held_answer": lambda given: {
-        "held": foreign.held_answer(given["base64"], given["count"])
+    "pack_receipt_query": lambda given: {
+        "bytes": foreign.receipt_query(bytes.fromhex(given["envelope"])).hex()
     },
     "sign_document": signed_like_the_vector,
     "accept_document": read_document,

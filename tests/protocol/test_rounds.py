@@ -121,7 +121,6 @@ def test_noise_meets_theorem_one_in_the_smallest_cohort_without_its_colluders() 
         ({"give_up_at": OPENED_AT}, "follow one another"),
         ({"give_up_at": OPENED_AT + 3601 * SECOND}, "at most 3600 seconds"),
         ({"proceed_at": SPEC.deadline + SECOND}, "proceed_at"),
-        ({"modulus_bits": 61}, "modulus_bits"),
         ({"sharing": {"scheme": "threshold", "threshold": 2}}, "additive sharing only"),
         ({"compute_nodes": ["compute-0", "compute-1"]}, "compute_nodes"),
         ({"compute_nodes": ["compute-1", "compute-0", "compute-2"]}, "compute_nodes"),
@@ -166,16 +165,15 @@ def threshold_spec(**changes: Any) -> RoundSpec:
 def test_a_threshold_spec_lets_the_threshold_suffice_midway_to_the_end() -> None:
     made = THRESHOLD_SPEC
     check(made, consortium=THRESHOLD_CONSORTIUM)
-    assert (made.threshold, made.modulus_bits) == (2, 61)
+    assert (made.threshold, made.sharing.modulus_bits) == (2, 61)
     assert made.proceed_at - made.deadline == made.give_up_at - made.proceed_at > 0 * SECOND
-    assert (SPEC.threshold, SPEC.modulus_bits, SPEC.proceed_at) == (NODES, 64, SPEC.give_up_at)
+    assert (SPEC.threshold, SPEC.proceed_at) == (NODES, SPEC.give_up_at)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"sharing": {"scheme": "threshold", "threshold": 4}}, "at most all"),
-        ({"modulus_bits": 64}, "modulus_bits"),
         ({"proceed_at": SPEC.deadline}, "proceed_at"),
         ({"proceed_at": SPEC.give_up_at}, "proceed_at"),
         ({"proceed_at": OPENED_AT}, "proceed_at"),
@@ -289,7 +287,6 @@ def test_a_population_that_is_no_bitmap_is_refused(population: str) -> None:
         {"noise": {"mechanism": "discrete_gaussian", "scale": float("inf")}},
         {"noise": {"mechanism": "discrete_gaussian", "scale": 1e300}},
         {"noise": {"mechanism": "gaussian", "scale": 1e6}},
-        {"modulus_bits": 32},
         {"sharing": {"scheme": "shamir"}},
         {"sharing": "additive"},
         {"sharing": {"scheme": "threshold", "threshold": 1}},

@@ -638,24 +638,13 @@ def envelope_cases() -> Iterator[Case]:
         "a length beyond the end": b"\xff\xff\xff\xff" + body,
     }.items():
         yield name, "unpack_envelopes", {"bytes": content.hex()}
-    asked = bytes.fromhex(
-        outcome("pack_held_query", {"envelopes": [good.hex(), vector.hex()]})["bytes"]
-    )
-    yield "a question for two", "pack_held_query", {"envelopes": [good.hex(), vector.hex()]}
+    yield "a receipt query", "pack_receipt_query", {"envelope": good.hex()}
+    asked = bytes.fromhex(outcome("pack_receipt_query", {"envelope": good.hex()})["bytes"])
     for name, content in {
-        "a question for two is read": asked,
-        "a question for none is read": b"",
-        "a question that is cut short": asked[:-1],
+        "a receipt query is read": asked,
+        "a receipt query that is cut short": asked[:-1],
     }.items():
-        yield name, "read_held_query", {"bytes": content.hex()}
-    for name, encoded, count in (
-        ("the first and the ninth of nine are held", "AQE=", 9),
-        ("none of none is held", "", 0),
-        ("an answer with too few bits", "AQ==", 9),
-        ("an answer with bits behind the last", "AQI=", 9),
-        ("an answer that is not base64", "AQE", 9),
-    ):
-        yield name, "read_held_answer", {"base64": encoded, "count": count}
+        yield name, "read_receipt_query", {"bytes": content.hex()}
 
 
 def arriving(encoded: bytes, node: int) -> dict[str, Any]:
@@ -862,7 +851,6 @@ def spec_cases() -> Iterator[Case]:
         "a population that is no bitmap": {"population": as_base64(b"nonsense")},
         "a threshold where the policy has none": {
             "sharing": examples.THRESHOLD,
-            "modulus_bits": 61,
             "proceed_at": examples.THRESHOLD_SPEC.proceed_at,
         },
         "fewer nodes from an early time on, additive": {
@@ -879,12 +867,6 @@ def spec_cases() -> Iterator[Case]:
             examples.THRESHOLD_CONSORTIUM,
             threshold,
             {"proceed_at": SPEC.deadline},
-        ),
-        (
-            "a threshold with the other modulus",
-            examples.THRESHOLD_CONSORTIUM,
-            threshold,
-            {"modulus_bits": 64},
         ),
         ("a Laplace spec is accepted", examples.LAPLACE_CONSORTIUM, laplace, {}),
         ("too little Laplace noise", examples.LAPLACE_CONSORTIUM, laplace, {"noise": less}),

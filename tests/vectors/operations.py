@@ -22,8 +22,14 @@ from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
-from shoal_protocol.sharing import committee_sums, schemes, shamir, summation
-from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
+from shoal_protocol.sharing import committee_sums, received, schemes, shamir, summation
+from shoal_protocol.sharing.envelope import (
+    Header,
+    envelope_digest,
+    frame,
+    receipt_query,
+    seal,
+)
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -31,7 +37,6 @@ from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import following_version
-from shoal_protocol.wire import receipt_query
 from shoal_protocol.wire.documents import Document, decode, sign
 from shoal_protocol.wire.encoding import (
     canonical_json,
@@ -225,19 +230,14 @@ def unpack_envelopes(given: Inputs) -> Output:
     return {"bytes": [each.hex() for each in unframe(bytes.fromhex(given["bytes"]))]}
 
 
-def pack_held_query(given: Inputs) -> Output:
-    envelopes = [bytes.fromhex(each) for each in given["envelopes"]]
-    entries = [(parse(each).header.holder, envelope_digest(each)) for each in envelopes]
-    return {"bytes": receipt_query.encode_query(entries).hex()}
+def pack_receipt_query(given: Inputs) -> Output:
+    envelope = bytes.fromhex(given["envelope"])
+    return {"bytes": receipt_query(parse(envelope).holder, envelope_digest(envelope)).hex()}
 
 
-def read_held_query(given: Inputs) -> Output:
-    entries = receipt_query.decode_query(bytes.fromhex(given["bytes"]))
-    return {"holders": [holder for holder, _ in entries], "bytes": [d.hex() for _, d in entries]}
-
-
-def read_held_answer(given: Inputs) -> Output:
-    return {"held": receipt_query.decode_answer(given["base64"], given["count"])}
+def read_receipt_query(given: Inputs) -> Output:
+    holder, digest = received.read_receipt_query(bytes.fromhex(given["bytes"]))
+    return {"holder": holder, "bytes": digest.hex()}
 
 
 def sign_document(given: Inputs) -> Output:
@@ -372,9 +372,8 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         accept_envelope,
         pack_envelopes,
         unpack_envelopes,
-        pack_held_query,
-        read_held_query,
-        read_held_answer,
+        pack_receipt_query,
+        read_receipt_query,
         sign_document,
         accept_document,
         accept_spec,

@@ -41,7 +41,6 @@ from shoal_protocol.studies.linear_regression import LinearRegressionTask, query
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, decode_clients
-from shoal_protocol.wire.receipt_query import decode_query, encode_answer
 from tests.world import examples
 from tests.world.adding import added
 from tests.world.chance import fixed_bytes
@@ -153,11 +152,9 @@ class FakeNode:
             return httpx.Response(404)  # it knows no newer one
         if request.url.path.endswith("/stored"):
             self.queries += 1
-            asked = decode_query(request.content)
-            found = [
-                holder in self.held and digest == self.digest(holder) for holder, digest in asked
-            ]
-            return httpx.Response(200, json={"stored": encode_answer(found)})
+            holder, digest = received.read_receipt_query(request.content)
+            is_stored = holder in self.held and digest == self.digest(holder)
+            return httpx.Response(200, json={"stored": is_stored})
         self.bodies.append(request.content)
         return httpx.Response(self.take(request.content)["status"])
 

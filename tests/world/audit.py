@@ -225,12 +225,12 @@ def _check_noise(
     """Each contribution is the holder's own records and noise drawn for nothing else."""
     used: Counter[tuple[int, ...]] = Counter()
     for site, holder, records in _encoded_records(federation, spec):
-        source = federation.noise[site]
-        if holder in contributions and isinstance(source, FixedNoise):
-            noise = (contributions[holder] - records).tolist()
+        noise = federation.noise[site]
+        if holder in contributions and isinstance(noise, FixedNoise):
+            rest = (contributions[holder] - records).tolist()
             for coordinates, _ in spec.noise_blocks():
-                block, noise = tuple(noise[:coordinates]), noise[coordinates:]
-                drawn = source.blocks(coordinates)
+                block, rest = tuple(rest[:coordinates]), rest[coordinates:]
+                drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
                 used[block] += 1
     assert all(count == 1 for count in used.values()), "two answers have the same noise"

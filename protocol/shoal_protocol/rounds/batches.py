@@ -172,7 +172,6 @@ def make_spec(
         number=number,
         query=query,
         dimension=query.dimension,
-        modulus_bits=sharing.modulus_bits,
         sharing=sharing,
         noise=noise,
         population=encode_clients(population),

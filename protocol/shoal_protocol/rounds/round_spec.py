@@ -104,7 +104,6 @@ class RoundSpec(BoundDocument):
     number: Count  # counts the job's rounds from 0
     query: Query
     dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
-    modulus_bits: Literal[61, 64]  # as `sharing` has it
     sharing: Sharing
     noise: Noise
     population: Base64  # canonical Roaring bitmap of client indices
@@ -266,8 +265,6 @@ def _check_parties(spec: RoundSpec, manifest: Manifest) -> None:
 def _check_sharing(spec: RoundSpec, policy: Policy) -> None:
     if reason := policy.sharing_refusal(spec.sharing, nodes=len(spec.compute_nodes)):
         raise RefusedSpec(reason)
-    if spec.modulus_bits != spec.sharing.modulus_bits:
-        raise RefusedSpec("modulus_bits is not that of the sharing scheme")
     if spec.sharing.scheme == "additive":
         if spec.proceed_at != spec.give_up_at:
             raise RefusedSpec("proceed_at must be give_up_at where all Compute nodes are needed")
@@ -297,7 +294,7 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         largest_value=spec.query.largest_value,
         population=spec.population_size,
         tail=tail,
-        modulus_bits=spec.modulus_bits,
+        modulus_bits=spec.sharing.modulus_bits,
     ):
         raise RefusedSpec("the sum could overflow the modulus")
 

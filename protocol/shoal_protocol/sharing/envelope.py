@@ -119,6 +119,15 @@ def envelope_digest(encoded: bytes) -> bytes:
     return hashlib.sha256(_STORED + encoded[:-SIGNATURE_BYTES]).digest()
 
 
+def receipt_query(holder: int, digest: bytes) -> bytes:
+    """Return the query whether a Compute node has the envelope of a data holder with this digest.
+
+    It is the holder's index, 4 bytes little-endian, and the digest. An envelope ends in a sealed
+    box, so only those who have seen it know its digest. To others the answer says nothing.
+    """
+    return holder.to_bytes(4, "little") + digest
+
+
 def frame(envelopes: Iterable[bytes]) -> bytes:
     """Pack envelopes into one bulk body: each behind its length, 4 bytes little-endian."""
     return b"".join(len(each).to_bytes(FRAME_BYTES, "little") + each for each in envelopes)

@@ -19,7 +19,7 @@ from shoal_protocol.sharing.envelope import (
 )
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import domain
-from shoal_protocol.wire.errors import BadSignature, UnsupportedVersion
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnsupportedVersion
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     TransplantedCiphertext,
@@ -29,6 +29,7 @@ from shoal_protocol.wire.versions import WIRE
 
 HEADER_BYTES: Final = 76 + ANSWER_BYTES
 CONTEXT_BYTES: Final = 32
+RECEIPT_QUERY_BYTES: Final = 4 + 32
 _BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
 OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
 SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
@@ -144,6 +145,17 @@ def parse(encoded: bytes) -> Envelope:
     if encoded[6] not in _KINDS:
         raise MalformedEnvelope("unknown kind of share")
     return Envelope(encoded)
+
+
+def read_receipt_query(body: bytes) -> tuple[int, bytes]:
+    """Return the holder's index and the digest of a `receipt_query`.
+
+    Raises:
+        MalformedDocument: it has another length.
+    """
+    if len(body) != RECEIPT_QUERY_BYTES:
+        raise MalformedDocument(f"a receipt query has {RECEIPT_QUERY_BYTES} bytes")
+    return int.from_bytes(body[:4], "little"), body[4:]
 
 
 def unframe(body: bytes) -> Iterator[bytes]:

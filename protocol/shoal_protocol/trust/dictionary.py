@@ -208,10 +208,6 @@ class DataDictionary(Document):
             for each in earlier.variables
         )
 
-    def fault_of(self, columns: Iterable[ColumnBounds], *, as_levels: bool) -> str | None:
-        """Return why a job may not read these columns, or None: see `fault_of`."""
-        return fault_of(self.named(), columns, as_levels=as_levels)
-
     def bounds_fault_of(self, columns: Iterable[ColumnBounds]) -> str | None:
         """Return why a job's bounds of a variable that is known cannot be meant, or None.
 

@@ -7,10 +7,9 @@ import numpy as np
 
 from shoal_holder.noise import exact_noise as sampler
 from shoal_protocol.privacy.mechanisms import NoisePart
-from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.sharing.envelope import envelope_digest, receipt_query
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import Int64Vector
-from shoal_protocol.wire.receipt_query import encode_query
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.lies_to_clients import spec_of
 from shoal_redteam.attacks.sybil import job_request
@@ -111,7 +110,7 @@ class ClientByTime(Attack):
             "a question which envelopes are held": (
                 f"{played.path}/shares/stored",
                 {
-                    client: encode_query([(client, envelope_digest(_forged(played, client)))])
+                    client: receipt_query(client, envelope_digest(_forged(played, client)))
                     for client in (known, unknown)
                 },
             ),

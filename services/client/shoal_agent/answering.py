@@ -44,7 +44,6 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     UnknownManifest,
 )
-from shoal_protocol.wire.receipt_query import decode_answer
 from shoal_protocol.wire.service_errors import MissingRequest
 
 WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
@@ -132,8 +131,9 @@ class Delivery(Part):
             raise Unavailable(f"{peer.name} answered {answer.code}")
         body = answer.json()
         stored = body.get("stored") if isinstance(body, dict) else None
-        [is_stored] = decode_answer(stored, 1)
-        if not is_stored:
+        if not isinstance(stored, bool):
+            raise MalformedDocument("the node does not say whether it has the envelope")
+        if not stored:
             lost = Receipt(what="envelope", about=round_id, node=node, outcome=LOST)
             await self._vault.ask(lost, Done)
             self._report("envelope lost", round=round_id, node=node)

@@ -70,7 +70,7 @@ from shoal_hosting.outcome import LOST
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
+from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, receipt_query, sign_envelope
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
@@ -300,7 +300,7 @@ class Vault:
         holder = self._site.holder
         if digest is None or holder is None:
             return _bytes(None)
-        return _bytes(holder.to_bytes(4, "little") + digest)
+        return _bytes(receipt_query(holder, digest))
 
     def _spec(self, asked: AskSpec) -> Bytes:
         for each in self._state.open_rounds():

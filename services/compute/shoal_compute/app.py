@@ -59,7 +59,7 @@ from shoal_protocol.log.notes import (
 )
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
-from shoal_protocol.sharing.received import envelope_size
+from shoal_protocol.sharing.received import RECEIPT_QUERY_BYTES, envelope_size
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.succession import WrongProof
 from shoal_protocol.wire import service_errors
@@ -76,7 +76,6 @@ from shoal_protocol.wire.errors import (
     UnsupportedVersion,
     WrongManifest,
 )
-from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
@@ -160,21 +159,19 @@ def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> Non
         outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
-    async def ask_for_receipts(request: Request) -> Response:
-        """Ask which envelopes are stored.
+    async def ask_for_receipt(request: Request) -> Response:
+        """Ask whether an envelope is stored.
 
-        The body is a client in 4 bytes, little-endian, and its envelope's digest, repeated. The
-        answer has one bit for each, in order, the lowest of each byte first, in base64.
+        The body is its data holder's index in 4 bytes, little-endian, and its digest.
         """
         request.scope["route"] = asked
         round_id = checked_round(request.path_params["round_id"])
-        found = await uploads.held(round_id, await request.body())
-        return shown({"stored": encode_answer(found)})
+        return shown({"stored": await uploads.has(round_id, await request.body())})
 
     gossiped = Route("/v1/gossip", converse, methods=["POST"])
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
+    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipt, methods=["POST"])
     _document(app, gossiped, answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
     of_one = (UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE)
     _document(app, one, stores(having("status"), *of_one, **_UPLOAD))
@@ -228,7 +225,7 @@ def create_app(
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
-            "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
+            "/shares/stored": RECEIPT_QUERY_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,

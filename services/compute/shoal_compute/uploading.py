@@ -15,10 +15,9 @@ from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_diges
 from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
-from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
-from shoal_protocol.wire.receipt_query import decode_query
 from shoal_protocol.wire.service_errors import (
     BeforeRestore,
     ConflictingDocument,
@@ -96,19 +95,18 @@ class Uploads:
             raise MalformedEnvelope(f"a bulk body may hold {MOST_IN_BULK} envelopes")
         return await self._take(round_id, envelopes)
 
-    async def held(self, round_id: str, body: bytes) -> list[bool]:
-        """Return, for each (holder, digest) in `body`, whether that very envelope is stored.
+    async def has(self, round_id: str, body: bytes) -> bool:
+        """Tell whether the very envelope that the receipt query in `body` names is stored.
 
         The answer is from what is on file, not from memory: that is what a freeze would attest.
 
         Raises:
             MalformedDocument, UnknownRound, StorageUnavailable
         """
-        entries = decode_query(body)
+        holder, digest = read_receipt_query(body)
         await self._rounds.find(round_id)
-        holders = sorted({holder for holder, _ in entries})
-        stored = await self._own.storage.run(stored_digests, round_id, holders) if holders else {}
-        return [stored.get(holder) == digest for holder, digest in entries]
+        stored = await self._own.storage.run(stored_digests, round_id, [holder])
+        return stored.get(holder) == digest
 
     async def _take(self, round_id: str, envelopes: Sequence[bytes]) -> list[int | ProtocolError]:
         round_ = await self._rounds.find(round_id)

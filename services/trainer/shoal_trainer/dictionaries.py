@@ -14,6 +14,7 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import (
     DataDictionary,
     event_fault_of,
+    fault_of,
     open_dictionary,
     read_dictionary,
 )
@@ -99,7 +100,7 @@ class Dictionaries:
         if found is None:
             return
         dictionary = (await asyncio.to_thread(decode, found, DataDictionary)).body
-        fault = dictionary.fault_of(columns, as_levels=as_levels)
+        fault = fault_of(dictionary.named(), columns, as_levels=as_levels)
         if event is not None:
             fault = fault or event_fault_of(dictionary.named().get(event))
         if fault := fault or dictionary.bounds_fault_of(columns):

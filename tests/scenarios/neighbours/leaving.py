@@ -20,7 +20,7 @@ from shoal_holder.crowds import contributor
 from shoal_holder.faults import FAULTS_FILE
 from shoal_holder.records import Records
 from shoal_protocol.queries import Query, design
-from shoal_protocol.wire.receipt_query import decode_query
+from shoal_protocol.sharing.received import read_receipt_query
 from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
 from tests.world.wire import Message
@@ -85,7 +85,8 @@ def masked(path: str, body: bytes) -> object:
     if path.endswith("/shares"):
         return _masked_envelope(body)
     if path.endswith("/shares/stored"):
-        return [(client, len(digest)) for client, digest in decode_query(body)]
+        holder, digest = read_receipt_query(body)
+        return holder, len(digest)
     if path.endswith("/submissions"):
         documents = json.loads(body)["documents"]
         for each in documents:
