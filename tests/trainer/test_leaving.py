@@ -12,10 +12,11 @@ from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, ledger, post, state
+from tests.trainer.test_jobs import JOB, get, joined, ledger, state
 from tests.world import examples
 from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
+from tests.world.parties import post
 
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
 EVERYONE = range(20)
