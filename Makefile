@@ -90,7 +90,7 @@ lock:
 	$(COMPILE) -c requirements/dev.lock $(WHEELS) --group demo -o requirements/demo.lock
 	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
 	$(COMPILE) -c requirements/dev.lock --group services --group dask -o requirements/dask.lock
-	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent --extra parquet -o requirements/client.lock
+	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent -o requirements/client.lock
 	$(COMPILE) -c requirements/dev.lock $(WHEELS) -o requirements/analyst.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --group services --extra numpyro -o requirements/numpyro.lock
 	$(COMPILE) -c requirements/dev.lock --group build -o requirements/build.lock

@@ -88,33 +88,31 @@ class Rounds:
     @cache
     def under(cls, *, delta: float) -> "Rounds":
         """Return those of a consortium whose policy allows what the scenarios need."""
-        plan = quickstart.Plan(
-            consortium="audit",
-            compute_nodes=NODES,
-            clients={"site": LARGEST_POPULATION},
-            url_template="https://{name}.example:{port}",
-            first_port=8440,
-            extra_hosts=[],
-            policy=Policy(
-                minimum_cohort=2,
-                minimum_colluders=1,
-                colluding_holders=0,
-                minimum_holders=1,
-                maximum_epsilon=100.0,
-                delta=delta,
-                mechanisms=("discrete_gaussian", "discrete_laplace"),
-                queries=("first_moments", "second_moments", "second_moment_matrix"),
-                maximum_round_seconds=3600,
-                minimum_threshold=2,
-            ),
-            valid_days=1,
-        )
         with TemporaryDirectory() as directory:
-            return cls(
-                consortium=quickstart.make(
-                    Path(directory), plan, now=_OPENED_AT, random_bytes=random_bytes
-                )
+            consortium = quickstart.make(
+                Path(directory),
+                consortium="audit",
+                compute_nodes=NODES,
+                clients={"site": LARGEST_POPULATION},
+                url_template="https://{name}.example:{port}",
+                first_port=8440,
+                policy=Policy(
+                    minimum_cohort=2,
+                    minimum_colluders=1,
+                    colluding_holders=0,
+                    minimum_holders=1,
+                    maximum_epsilon=100.0,
+                    delta=delta,
+                    mechanisms=("discrete_gaussian", "discrete_laplace"),
+                    queries=("first_moments", "second_moments", "second_moment_matrix"),
+                    maximum_round_seconds=3600,
+                    minimum_threshold=2,
+                ),
+                valid_days=1,
+                now=_OPENED_AT,
+                random_bytes=random_bytes,
             )
+        return cls(consortium=consortium)
 
     def spec(
         self,

@@ -1,7 +1,6 @@
 #!/bin/sh
 # install.sh LOCK [WHEEL…]: installs into /packages what an image takes over, without what only
 # compilers, debuggers and the packages' own tests read, and compiled, for images are read-only.
-# Of PyArrow a vault reads Parquet files alone, so its clients of networks go, too.
 set -eu
 
 lock=$1
@@ -16,12 +15,6 @@ fi
 cd /packages/lib/python3*/site-packages
 find . -type d \( -name tests -o -name include \) -prune -exec rm -r {} +
 find . -type f \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' \) -delete
-if [ -d pyarrow ]; then
-    cd pyarrow
-    rm -r src includes libarrow_flight.* libarrow_python_flight.* _flight.* libarrow_s3.* _s3fs.*
-    rm libarrow_python.so libarrow_python.so.*.*.* # the loader asks for the name between the two
-    cd ..
-fi
 # Not what patchelf has rewritten: it need not load any more after this.
 find . -type f -name '*.so*' -not -path './*.libs/*' -exec strip --strip-unneeded {} +
 

@@ -95,11 +95,11 @@ def test_a_process_reads_each_variable_that_it_is_given(
     own = SERVICES[service].get("environment", {}).items()
     environment = image_environment(service) | {n: filled(v, variables) for n, v in own}
     if command[2] == "shoal_holder":  # it listens nowhere: its image's are the agent's
-        read_settings(AgentSettings, "SHOAL_", environment)
+        read_settings(AgentSettings, environment)
         environment = {
             n: v for n, v in environment.items() if n not in ("SHOAL_HOST", "SHOAL_PORT")
         }
-    read_settings(SETTINGS[command[2]], "SHOAL_", environment)
+    read_settings(SETTINGS[command[2]], environment)
 
 
 @pytest.mark.parametrize("service", OURS)

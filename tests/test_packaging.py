@@ -87,8 +87,7 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
         (
             "client",
             PROJECT["project"]["dependencies"]
-            + PROJECT["project"]["optional-dependencies"]["agent"]
-            + PROJECT["project"]["optional-dependencies"]["parquet"],
+            + PROJECT["project"]["optional-dependencies"]["agent"],
         ),
         (
             "analyst",

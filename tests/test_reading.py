@@ -35,8 +35,7 @@ def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -
     for gradients in ("shoal_holder.contribution", "shoal_hosting.installed_models"):
         assert [name for name in reading.loaded_by(gradients) if name.startswith(NEVER)] == []
     assert [name for name in loaded if name.startswith(ONLY_WHERE_THE_POLICY_ALLOWS)] == []
-    crowds, threshold, numpyro, parquet = reading.on_demand().values()
+    crowds, threshold, numpyro = reading.on_demand().values()
     assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.vault")
-    assert set(parquet) <= reading.loaded_by("shoal_holder.parquet.reading")
     assert set(threshold) <= reading.loaded_by("shoal_protocol.sharing.shamir")
     assert set(numpyro) <= reading.loaded_by("shoal_hosting.installed_models")

@@ -33,5 +33,5 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_a_party_reads_its_environment(file: str, model: type[BaseModel]) -> None:
     lines = (SYSTEMD / f"{file}.env").read_text().splitlines()
     named = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
-    read = read_settings(model, "SHOAL_", named | {"SHOAL_DATA": f"/var/lib/shoal/{file}"})
+    read = read_settings(model, named | {"SHOAL_DATA": f"/var/lib/shoal/{file}"})
     assert {f"SHOAL_{name.upper()}" for name in read.model_fields_set} == {*named, "SHOAL_DATA"}

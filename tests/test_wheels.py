@@ -273,7 +273,7 @@ def test_a_holders_commands_work_with_the_first_wheel_alone(
     shoal("party", "pin", tmp_path, "ab" * 32)
     assert (tmp_path / "pin").read_text() == f"{'ab' * 32}\n"
     assert "private key for 2 slots" in shoal("agent", "new", tmp_path / "site", "--slots", 2)
-    assert "No models are installed here" in shoal("model", "list")
+    assert "not installed here" in shoal("model", "digest", "absent", status=1)
 
 
 @pytest.mark.slow

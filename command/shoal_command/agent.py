@@ -58,7 +58,10 @@ from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision
 
+app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
 
+
+@app.command()
 def retention(
     directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
 ) -> None:
@@ -71,6 +74,7 @@ def retention(
     tell(kept, as_json, kept)
 
 
+@app.command()
 def console(
     directory: AgentDirectory,
     data: AgentData,
@@ -105,6 +109,7 @@ _PATH: Final = "/v1/approvals"
 OwnerKey = Annotated[Path, typer.Option("--owner", help="Your owner's key file.")]
 
 
+@app.command()
 def owner_key(
     file: Annotated[Path, typer.Argument(help="New file for your private key.")],
     name: Annotated[str, typer.Option(help="What your policy calls you.")] = "owner",
@@ -127,6 +132,7 @@ def owner_key(
     )
 
 
+@app.command()
 def approvals(
     directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
 ) -> None:
@@ -143,6 +149,7 @@ def approvals(
     tell(found, as_json, *facts, *filter(None, [sentence]))
 
 
+@app.command()
 def approve(
     job: JobId,
     directory: AgentDirectory,
@@ -156,6 +163,7 @@ def approve(
     _decide(own_agent(directory, url, data), job, "approve", owner, yes, as_json)
 
 
+@app.command()
 def refuse(
     job: JobId,
     directory: AgentDirectory,
@@ -204,20 +212,13 @@ def _row(asking: AskingView) -> dict[str, str]:
     return {
         "job": asking.job,
         "asks": sentences.title(request),
-        "analyst": sentences.party(asking.parties.analyst),
+        "analyst": asking.parties.analyst,
         "price": sentences.price(sentences.cost(request)),
         "until": sentences.ahead(datetime.fromisoformat(asking.until), now=now()),
         "stage": sentences.stage(asking)[0],
         "approved by": f"{sum(each.decision == 'approve' for each in asking.decisions)}"
         f" of {asking.needed}",
     }
-
-
-app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
-app.command()(console)
-app.command()(retention)
-for command in (owner_key, approvals, approve, refuse):
-    app.command()(command)
 
 
 @app.command()

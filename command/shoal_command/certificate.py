@@ -46,20 +46,6 @@ def released(said: Said) -> Iterator[str]:
     )
 
 
-def ledgers(rounds: Iterable[Said]) -> Iterator[str]:
-    """Say in which entries of which ledger the price of many rounds is kept."""
-    by_ledger = defaultdict[str, list[Said]](list)
-    for each in rounds:
-        for entry in each["ledger_entries"]:
-            by_ledger[entry["ledger"]].append(entry)
-    for name, entries in by_ledger.items():
-        last = entries[-1]
-        yield (
-            f"{name}: {len(entries):,} entries, {_runs([each['number'] for each in entries])}; "
-            f"the last is {last['digest']} and stands for all before it"
-        )
-
-
 def noise(of: Said) -> str:
     """Say how much noise a round has, and what it is counted on in spite of."""
     mechanism, scale = of["noise"]["mechanism"].replace("_", " "), of["noise"]["scale"]
@@ -275,7 +261,7 @@ def sections(said: Said) -> dict[str, list[str]]:
             "Take all of it to be known to everybody.",
             f"What it is for: {said['purpose'] or 'the request does not say.'}",
         ],
-        "Its rounds, whose ids are in the JSON": list(released(said)),
+        "Its rounds, whose ids and ledger entries are in the JSON": list(released(said)),
         **({"Lost rounds": lost_rounds} if lost_rounds else {}),
         "At what price for each client, by replacement of all its records": [
             *(_price(each) for each in said["prices"]),
@@ -289,7 +275,6 @@ def sections(said: Said) -> dict[str, list[str]]:
             "take none.",
         ],
         "In the log that the Compute nodes witness": [_logged(said["log"])],
-        "Ledger entries in which the price is kept": list(ledgers(rounds)),
         "What no certificate can show": [f"- {each}" for each in said["not_shown"]],
     }
 
@@ -360,11 +345,6 @@ def _attested(rounds: Sequence[Said]) -> str:
 
 
 app = typer.Typer(no_args_is_help=True, help="Fetch a job's release certificate, or check one.")
-
-
-@app.callback()
-def _group() -> None:
-    """Fetch a job's release certificate, or check one."""
 
 
 def checked(file: Path, manifest: Path, consortium: Path | None) -> Verified:

@@ -26,8 +26,8 @@ AgentDirectory = Annotated[
 AgentData = Annotated[
     Path, typer.Option("--data", help="The agent's data directory, with owner.token.")
 ]
-TrainerData = Annotated[
-    Path, typer.Option("--data", help="The trainer's data directory, with operator.token.")
+ServiceData = Annotated[
+    Path, typer.Option("--data", help="The service's data directory, with operator.token.")
 ]
 AgentUrl = Annotated[str, typer.Option("--url", help="https://host:port of the agent.")]
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]

@@ -12,11 +12,6 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 app = typer.Typer(no_args_is_help=True, help="Make a party of a consortium, and pin its manifest.")
 
 
-@app.callback()
-def _party() -> None:
-    """Make a party of a consortium, and pin its manifest."""
-
-
 @app.command()
 def pin(
     directory: Annotated[Path, typer.Argument(help="The party's or agent's directory.")],

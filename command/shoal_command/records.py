@@ -16,9 +16,10 @@ import typer
 from shoal_agent.client_files import enrolment_of, read_enrolment
 from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command, tell, warn
-from shoal_holder.record_files import open_table, read_records
+from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
+from shoal_holder.tables import CsvTable
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
@@ -61,11 +62,6 @@ Dictionary = Annotated[
     Path | None,
     typer.Option(help="The consortium directory: columns are those of its data dictionary."),
 ]
-
-
-@app.callback()
-def _group() -> None:
-    """Load and check a data holder's records."""
 
 
 @app.command()
@@ -120,7 +116,7 @@ def _variables(directory: Path, consortium: Path) -> tuple[Variable, ...]:
 def check(
     file: Annotated[
         Path,
-        typer.Argument(help="CSV or Parquet file, or the agent's directory."),
+        typer.Argument(help="CSV file, or the agent's directory."),
     ],
     columns: Annotated[
         str | None,
@@ -191,7 +187,7 @@ def check(
         for name, missing in found["missing"].items()
     ]
     if file.suffix.lower() != ".npz":
-        table = open_table(file)
+        table = CsvTable(file)
         if trimmed := sorted(set(table.names) - set(table.written)):
             names = ", ".join(map(repr, trimmed))
             sentences.append(f"Read without spaces around the column's name: {names}.")

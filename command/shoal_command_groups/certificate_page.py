@@ -13,7 +13,6 @@ from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
 from shoal_protocol.wire.errors import ProtocolError
 
-_TEMPLATE: Final = "certificate.html"
 _CERTAIN: Final = 0.995  # above it a guess is called certain
 
 
@@ -43,9 +42,8 @@ def page(
 def rendered(verified: Verified | None, *, refused: str = "") -> str:
     """Return the page, as HTML, of a certificate that holds or that was `refused`."""
     said = None if verified is None else _said(verified)
-    return (
-        templates("shoal_command_groups").get_template(_TEMPLATE).render(said=said, refused=refused)
-    )
+    template = templates("shoal_command_groups").get_template("certificate.html")
+    return template.render(said=said, refused=refused)
 
 
 def _said(verified: Verified) -> dict[str, Any]:

@@ -112,7 +112,6 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     """Show parties, operators, policy and roster, after checking the whole chain of versions."""
     chain = open_chain(directory)
     shown = described(chain[-1])
-    _warn_of_weaknesses(chain[-1])
     holders = [_holder(chain, index) for index in range(chain[-1].roster.holders)]
     more = len(holders) - _MOST_SHOWN
     tell(
@@ -411,8 +410,7 @@ def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
 
 def _warn_of_weaknesses(consortium: Consortium) -> None:
     for each in deployment.check(consortium.manifest, now=now()):
-        if each.severity is deployment.Severity.SERIOUS:
-            warn(f"{each.subject}: {each.problem}")
+        warn(f"{each.severity}: {each.subject}: {each.problem}")
 
 
 def described(consortium: Consortium) -> dict[str, Any]:

@@ -35,8 +35,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
 )
 
-File = Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")]
-
 NOBODY: Final = (
     "nobody contributed: agents refuse a job whose family or columns their policy or records do "
     "not have, and end one at once for which no client or record has enough epsilon left; they say "
@@ -46,7 +44,10 @@ NOBODY: Final = (
 
 @app.command("open")
 def open_crowd(
-    file: File, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    as_json: AsJson = False,
 ) -> None:
     """Sign a crowd job and have the trainer open it; data holders contribute from now on.
 
@@ -98,12 +99,6 @@ def model(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="As it is now, by the trainer's word alone.")
     ] = False,
-    start: Annotated[
-        bool,
-        typer.Option(
-            "--start", help="The line only by which another job of these columns begins with it."
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a closed job has learned, by its signed closing.
@@ -116,7 +111,7 @@ def model(
         fail("the job is still open; --snapshot shows its model so far", ExitStatus.NOT_YET)
     if not snapshot:
         _check_contributions(found.contributions)
-    tell(found.to_dict(), as_json, _start_line(found) if start else _learned(found))
+    tell(found.to_dict(), as_json, _learned(found))
 
 
 @app.command()
@@ -209,10 +204,6 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
 
 def _learned(model: CrowdModel) -> str:
     """Say what a model is, what it cost, what it is not, and how to go on from it."""
-    going_on = "To go on from here, in [task] of the next job:"
-    return f"{model.summary()}\n\n{going_on}\n{_start_line(model)}"
-
-
-def _start_line(model: CrowdModel) -> str:
-    """Return the line of a crowd file by which a job of the same bounds begins with this model."""
-    return f"start = [{', '.join(f'{each:.9g}' for each in model.as_start())}]"
+    start = ", ".join(f"{each:.9g}" for each in model.as_start())
+    going_on = "To go on from here, in [task] of the next job, of the same columns and bounds:"
+    return f"{model.summary()}\n\n{going_on}\nstart = [{start}]"

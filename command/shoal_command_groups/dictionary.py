@@ -1,7 +1,7 @@
 """`shoal dictionary`: which variables a consortium has, for its authority and whoever reads it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,33 +11,18 @@ from shoal_consortium.party_files import read_signing_key
 
 app = typer.Typer(no_args_is_help=True, help="Agree on variables: the consortium's dictionary.")
 
-Draft = Annotated[Path, typer.Argument(help="The dictionary in TOML.", metavar="FILE")]
-Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
+EXAMPLE: Final = Path(__file__).with_name("dictionary.toml")
 
 
 @app.command()
-def draft(
-    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of one data holder.")],
-) -> None:
-    """Print a dictionary to finish by hand, from the names and types of a file's columns.
-
-    It has no value of the file: bounds and levels come from general knowledge. A file whose first
-    line may be a person's values is refused.
-    """
-    say(dictionary_files.draft(file))
-
-
-@app.command()
-def check(file: Draft, as_json: AsJson = False) -> None:
-    """Say whether a dictionary is complete."""
-    found = dictionary_files.read_variables(file)
-    names = [each.name for each in found]
-    tell({"variables": names}, as_json, f"{len(names)} variables, and nothing is missing.")
+def example() -> None:
+    """Print a dictionary to begin with, that of `shoal job example`."""
+    say(EXAMPLE.read_text(encoding="utf-8"))
 
 
 @app.command()
 def sign(
-    file: Draft,
+    file: Annotated[Path, typer.Argument(help="The dictionary in TOML.", metavar="FILE")],
     consortium: Annotated[Path, typer.Option(help="The consortium directory.")],
     authority: Annotated[Path, typer.Option(help="The authority's private directory.")],
     as_json: AsJson = False,

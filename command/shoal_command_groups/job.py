@@ -158,8 +158,7 @@ def withdraw(
 ) -> None:
     """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
 
-    What answered rounds cost stays charged. A job that has ended cannot be withdrawn. `cancel`
-    and `withdraw` are the same.
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn.
     """
     handle = _handle(job, party, consortium)
     request, state = handle.request(), handle.state()
@@ -175,9 +174,6 @@ def withdraw(
         as_json,
         "The job is withdrawn. What answered rounds cost stays charged; the rest comes free.",
     )
-
-
-app.command("cancel")(withdraw)
 
 
 def fetch(

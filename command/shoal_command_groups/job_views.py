@@ -112,12 +112,7 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
         {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
         for each in page.budgets
     ]
-    return {"Jobs": jobs, "Crowd jobs": listed_crowds(crowds), "Budgets": budgets}
-
-
-def listed_crowds(crowds: Sequence[ListedCrowd]) -> list[dict[str, str]]:
-    """Describe the trainer's crowd jobs, a row for each."""
-    return [
+    contributed_to = [
         {
             "closes, UTC": f"{each.closes_at:%Y-%m-%d %H:%M}",
             "crowd job": each.job,
@@ -131,6 +126,7 @@ def listed_crowds(crowds: Sequence[ListedCrowd]) -> list[dict[str, str]]:
         }
         for each in crowds
     ]
+    return {"Jobs": jobs, "Crowd jobs": contributed_to, "Budgets": budgets}
 
 
 def _joined(*parts: str) -> str:

@@ -23,7 +23,7 @@ from shoal_command.connection import (
     AgentDirectory,
     AgentUrl,
     PartyDirectory,
-    TrainerData,
+    ServiceData,
     own_agent,
     own_service,
     read_file,
@@ -42,7 +42,7 @@ _MOST: Final = 2_000  # entries in one answer: the agent has other work than to 
 @app.command()
 def trainer(
     party: PartyDirectory,
-    data: TrainerData,
+    data: ServiceData,
     as_json: AsJson = False,
 ) -> None:
     """Show every round that your own trainer charged, or gave back because it never began.
@@ -86,13 +86,11 @@ def agent(
     """Show what each round and crowd job cost your own clients, from your own agent's ledger.
 
     One entry is of the clients who were answered for together, or of one contribution to a crowd;
-    --json shows all of them and each client's. Jobs of either kind use up one cap, but not alike:
+    --json shows all of them. Jobs of either kind use up one cap, but not alike:
     the last lines say what each has left.
     """
     service = own_agent(directory, url, data)
-    pages = service.pages(AgentPage, "/v1/ledger", count=_MOST if as_json else 1)
-    page = next(pages)
-    clients = [line for each in ([page, *pages] if as_json else []) for line in each.entries]
+    page = service.ask(AgentPage, "/v1/ledger")
     chain_pages = service.pages(ChainPage, "/v1/ledger/chain", count=_MOST)
     lines = [line for each in chain_pages for line in each.entries]
     chain = verified(lines)
@@ -103,7 +101,6 @@ def agent(
             "spent": page.spent,
             "crowds": page.crowds,
             "reserved": page.reserved,
-            "clients": clients,
         },
         as_json,
         {
@@ -168,7 +165,7 @@ def verify(
         fail(f"the ledger does not hold: {error}", ExitStatus.MISTAKE)
     say(_unbroken(chain))
     if ledger.entries:
-        say("Sums and clients printed beside the entries are not in the chain: not checked.")
+        say("Sums printed beside the entries are not in the chain: not checked.")
 
 
 def _anchors(certificate: Path) -> list[LedgerEntry]:

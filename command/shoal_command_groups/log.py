@@ -27,28 +27,21 @@ from shoal_protocol.wire.errors import ProtocolError
 
 app = typer.Typer(no_args_is_help=True, help="Check the consortium's log, or see what is new.")
 
-Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
-Pin = Annotated[str | None, typer.Option(help="Digest of a version that you pinned.")]
-Source = Annotated[
-    Path | None, typer.Option("--files", help="A copy of the log; without it, ask the aggregator.")
-]
-Copy = Annotated[
-    Path | None,
-    typer.Option("--copy", help="Keep a copy here: the next time, only what is new is read."),
-]
-Others = Annotated[
-    list[Path] | None,
-    typer.Option("--against", help="A checkpoint that somebody else was shown; repeatable."),
-]
-
 
 @app.command()
 def verify(
-    directory: Directory,
-    pin: Pin = None,
-    files: Source = None,
-    copy: Copy = None,
-    against: Others = None,
+    directory: Annotated[Path, typer.Argument(help="The consortium directory; it is public.")],
+    pin: Annotated[str | None, typer.Option(help="Digest of a version that you pinned.")] = None,
+    files: Annotated[
+        Path | None, typer.Option(help="A copy of the log; without it, ask the aggregator.")
+    ] = None,
+    copy: Annotated[
+        Path | None, typer.Option(help="Keep a copy here: the next time, what is new is shown.")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="A checkpoint that somebody else was shown; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every entry, every tile and the Compute nodes' signatures.

@@ -10,13 +10,14 @@ from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays
 from shoal_command.terminal import AsJson, now, shell_command, tell
 from shoal_consortium.backups import back_up
 from shoal_consortium.backups import restore as put_back
-from shoal_consortium.party_files import KeyKind, PartyRole, fingerprint, new_party, write_party
+from shoal_consortium.party_files import KeyKind, fingerprint, new_party, write_party
 from shoal_consortium.party_files import rotate as rotate_keys
+from shoal_hosting.party import PartyRole
 
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
 ]
-_ROLES: Final = {PartyRole.COMPUTE.value: "Compute node"}
+_ROLES: Final = {"compute": "Compute node"}
 _BEFORE_ACCEPTING: Final = {
     "compute": "make sure that the other nodes' ledgers are whole, and wait until no job runs; "
     "else retire this node and list one of another name",
@@ -57,8 +58,7 @@ def new(
     tell(
         {"card": card, "fingerprint": fingerprint(party.card)},
         as_json,
-        f"Made {_ROLES.get(role.value, role.value)} {name} in {directory}. Its private keys stay "
-        "there.",
+        f"Made {_ROLES.get(role, role)} {name} in {directory}. Its private keys stay there.",
         f"Hand {card} to the consortium's authority.",
         f"Fingerprint of the card: {fingerprint(party.card)}",
     )

@@ -115,7 +115,9 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> list[str]:
         f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
         f"{many} contributions at this price each.",
         *(sentence for each in prospects for sentence in _of_a_protocol(study, each)),
-        _ASSUMED,
+        "Assumed: one record for each client, features spread evenly over their bounds and not "
+        "correlated, coefficients of one size with alternating signs. Bytes are of documents and "
+        "envelopes, without HTTP, TLS, manifest and roster.",
     ]
 
 
@@ -156,10 +158,3 @@ def _of_the_load(study: Study) -> str:
         f"job is to be open for {math.ceil(sufficient_open_seconds(study) / 360.0) / 10.0:g} hours "
         "or longer; for other loads see --open-sessions."
     )
-
-
-_ASSUMED = (
-    "Assumed: one record for each client, features spread evenly over their bounds and not "
-    "correlated, coefficients of one size with alternating signs. Bytes are of documents and "
-    "envelopes, without HTTP, TLS, manifest and roster."
-)

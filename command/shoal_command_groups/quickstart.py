@@ -8,40 +8,14 @@ import typer
 
 from shoal_command.options import VALID_DAYS, ExtraHosts, policy_of, policy_options
 from shoal_command.terminal import AsJson, now, shell_command, tell, warn
+from shoal_command_groups.dictionary import EXAMPLE
 from shoal_consortium.dictionary_files import read_variables
-from shoal_consortium.quickstart import Plan, agents, exists, make, services
+from shoal_consortium.quickstart import agents, exists, make, services
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.trust.dictionary import Flag, Number, Variable
 
 WARNING: Final = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
-)
-EXAMPLE_VARIABLES: Final[tuple[Variable, ...]] = (
-    Number(name="age", meaning="age at the visit", unit="years", lower=18, upper=100),
-    Number(
-        name="body_mass_index",
-        meaning="body mass over squared height, measured at the visit",
-        unit="kg/m²",
-        lower=10,
-        upper=60,
-    ),
-    Number(
-        name="systolic_pressure",
-        meaning="systolic blood pressure, seated, second of two readings",
-        unit="mmHg",
-        lower=60,
-        upper=220,
-    ),
-    Flag(name="smoker", meaning="smokes now"),
-    Number(name="stage", meaning="stage of the disease, from 1 to 4", lower=1, upper=4),
-    Number(name="visits", meaning="visits in the last year", lower=0, upper=20),
-    Flag(name="sex", meaning="1 if female"),
-    Flag(name="treatment", meaning="1 if treated, 0 in the control group"),
-    Number(name="weeks", meaning="weeks until death or the last visit", lower=0, upper=120),
-    Flag(name="died", meaning="1 if the patient died, 0 if the time is that of the last visit"),
-    Number(name="site", meaning="number of the hospital, from 1 to 4", lower=1, upper=4),
-    Number(name="income", meaning="yearly income of the household", lower=0, upper=1e9),
 )
 _SITES = ("site-a=200", "site-b=200", "site-c=200")  # as many as `shoal job example` asks for
 _RULES: Final = {
@@ -52,22 +26,6 @@ _RULES: Final = {
     "maximum_epsilon": 10.0,
     "delta": 1e-5,
 }
-_FIRST_PORT: Final = 8440
-
-
-def for_trying_out(*, valid_days: int) -> Plan:
-    """Return the federation that `shoal quickstart` makes if nothing else is asked for."""
-    return Plan(
-        consortium="quickstart",
-        compute_nodes=3,
-        clients=_sites(list(_SITES)),
-        url_template="https://127.0.0.1:{port}",
-        first_port=_FIRST_PORT,
-        extra_hosts=[],
-        policy=policy_of({"maximum_round_seconds": 86_400, **_RULES}, nodes=3),
-        valid_days=valid_days,
-        dictionary=EXAMPLE_VARIABLES,
-    )
 
 
 @policy_options(**_RULES)
@@ -75,10 +33,7 @@ def quickstart(
     directory: Annotated[Path, typer.Argument(help="Directory for all files.")],
     rules: dict[str, Any],
     compute: Annotated[int, typer.Option(min=2, max=255, help="Number of Compute nodes.")] = 3,
-    host: Annotated[str, typer.Option(help="Host that all services listen on.")] = "127.0.0.1",
-    first_port: Annotated[
-        int, typer.Option(min=1, max=65_000, help="First of the ports.")
-    ] = _FIRST_PORT,
+    first_port: Annotated[int, typer.Option(min=1, max=65_000, help="First of the ports.")] = 8440,
     clients: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,14 +45,13 @@ def quickstart(
         int, typer.Option(min=0, help="Number of further data holders with one client each.")
     ] = 0,
     url_template: Annotated[
-        str | None,
-        typer.Option(help="URL of each party, such as https://{name}:8443, instead of the host."),
-    ] = None,
+        str, typer.Option(help="URL of each party, such as https://{name}:8443.")
+    ] = "https://127.0.0.1:{port}",
     san: ExtraHosts = None,
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
     dictionary: Annotated[
         Path | None,
-        typer.Option(help="The data dictionary in TOML; without it that of `shoal job example`."),
+        typer.Option(help="The data dictionary in TOML; else that of `shoal dictionary example`."),
     ] = None,
     no_dictionary: Annotated[
         bool, typer.Option("--no-dictionary", help="Let jobs name any columns.")
@@ -113,20 +67,23 @@ def quickstart(
     """
     if dictionary is not None and no_dictionary:
         raise ValueError("--dictionary and --no-dictionary exclude each other")
-    variables = EXAMPLE_VARIABLES if dictionary is None else read_variables(dictionary)
+    variables = () if no_dictionary else read_variables(dictionary or EXAMPLE)
+    one_each = {f"phone-{number:0{len(str(phones))}}": 1 for number in range(1, phones + 1)}
     if not (if_missing and exists(directory)):
-        plan = Plan(
+        make(
+            directory,
             consortium=name,
             compute_nodes=compute,
-            clients=_sites(clients or list(_SITES)) | _phones(phones),
-            url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
+            clients=_sites(clients or list(_SITES)) | one_each,
+            url_template=url_template,
             first_port=first_port,
-            extra_hosts=san or [],
             policy=policy_of(rules, nodes=compute),
             valid_days=VALID_DAYS,
-            dictionary=() if no_dictionary else variables,
+            now=now(),
+            random_bytes=secrets.token_bytes,
+            extra_hosts=san or [],
+            dictionary=variables,
         )
-        make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = open_chain(directory / "consortium")[-1]
     home = directory.resolve()
     started, later = (
@@ -165,11 +122,3 @@ def _sites(texts: list[str]) -> dict[str, int]:
             raise ValueError(f"--clients takes SITE=COUNT, each site once, not {text!r}")
         sites[site] = int(count)
     return sites
-
-
-def _phones(count: int) -> dict[str, int]:
-    return {f"phone-{number:0{len(str(count))}}": 1 for number in range(1, count + 1)}
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -1,19 +1,16 @@
 """`shoal retention`: shows what a service keeps and until when, and deletes what is due."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shoal_command.connection import PartyDirectory, own_service
+from shoal_command.connection import PartyDirectory, ServiceData, own_service
 from shoal_command.terminal import AsJson, Yes, confirm, tell
 
 
 def retention(
     party: PartyDirectory,
-    data: Annotated[
-        Path, typer.Option("--data", help="The service's data directory, with operator.token.")
-    ],
+    data: ServiceData,
     do: Annotated[
         bool, typer.Option("--do", help="Delete what is due now; the service else does so hourly.")
     ] = False,

@@ -15,11 +15,6 @@ from shoal_protocol.rounds.round_audit import Account, account_of
 app = typer.Typer(no_args_is_help=True, help="Look into one round.")
 
 
-@app.callback()
-def _group() -> None:
-    """Look into one round."""
-
-
 @app.command()
 def account(
     round_id: Annotated[str, typer.Argument(help="The round's id.", metavar="ROUND")],

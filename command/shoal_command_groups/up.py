@@ -1,6 +1,5 @@
 """`shoal up`: runs a whole federation in one terminal, for trying out."""
 
-import secrets
 import signal
 import threading
 from dataclasses import replace
@@ -10,11 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from shoal_command.options import VALID_DAYS
-from shoal_command.terminal import ExitStatus, fail, now, say, shell_command, warn
-from shoal_command_groups.quickstart import WARNING, for_trying_out
+from shoal_command.terminal import ExitStatus, fail, say, shell_command, warn
+from shoal_command_groups.quickstart import WARNING
 from shoal_consortium.processes import Federation, Process
-from shoal_consortium.quickstart import agents, exists, make, records_of, services
+from shoal_consortium.quickstart import agents, exists, records_of, services
 from shoal_holder.site_files import POLICY
 from shoal_hosting.manifests.manifest_chain import open_chain
 
@@ -23,9 +21,7 @@ _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
-    directory: Annotated[
-        Path, typer.Argument(help="The federation's directory; made if there is none.")
-    ],
+    directory: Annotated[Path, typer.Argument(help="The federation's directory.")],
     ask_owners: Annotated[
         bool, typer.Option(help="Let agents ask their owners about jobs, as policy.toml says.")
     ] = False,
@@ -42,32 +38,21 @@ def up(
     """
     home = directory.resolve()
     if not exists(home):
-        if only:
-            fail(
-                f"there is no federation in {home}: name its directory, or leave out --only to "
-                "have one made there",
-                ExitStatus.MISTAKE,
-            )
-        plan = for_trying_out(valid_days=VALID_DAYS)
-        make(home, plan, now=now(), random_bytes=secrets.token_bytes)
-        say(f"There was no federation in {home}, so one was made: {', '.join(plan.clients)}.")
+        raise ValueError(f"there is no federation in {home}: `shoal quickstart` makes one")
     warn(WARNING)
     (home / "logs").mkdir(mode=0o700, exist_ok=True)
     consortium = open_chain(home / "consortium")[-1]
     parties, holders = services(home, consortium), agents(home, ask_owners=ask_owners)
     names = [each.name for each in (*parties, *holders)]
     if unknown := set(only or ()) - set(names):
-        fail(f"{min(unknown)} is no party here: these are {', '.join(names)}", ExitStatus.MISTAKE)
+        raise ValueError(f"{min(unknown)} is no party here: these are {', '.join(names)}")
+    chosen = only or names
     started = [
         replace(each, environment={**each.environment, "SHOAL_CONSOLE": "true"})
         for each in parties
-        if only is None or each.name in only
+        if each.name in chosen
     ]
-    sites = [
-        _Site(home / "clients" / each.name, each)
-        for each in holders
-        if only is None or each.name in only
-    ]
+    sites = [_Site(home / "clients" / each.name, each) for each in holders if each.name in chosen]
     stopping = _told_to_stop()
     with Federation() as federation:
         try:
@@ -92,7 +77,10 @@ def up(
         say(f"Submit a job: {submit}")
         say(f"The same in a browser: {shell_command('shoal', 'console', *who)}")
         while not stopping.wait(_LOOK_SECONDS):
-            _look_after(started, home)
+            for each in started:
+                if each.exit_status is not None:
+                    again = shell_command("shoal", "up", home, "--only", each.name)
+                    _tell_end(each, f"To start it again, in another terminal: {again}")
             for site in sites:
                 site.look(federation)
             ended = [*(each.is_over for each in started), *(each.is_over for each in sites)]
@@ -102,16 +90,10 @@ def up(
     say("All processes have ended.")
 
 
-def _look_after(started: list[Process], home: Path) -> None:
-    """Say of each service that ended how it is started again; the others go on."""
-    for each in started:
-        if each.exit_status is not None:
-            warn(
-                f"{each.name} ended: {each.ending()} (see {each.log}). "
-                "To start it again, in another terminal: "
-                f"{shell_command('shoal', 'up', home, '--only', each.name)}"
-            )
-            each.stop()
+def _tell_end(process: Process, again: str) -> None:
+    """Say why a process ended, and how it is started again; the others go on."""
+    warn(f"{process.name} ended: {process.ending()} (see {process.log}). {again}")
+    process.stop()
 
 
 class _Site:
@@ -152,15 +134,13 @@ class _Site:
             self._tell_end()
 
     def _tell_end(self) -> None:
-        ending = self._process.ending()
-        self.is_over = "is in use: one data holder" in ending
+        self.is_over = "is in use: one data holder" in self._process.ending()
         elsewhere = "It runs in another terminal: end it there first. " if self.is_over else ""
-        warn(
-            f"{self._process.name} ended: {ending} (log: {self._process.log}). {elsewhere}"
-            "While `shoal up` runs, it starts again when one of its files changes: "
-            f"{shell_command('touch', self._home / POLICY)}"
+        _tell_end(
+            self._process,
+            f"{elsewhere}While `shoal up` runs, it starts again when one of its files changes: "
+            f"{shell_command('touch', self._home / POLICY)}",
         )
-        self._process.stop()
 
 
 def _told_to_stop() -> threading.Event:

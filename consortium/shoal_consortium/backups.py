@@ -52,9 +52,11 @@ def back_up(data: Path, to: Path) -> str:
     role = next((each for each in ROLES if (data / f"{each}.sqlite").exists()), None)
     if role is None:
         raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
-    with _beside(to) as scratch:
+    refusal = f"another command writes {to}: wait until it has ended"
+    with _held(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
+        _check_pages(copy)
         # read after the database: each version that it names is on file before
         manifests = [f"{HISTORY}/{each.name}" for each in sorted((data / HISTORY).glob("*-*"))]
         with zipfile.ZipFile(archive, "x") as packed:
@@ -71,8 +73,8 @@ def restore(backup: Path, data: Path) -> str:
     The service's role is returned. No mark is written or removed.
 
     Raises:
-        ValueError: the file is no backup or damaged, or `data` has a database, which may know more,
-            or a service runs over it; nothing is changed then.
+        ValueError: the file is no backup or damaged, or `data` has a database that is not an empty
+            file and may know more, or a service runs over it; nothing is changed then.
         OSError: a file cannot be read or written.
     """
     data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -82,10 +84,11 @@ def restore(backup: Path, data: Path) -> str:
         for role in ROLES:
             for ending in ("", "-wal"):  # a log without its database would be played into this one
                 path = data / f"{role}.sqlite{ending}"
-                if path.exists() and (path.stat().st_size or not ending):
+                if path.exists() and path.stat().st_size:
                     raise ValueError(f"{path} is there, and may know more: move it away first")
         with _beside(data / "restored") as scratch:
             role, manifests = _unpack(backup, scratch)
+            _check_pages(scratch / f"{role}.sqlite")
             for each in manifests:
                 if not (target := data / each).exists():
                     target.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -118,27 +121,23 @@ def _held(lock: Path, refusal: str) -> Iterator[None]:
 def _beside(path: Path) -> Iterator[Path]:
     """Make a private directory on the file system of `path`, and remove it in the end.
 
-    What a killed process left there goes first: it may be a whole database.
-
-    Raises:
-        ValueError: another process is at work there.
+    What a killed process left there goes first: it may be a whole database. The caller holds a lock
+    by which no other process is at work there.
     """
-    outer = path.with_name(f".{path.name}.shoal")
-    outer.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-    with _held(outer / _LOCK, f"another command writes {path}: wait until it has ended"):
-        shutil.rmtree(outer / "files", ignore_errors=True)
-        (outer / "files").mkdir(mode=PRIVATE_DIRECTORY)
-        try:
-            yield outer / "files"
-        finally:
-            shutil.rmtree(outer)
+    scratch = path.with_name(f".{path.name}.shoal")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(mode=PRIVATE_DIRECTORY)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a database as it is at one moment; who writes to it meanwhile waits for nothing.
 
     Raises:
-        ValueError: it cannot be read, or is damaged.
+        ValueError: it cannot be read.
         OSError: the disk is full or fails, which says nothing of the database.
     """
     address = f"file:{quote(str(source.absolute()))}?mode=ro"
@@ -149,11 +148,23 @@ def _copy(source: Path, target: Path) -> None:
         copy.execute("PRAGMA synchronous=OFF")  # it is flushed once, as a whole
         try:
             live.backup(copy)
-            is_whole = pages_are_whole(copy, target)
         except sqlite3.Error as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise OSError(f"a disk is full, or fails: {error}. Nothing was changed") from None
             raise ValueError(f"{source} cannot be read: {error}: keep the older backups") from None
+
+
+def _check_pages(database: Path) -> None:
+    """Refuse a copy of a database in which SQLite does not find all pages sound.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        with closing(sqlite3.connect(database)) as opened:
+            is_whole = pages_are_whole(opened, database)
+    except sqlite3.DatabaseError:
+        is_whole = False
     if not is_whole:
         raise ValueError("the database is damaged: keep the older backups")
 

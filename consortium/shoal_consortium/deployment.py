@@ -55,28 +55,28 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
 
 def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
     """Return what Compute nodes have in common and must not, and what others share with them."""
-    nodes, others = manifest.compute_nodes, (manifest.aggregator, manifest.trainer)
+    nodes, services = manifest.compute_nodes, manifest.services
     blinding = "the blinding assumes that Compute nodes do not put their shares together"
     common: dict[str, list[str] | list[bytes]] = {
         "are run by one operator": [_folded(node.operator) for node in nodes],
         "are on one host": [_host(node) for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
-    parties: list[ServiceParty | Analyst] = [*nodes, *others, *manifest.analysts]
+    parties: list[ServiceParty | Analyst] = [*services, *manifest.analysts]
     return [
         *(
-            Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
+            Finding(Severity.SERIOUS, ", ".join(names), f"{what}: {blinding}")
             for what, values in common.items()
             for names in _alike(nodes, values)
         ),
         *(
             Finding(
                 Severity.CAUTION,
-                ", ".join([*same, other.name]),
+                ", ".join(names),
                 "are run by one operator: this operator can also stop any round",
             )
-            for other in others
-            if (same := [e.name for e in nodes if _folded(e.operator) == _folded(other.operator)])
+            for names in _alike(services, [_folded(each.operator) for each in services])
+            if {manifest.aggregator.name, manifest.trainer.name} & set(names)
         ),
         *(
             Finding(
@@ -101,7 +101,10 @@ def _near(manifest: Manifest) -> list[Finding]:
         "could read them all"
     )
     return [
-        *(Finding(Severity.CAUTION, each, near) for each in _alike(nodes, map(_domain, hosts))),
+        *(
+            Finding(Severity.CAUTION, ", ".join(names), near)
+            for names in _alike(nodes, map(_domain, hosts))
+        ),
         *(
             Finding(
                 Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
@@ -113,7 +116,7 @@ def _near(manifest: Manifest) -> list[Finding]:
 
 
 def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
-    for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
+    for party in manifest.services:
         begins, ends = validity(party.certificate)
         hosts = {each.casefold() for each in hosts_of(party.certificate)}
         serious = {
@@ -204,13 +207,12 @@ def _policy(manifest: Manifest) -> list[Finding]:
     ]
 
 
-def _alike(nodes: Sequence[ServiceParty], values: Iterable[object]) -> Iterator[str]:
-    """Yield the names of those nodes, at least two, whose value is the same and not None."""
+def _alike(parties: Sequence[ServiceParty], values: Iterable[object]) -> list[list[str]]:
+    """Return the names of those parties, at least two, whose value is the same and not None."""
     groups: dict[object, list[str]] = {}
-    for node, value in zip(nodes, values, strict=True):
-        if value is not None:
-            groups.setdefault(value, []).append(node.name)
-    yield from (", ".join(names) for names in groups.values() if len(names) > 1)
+    for party, value in zip(parties, values, strict=True):
+        groups.setdefault(value, []).append(party.name)
+    return [names for value, names in groups.items() if value is not None and len(names) > 1]
 
 
 def _folded(text: str) -> str:

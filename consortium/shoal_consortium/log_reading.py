@@ -21,7 +21,6 @@ from shoal_protocol.log.tiles import (
     WrongProof,
     bundles,
     decode_bundle,
-    encode_bundle,
     leaf_hash,
     root_of,
     tile_path,
@@ -81,8 +80,8 @@ def read_log(
     """Read the log, and check it from its first entry to its cosigned checkpoint.
 
     `chain` are the manifest versions, of which one's aggregator and a quorum of its nodes must have
-    signed. What `copy` has of before must be its beginning, and is read from there; the rest is
-    added to it. So must be the checkpoints `others`, which somebody else was shown.
+    signed. The checkpoint that `copy` has of before must be of its beginning, and so must
+    `others`, which somebody else was shown. Then `copy` is all of the log.
 
     Raises:
         ForkedLog: an earlier checkpoint, of the copy or of others, is of another history.
@@ -93,33 +92,39 @@ def read_log(
     note = read_note(read(CHECKPOINT).decode("utf-8", "replace"))
     manifest = _version_of(note, chain)
     head = check_cosigned(note, manifest)
-    kept = _kept(copy)
-    old = kept.checkpoint if kept else None
-    seen_before = {other: _version_of(other, chain) for other in (*filter(None, [kept]), *others)}
+    seen = 0
+    if copy is not None and (copy / CHECKPOINT).exists():
+        others = [read_note((copy / CHECKPOINT).read_text(encoding="utf-8")), *others]
+        seen = others[0].checkpoint.size
+    seen_before = {other: _version_of(other, chain) for other in others}
     for other, version in seen_before.items():
         check_same(note, other, manifest, version)
         if other.checkpoint.size > head.size:
             raise WrongProof("the log is shorter than a checkpoint of it that was shown before")
-    encoded = _entries(read, head.size, copy, old.size if old else 0)
+    paths = [tile_path(ENTRIES, *where) for where in bundles(0, head.size)]
+    files = {path: read(path) for path in paths}
+    encoded = [entry for bundle in files.values() for entry in decode_bundle(bundle)]
+    if len(encoded) != head.size:
+        raise WrongProof("a bundle has another number of entries than its path says")
     tree = tree_of([leaf_hash(each) for each in encoded])
     if tree.root() != head.root:
         raise WrongProof("the entries are not those of the checkpoint")
     for other, version in seen_before.items():
-        seen = signed_checkpoint(other, version)
-        if tree.root(seen.size) != seen.root:
+        older = signed_checkpoint(other, version)
+        if tree.root(older.size) != older.root:
             raise ForkedLog(note, other)
-    start = old.size if old else 0
-    for level, index, width in widths(head.size):
-        if (index + 1) * WIDTH ** (level + 1) > start and read(
-            tile_path(level, index, width)
-        ) != tree.tile(level, index, width):
+    for where in widths(head.size):
+        files[tile_path(*where)] = tree.tile(*where)
+        if read(tile_path(*where)) != tree.tile(*where):
             raise WrongProof("a tile is not that of the entries")
     if copy is not None:
-        _keep(copy, note, encoded, tree, start)
+        # the checkpoint comes last: until then the copy is the older log
+        for path, content in (files | {CHECKPOINT: str(note).encode()}).items():
+            replace(copy / path, content)
     monitor, entries = Monitor(), [decode_entry(each) for each in encoded]
     for entry in entries:
         monitor.follow(entry)
-    return Reading(note, manifest, cosigners(note, manifest), entries, start, monitor.findings)
+    return Reading(note, manifest, cosigners(note, manifest), entries, seen, monitor.findings)
 
 
 def tree_of(leaves: Sequence[bytes]) -> Tree:
@@ -147,34 +152,6 @@ def _version_of(note: Note, chain: Sequence[Consortium]) -> Manifest:
                 check(note, version.manifest)
                 return version.manifest
     return chain[-1].manifest
-
-
-def _kept(copy: Path | None) -> Note | None:
-    path = copy / CHECKPOINT if copy else None
-    return read_note(path.read_text(encoding="utf-8")) if path and path.exists() else None
-
-
-def _entries(read: Read, size: int, copy: Path | None, kept: int) -> list[bytes]:
-    """Return all entries; full bundles within the first `kept` come from the copy."""
-    entries: list[bytes] = []
-    for index, width in bundles(0, size):
-        in_copy = copy is not None and (index + 1) * WIDTH <= kept
-        source = from_files(copy) if in_copy and copy is not None else read
-        entries += decode_bundle(source(tile_path(ENTRIES, index, width)))
-    if len(entries) != size:
-        raise WrongProof("a bundle has another number of entries than its path says")
-    return entries
-
-
-def _keep(copy: Path, note: Note, entries: Sequence[bytes], tree: Tree, start: int) -> None:
-    """Add to the copy what follows its first `start` entries; the checkpoint comes last."""
-    for index, width in bundles(start, tree.size):
-        some = entries[index * WIDTH : index * WIDTH + width]
-        replace(copy / tile_path(ENTRIES, index, width), encode_bundle(some))
-    for level, index, width in widths(tree.size):
-        if (index + 1) * WIDTH ** (level + 1) > start:
-            replace(copy / tile_path(level, index, width), tree.tile(level, index, width))
-    replace(copy / CHECKPOINT, str(note).encode())
 
 
 def keep_evidence(copy: Path, fork: ForkedLog) -> list[Path]:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import pydantic
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import Enrolment, read_enrolment
@@ -28,7 +27,7 @@ from shoal_protocol.trust.roster_changes import (
     with_revoked,
 )
 from shoal_protocol.trust.succession import may_be_emergency, move_message
-from shoal_protocol.wire.documents import Signed, describe, sign
+from shoal_protocol.wire.documents import Signed, sign
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8,32}")
 
@@ -61,24 +60,21 @@ def first_manifest(
     ):
         if not holds:
             raise ValueError(f"a consortium has {what}; the cards name {len(parties)}")
-    try:
-        manifest = Manifest.model_validate(
-            {
-                "consortium": consortium,
-                "sequence": 1,
-                "previous": None,
-                "authority": bytes(authority.verify_key).hex(),
-                "compute_nodes": nodes,
-                "aggregator": aggregators[0],
-                "trainer": trainers[0],
-                "analysts": analysts,
-                "roster": RosterReference.of(roster),
-                "policy": policy,
-                "recovery": None if recovery is None else bytes(recovery).hex(),
-            }
-        )
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from error
+    manifest = Manifest.model_validate(
+        {
+            "consortium": consortium,
+            "sequence": 1,
+            "previous": None,
+            "authority": bytes(authority.verify_key).hex(),
+            "compute_nodes": nodes,
+            "aggregator": aggregators[0],
+            "trainer": trainers[0],
+            "analysts": analysts,
+            "roster": RosterReference.of(roster),
+            "policy": policy,
+            "recovery": None if recovery is None else bytes(recovery).hex(),
+        }
+    )
     return sign(manifest, AUTHORITY_NAME, authority)
 
 
@@ -105,10 +101,7 @@ def following(current: Consortium, changes: Mapping[str, Any]) -> Manifest:
     kept = {name: getattr(current.manifest, name) for name in Manifest.model_fields}
     place = dict.fromkeys(("move", "emergency"))  # of one version alone
     place |= {"sequence": current.manifest.sequence + 1, "previous": current.digest}
-    try:
-        return Manifest.model_validate(kept | place | dict(changes))
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from error
+    return Manifest.model_validate(kept | place | dict(changes))
 
 
 def enrol(roster: Roster, asking: Sequence[Enrolment], *, earlier: Sequence[Roster] = ()) -> Roster:
@@ -318,13 +311,11 @@ def _refuse_old_keys(chain: Sequence[Consortium], cards: Iterable[Card]) -> None
 
 def _public(version: Consortium) -> set[str]:
     manifest = version.manifest
-    nodes = manifest.compute_nodes
-    services = (*nodes, manifest.aggregator, manifest.trainer)
     return {
-        *(each.verify_key for each in services),
+        *(each.verify_key for each in manifest.services),
         *(each.verify_key for each in manifest.analysts),
-        *(each.certificate for each in services),
-        *(each.box_key for each in nodes),
+        *(each.certificate for each in manifest.services),
+        *(each.box_key for each in manifest.compute_nodes),
     }
 
 

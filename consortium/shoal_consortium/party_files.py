@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,7 +16,15 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import hex_line, new_directory
-from shoal_hosting.party import CARD, Card, Endorsement, generations, read_card, read_seed
+from shoal_hosting.party import (
+    CARD,
+    Card,
+    Endorsement,
+    PartyRole,
+    generations,
+    read_card,
+    read_seed,
+)
 from shoal_hosting.private_files import make_private_directory, write_new
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, ServiceParty
@@ -29,20 +36,11 @@ RandomBytes = Callable[[int], bytes]
 KeyKind = Literal["signing", "box", "tls"]
 
 
-class PartyRole(StrEnum):
-    """A party's role in a manifest."""
-
-    COMPUTE = "compute"
-    AGGREGATOR = "aggregator"
-    TRAINER = "trainer"
-    ANALYST = "analyst"
-
-
-KINDS: Final[dict[str, tuple[KeyKind, ...]]] = {
-    PartyRole.COMPUTE: ("signing", "box", "tls"),
-    PartyRole.AGGREGATOR: ("signing", "tls"),
-    PartyRole.TRAINER: ("signing", "tls"),
-    PartyRole.ANALYST: ("signing",),
+KINDS: Final[dict[PartyRole, tuple[KeyKind, ...]]] = {
+    "compute": ("signing", "box", "tls"),
+    "aggregator": ("signing", "tls"),
+    "trainer": ("signing", "tls"),
+    "analyst": ("signing",),
 }
 """The keys that a party of each role has."""
 _FILES: Final = (CARD, "signing.key", "box.key", "tls.key", "tls.crt")
@@ -74,9 +72,9 @@ def new_party(
     Raises:
         ValueError: a name, URL or host is malformed; a service has no URL, an analyst has one.
     """
-    if (role is PartyRole.ANALYST) != (url is None):
+    if (role == "analyst") != (url is None):
         raise ValueError("every role but analyst needs a URL, and an analyst has none")
-    fields = {"role": role.value, "name": name, "operator": operator, "url": url}
+    fields = {"role": role, "name": name, "operator": operator, "url": url}
     return _made(fields, KINDS[role], extra_hosts, now, valid_days, random_bytes)
 
 
@@ -100,11 +98,8 @@ def _made(
         fields["verify_key"] = bytes(signing_key.verify_key).hex()
     if box_key is not None:
         fields["box_key"] = bytes(box_key.public_key).hex()
-    try:
-        card = Card.model_validate(fields)
-        entry_of(card)
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from error
+    card = Card.model_validate(fields)
+    entry_of(card)
     return PartyKeys(card, signing_key, box_key, tls)
 
 
@@ -115,8 +110,8 @@ def entry_of(card: Card) -> ComputeParty | ServiceParty | Analyst:
         pydantic.ValidationError: the card lacks something, or has more than its role has.
     """
     kinds: dict[str, type[ComputeParty | ServiceParty | Analyst]] = {
-        PartyRole.COMPUTE: ComputeParty,
-        PartyRole.ANALYST: Analyst,
+        "compute": ComputeParty,
+        "analyst": Analyst,
     }
     fields = card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)
     return kinds.get(card.role, ServiceParty).model_validate(fields)

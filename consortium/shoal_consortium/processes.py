@@ -6,10 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from shoal_hosting.probe import is_ready
 
@@ -27,19 +27,18 @@ class Process:
     log: Path
     url: str = ""
     _running: subprocess.Popen[bytes] | None = None
-    _output: IO[bytes] | None = None
 
     def start(self) -> None:
         """Start it, or start it again after a kill."""
-        self._output = self.log.open("ab")
-        self._running = subprocess.Popen(
-            [sys.executable, "-m", self.module],
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches who started it, and that one ends it
-        )
+        with self.log.open("ab") as output:
+            self._running = subprocess.Popen(
+                [sys.executable, "-m", self.module],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches who started it, and that one ends it
+            )
 
     @property
     def exit_status(self) -> int | None:
@@ -105,14 +104,6 @@ class Process:
             self._running.send_signal(how)
             self._running.wait(STOP_SECONDS)
             self._running = None
-        if self._output is not None:
-            self._output.close()
-            self._output = None
-
-
-def logged(process: Process, logs: Path) -> Process:
-    """Return a service or agent, not started, whose output goes to a file in `logs`."""
-    return replace(process, log=logs / f"{process.name}.log")
 
 
 @dataclass

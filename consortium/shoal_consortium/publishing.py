@@ -132,8 +132,8 @@ def publish_to_all(
     """
 
     async def publish() -> list[Outcome]:
-        services = {each.name: each for each in _services(chain[-1])}
-        before = {each.name: each for version in chain[:-1] for each in _services(version)}
+        services = {each.name: each for each in chain[-1].manifest.services}
+        before = {each.name: each for version in chain[:-1] for each in version.manifest.services}
         retired = [each for name, each in before.items() if name not in services]
         found = await asyncio.gather(
             *(_publish(chain, each, transport) for each in [*services.values(), *retired])
@@ -142,11 +142,6 @@ def publish_to_all(
         return [each for each in found if each.name not in gone or each.accepted]
 
     return asyncio.run(publish())
-
-
-def _services(version: Consortium) -> list[ServiceParty]:
-    manifest = version.manifest
-    return [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
 
 
 async def _publish(
@@ -171,7 +166,10 @@ async def _publish(
 
     async def hand_over() -> None:
         listed = [
-            each for version in chain for each in _services(version) if each.name == service.name
+            each
+            for version in chain
+            for each in version.manifest.services
+            if each.name == service.name
         ]
         try:
             reply = await put_missing(Endpoint.of(service, transport))

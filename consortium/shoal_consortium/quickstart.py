@@ -7,8 +7,8 @@ card. Here one process makes all keys, so the directory's owner can play every p
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,6 @@ from shoal_agent.client_files import write_agent, write_pin
 from shoal_consortium import consortium_files, dictionary_files
 from shoal_consortium.parties import first_manifest
 from shoal_consortium.party_files import (
-    PartyRole,
     RandomBytes,
     make_authority_directory,
     new_party,
@@ -27,10 +26,11 @@ from shoal_consortium.party_files import (
 )
 from shoal_consortium.processes import Process
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.party import PartyRole
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
 from shoal_protocol.trust.dictionary import Variable
-from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
 
@@ -38,66 +38,34 @@ _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PENDING: Final = ".being-made"
 _KEYS: Final = ("authority", "authority-recovery")
 _PARTS: Final = ("parties", "clients", *_KEYS, "data", "consortium")  # the last one completes
-MODULES: Final = {
-    PartyRole.COMPUTE: "shoal_compute",
-    PartyRole.AGGREGATOR: "shoal_aggregator",
-    PartyRole.TRAINER: "shoal_trainer",
-}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A federation to make. `url_template` has {name} and {port}; `extra_hosts` go on certificates.
+def _check(roles: Mapping[str, PartyRole], clients: Mapping[str, int], policy: Policy) -> None:
+    """Check that a federation can have these services, sites and rules.
 
-    Ports count up from `first_port`: the Compute nodes, the aggregator, the trainer, then one
-    agent for each site of `clients` (site -> number of its clients). Without `dictionary` jobs may
-    name any columns.
+    Raises:
+        ValueError
     """
-
-    consortium: str
-    compute_nodes: int
-    clients: Mapping[str, int]
-    url_template: str
-    first_port: int
-    extra_hosts: Sequence[str]
-    policy: Policy
-    valid_days: int
-    dictionary: tuple[Variable, ...] = ()
-
-    def __post_init__(self) -> None:
-        nodes, lowest = self.compute_nodes, self.policy.minimum_threshold
-        committee = self.policy.minimum_committee
-        fewest = 2 if committee is not None else nodes // 2 + 1
-        unnamed = [site for site in self.clients if not _SITE.fullmatch(site)]
-        taken = set(self.clients) & set(self.services())
-        wrong = {
-            "a consortium has at least two Compute nodes": nodes < 2,
-            "a committee has fewer nodes than there are Compute nodes": (
-                committee is not None and committee >= nodes
-            ),
-            f"a threshold of {lowest} can never be used: of {nodes} Compute nodes {fewest} to "
-            f"{nodes} may be demanded": lowest is not None and not fewest <= lowest <= nodes,
-            "a site has at least one client": min(self.clients.values(), default=1) < 1,
-            f"{', '.join(unnamed)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
-            "and no hyphen first": bool(unnamed),
-            f"a site may not be called {', '.join(taken)}: a service is": bool(taken),
-        }
-        for problem, is_so in wrong.items():
-            if is_so:
-                raise ValueError(problem)
-
-    def services(self) -> dict[str, PartyRole]:
-        """Return the names and roles of the services, in the order of their ports."""
-        nodes = {f"compute-{index}": PartyRole.COMPUTE for index in range(self.compute_nodes)}
-        return nodes | {"aggregator": PartyRole.AGGREGATOR, "trainer": PartyRole.TRAINER}
-
-    def url(self, name: str, position: int) -> str:
-        """Return the URL of the party or agent at that position."""
-        if "{port}" in self.url_template and self.first_port + position > 65_535:
-            raise ValueError("there are not enough ports above the first one")
-        return self.url_template.replace("{name}", name).replace(
-            "{port}", str(self.first_port + position)
-        )
+    nodes, lowest = list(roles.values()).count("compute"), policy.minimum_threshold
+    committee = policy.minimum_committee
+    fewest = 2 if committee is not None else nodes // 2 + 1
+    unnamed = [site for site in clients if not _SITE.fullmatch(site)]
+    taken = clients.keys() & roles.keys()
+    wrong = {
+        "a consortium has at least two Compute nodes": nodes < 2,
+        "a committee has fewer nodes than there are Compute nodes": (
+            committee is not None and committee >= nodes
+        ),
+        f"a threshold of {lowest} can never be used: of {nodes} Compute nodes {fewest} to "
+        f"{nodes} may be demanded": lowest is not None and not fewest <= lowest <= nodes,
+        "a site has at least one client": min(clients.values(), default=1) < 1,
+        f"{', '.join(unnamed)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
+        "and no hyphen first": bool(unnamed),
+        f"a site may not be called {', '.join(taken)}: a service is": bool(taken),
+    }
+    for problem, is_so in wrong.items():
+        if is_so:
+            raise ValueError(problem)
 
 
 def exists(directory: Path) -> bool:
@@ -105,12 +73,12 @@ def exists(directory: Path) -> bool:
     return (directory / "consortium" / "manifest.json").is_file()
 
 
-def make(directory: Path, plan: Plan, *, now: datetime, random_bytes: RandomBytes) -> Consortium:
-    """Make all parties, clients, the authority and the consortium in `directory`.
+@contextmanager
+def _made_in(directory: Path) -> Iterator[Path]:
+    """Give a directory with the empty parts of a federation, which become those of `directory`.
 
     Raises:
         FileExistsError: parts of a federation are there already; nothing is overwritten.
-        ValueError: a name or URL of the plan is malformed.
     """
     taken = [part for part in _PARTS if (directory / part).exists()]
     if taken:
@@ -121,79 +89,115 @@ def make(directory: Path, plan: Plan, *, now: datetime, random_bytes: RandomByte
     pending.mkdir(parents=True)
     pending.chmod(PRIVATE_DIRECTORY)
     try:
-        consortium = _make_all(pending, plan, now=now, random_bytes=random_bytes)
+        for part in _PARTS:
+            (pending / part).mkdir()
+        yield pending
     except BaseException:
         shutil.rmtree(pending)
         raise
     for part in _PARTS:
         (pending / part).rename(directory / part)
     pending.rmdir()
-    return consortium
 
 
-def _make_all(
-    directory: Path, plan: Plan, *, now: datetime, random_bytes: RandomBytes
+def make(
+    directory: Path,
+    *,
+    consortium: str,
+    compute_nodes: int,
+    clients: Mapping[str, int],
+    url_template: str,
+    first_port: int,
+    policy: Policy,
+    valid_days: int,
+    now: datetime,
+    random_bytes: RandomBytes,
+    extra_hosts: Sequence[str] = (),
+    dictionary: tuple[Variable, ...] = (),
 ) -> Consortium:
-    for part in _PARTS:
-        (directory / part).mkdir()
-    parties = [
-        new_party(
-            role,
-            name=name,
-            operator="one machine, for trying out",
-            url=plan.url(name, position) if role is not PartyRole.ANALYST else None,
-            extra_hosts=plan.extra_hosts,
-            now=now,
-            valid_days=plan.valid_days,
-            random_bytes=random_bytes,
+    """Make all parties, clients, the authority and the consortium in `directory`.
+
+    `url_template` has {name} and {port}; `extra_hosts` go on certificates. Ports count up from
+    `first_port`: the Compute nodes, the aggregator, the trainer, then one agent for each site of
+    `clients` (site -> number of its clients). Without `dictionary` jobs may name any columns.
+
+    Raises:
+        FileExistsError: parts of a federation are there already; nothing is overwritten.
+        ValueError: a name or URL is malformed, or sizes or rules do not fit.
+    """
+    roles: dict[str, PartyRole] = {f"compute-{index}": "compute" for index in range(compute_nodes)}
+    roles |= {"aggregator": "aggregator", "trainer": "trainer"}
+    everybody = roles | {"analyst": "analyst"}
+    _check(roles, clients, policy)
+    names = [*roles, *clients]
+    if "{port}" in url_template and first_port + len(names) > 65_536:
+        raise ValueError("there are not enough ports above the first one")
+    urls = {
+        name: url_template.replace("{name}", name).replace("{port}", str(port))
+        for port, name in enumerate(names, first_port)
+    }
+    with _made_in(directory) as pending:
+        parties = [
+            new_party(
+                role,
+                name=name,
+                operator="one machine, for trying out",
+                url=None if role == "analyst" else urls[name],
+                extra_hosts=extra_hosts,
+                now=now,
+                valid_days=valid_days,
+                random_bytes=random_bytes,
+            )
+            for name, role in everybody.items()
+        ]
+        keys = {site: SigningKey(random_bytes(32)) for site in clients}
+        roster = roster_of(((key.verify_key, clients[site]) for site, key in keys.items()))
+        authority, recovery = (SigningKey(random_bytes(32)) for _ in _KEYS)
+        manifest = first_manifest(
+            consortium,
+            [party.card for party in parties],
+            roster=roster,
+            policy=policy,
+            authority=authority,
+            recovery=recovery.verify_key,
         )
-        for position, (name, role) in enumerate(
-            (plan.services() | {"analyst": PartyRole.ANALYST}).items()
-        )
-    ]
-    keys = {site: SigningKey(random_bytes(32)) for site in plan.clients}
-    roster = roster_of(((key.verify_key, plan.clients[site]) for site, key in keys.items()))
-    authority, recovery = (SigningKey(random_bytes(32)) for _ in _KEYS)
-    manifest = first_manifest(
-        plan.consortium,
-        [party.card for party in parties],
-        roster=roster,
-        policy=plan.policy,
-        authority=authority,
-        recovery=recovery.verify_key,
-    )
-    for name, key in zip(_KEYS, (authority, recovery), strict=True):
-        make_authority_directory(directory / name, key)
-    consortium = consortium_files.create(directory / "consortium", manifest, roster)
-    if plan.dictionary:
-        dictionary_files.add_version(directory / "consortium", plan.dictionary, authority)
-    for party in parties:
-        home = directory / "parties" / party.card.name
-        write_party(home, party)
-        write_pin(home, consortium.digest, replace_other=False)
-        (directory / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY)
-    for position, site in enumerate(keys, start=len(plan.services())):
-        home = directory / "clients" / site
-        hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
-        tls = self_signed(site, hosts, now=now, valid_days=plan.valid_days)
-        write_agent(home, keys[site], slots=plan.clients[site], tls=tls)
-        write_pin(home, consortium.digest, replace_other=False)
-        write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
-        (directory / "data" / site).mkdir(mode=PRIVATE_DIRECTORY)
-    return consortium
+        for name, key in zip(_KEYS, (authority, recovery), strict=True):
+            make_authority_directory(pending / name, key)
+        made = consortium_files.create(pending / "consortium", manifest, roster)
+        if dictionary:
+            dictionary_files.add_version(pending / "consortium", dictionary, authority)
+        for party in parties:
+            home = pending / "parties" / party.card.name
+            write_party(home, party)
+            write_pin(home, made.digest, replace_other=False)
+            (pending / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY)
+        for site, key in keys.items():
+            home = pending / "clients" / site
+            hosts = [host_of(urls[site]), *extra_hosts]
+            tls = self_signed(site, hosts, now=now, valid_days=valid_days)
+            write_agent(home, key, slots=clients[site], tls=tls)
+            write_pin(home, made.digest, replace_other=False)
+            write_new(home / "url", f"{urls[site]}\n".encode(), private=False)
+            (pending / "data" / site).mkdir(mode=PRIVATE_DIRECTORY)
+    return made
 
 
 def services(directory: Path, consortium: Consortium) -> list[Process]:
     """Return how to start each service of the federation in `directory`."""
     manifest = consortium.manifest
-    parties: list[tuple[PartyRole, ServiceParty]] = [
-        *((PartyRole.COMPUTE, node) for node in manifest.compute_nodes),
-        (PartyRole.AGGREGATOR, manifest.aggregator),
-        (PartyRole.TRAINER, manifest.trainer),
-    ]
+    modules = {
+        manifest.aggregator.name: "shoal_aggregator",
+        manifest.trainer.name: "shoal_trainer",
+    }
     return [
-        _process(directory, directory / "parties" / party.name, party.url, MODULES[role], {})
-        for role, party in parties
+        _process(
+            directory,
+            directory / "parties" / party.name,
+            party.url,
+            modules.get(party.name, "shoal_compute"),
+            {},
+        )
+        for party in manifest.services
     ]
 
 

@@ -20,7 +20,7 @@ from shoal_protocol.posteriors.variational import VariationalPosterior, names_of
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models.numpyro_models import Latent
-from shoal_protocol.queries.sums import gradient_from
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.variational import VariationalStudy
 
@@ -204,7 +204,7 @@ class Variational:
         """
         query, believed = self._own(released), step.belief
         point = np.array(query.point)
-        gradient = gradient_from(query, released.values) * (population / released.cohort_size)
+        gradient = in_units(query, released.values) * (population / released.cohort_size)
         gradient = gradient + self.prior_gradient(point)
         # what exp(r) xi would have been, had the point been no farther from the mean than that;
         # the entropy's gradient in r is 1

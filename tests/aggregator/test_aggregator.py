@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from shoal_aggregator import schema
+from shoal_aggregator import schema, store
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE
@@ -130,7 +130,7 @@ async def test_bytes_that_are_no_spec_are_refused_and_not_repeated(
         ),
         (changed_sum(0, cohort_size=9), "wrong-cohort"),
         (changed_sum(0, cohort_size=13), "wrong-cohort"),
-        (changed_sum(0, values=encode_uint64(np.zeros(2, np.uint64))), "wrong-length"),
+        (changed_sum(0, values=encode_uint64(np.zeros(2, np.uint64))), "wrong-share"),
         (changed_sum(0, values="AAAA"), "malformed-document"),
         (signed_by("compute-1", examples.partial_sum(0)), "wrong-signer"),
         (signed_by("aggregator", examples.partial_sum(0)), "wrong-signer"),
@@ -143,7 +143,7 @@ async def test_a_partial_sum_that_cannot_belong_to_the_round_is_refused(
 ) -> None:
     await announced(aggregator)
     assert await send_sum(aggregator, encoded) == code
-    assert (await aggregator.aggregator.find(ROUND)).partial_sums == 0
+    assert (await aggregator.resources.storage.run(store.find_round, ROUND)).partial_sums == 0
 
 
 async def test_a_second_different_sum_is_refused_and_kept_as_evidence(aggregator: Service) -> None:
@@ -152,7 +152,7 @@ async def test_a_second_different_sum_is_refused_and_kept_as_evidence(aggregator
     assert await send_sum(aggregator, SUMS[0]) == 201
     assert await send_sum(aggregator, other) == "conflicting-document"
     assert await send_sum(aggregator, other) == "conflicting-document"
-    assert (await aggregator.aggregator.find(ROUND)).evidence == 1
+    assert (await aggregator.resources.storage.run(store.find_round, ROUND)).evidence == 1
     for encoded in SUMS[1:]:
         await send_sum(aggregator, encoded)
     await aggregator.step()
@@ -166,7 +166,7 @@ async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
     assert await send_sum(aggregator, SUMS[0]) == 201
     assert await send_sum(aggregator, changed_sum(1, cohort="1" * 64)) == "wrong-cohort"
     assert await send_sum(aggregator, changed_sum(1, cohort_size=12)) == "wrong-cohort"
-    assert (await aggregator.aggregator.find(ROUND)).evidence == 1
+    assert (await aggregator.resources.storage.run(store.find_round, ROUND)).evidence == 1
     clock.move(91)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == "round-abandoned"

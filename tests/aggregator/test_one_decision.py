@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_aggregator import store
 from shoal_aggregator.assembly import Service, assemble
 from shoal_protocol.wire.documents import sign
 from tests.aggregator.test_aggregator import (
@@ -94,7 +95,7 @@ class Round:
             assert said == "round-abandoned"
             self.ends.add(("abandoned", abandonment))
         assert len(self.ends) <= 1
-        record = await self.service.aggregator.find(examples.SPEC.digest)
+        record = await self.service.resources.storage.run(store.find_round, examples.SPEC.digest)
         assert record.partial_sums >= len(self.acknowledged)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
+from shoal_aggregator import store
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -15,7 +16,6 @@ from shoal_protocol.rounds.attestations import (
     Result,
     cohort_digest,
 )
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import from_ring
@@ -24,6 +24,7 @@ from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import told_of
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, post, problem_code, signed_by
 
@@ -53,7 +54,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         node=f"compute-{node}",
         cohort=cohort_digest(SPEC.digest, examples.held(cohort)),
         cohort_size=len(cohort),
-        values=encode_uint64(summation.add(THREE, shares, SPEC.dimension)),
+        values=encode_uint64(added(THREE, shares, SPEC.dimension)),
         charge=examples.charge(SPEC, f"compute-{node}"),
     )
 
@@ -210,7 +211,9 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     assert await get(aggregator, "/result") == before
     assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
     assert await documents(aggregator, "/wrong-sums") == names([4])
-    assert (await aggregator.aggregator.find(SPEC.digest)).partial_sums == NODES
+    assert (
+        await aggregator.resources.storage.run(store.find_round, SPEC.digest)
+    ).partial_sums == NODES
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

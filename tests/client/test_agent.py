@@ -18,6 +18,7 @@ import structlog.testing
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.client_files import write_holder_key
 from shoal_agent.settings import Settings
+from shoal_agent.status import ChainPage
 from shoal_consortium.consortium_files import create
 from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
@@ -66,7 +67,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def start(world: World, **changes: str) -> Service:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory) | changes)
+    settings = read_settings(Settings, environment(world.directory) | changes)
     return assemble(settings, clock=world.clock, transport=world.transport, inside=inside(world))
 
 
@@ -141,7 +142,7 @@ async def test_the_process_of_a_vault_adds_real_noise_to_what_it_answers(
 
 
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
-    settings = read_settings(Settings, "SHOAL_", environment(world.directory))
+    settings = read_settings(Settings, environment(world.directory))
     agent = assemble(
         settings,
         clock=world.clock,
@@ -167,19 +168,17 @@ async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) 
 async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Service) -> None:
     job = await work(world, agent)
     bearer = {"Authorization": f"Bearer {owner_token(world)}"}
-    first = (await ask(agent, "/v1/ledger?count=8", **bearer)).json()
-    second = (await ask(agent, f"/v1/ledger?count=8&after={first['next']}", **bearer)).json()
-    entries = first["entries"] + second["entries"]
-    assert [entry["client"] for entry in entries] == list(range(CLIENTS))
-    assert {entry["job"] for entry in entries} == {job}
-    assert second["next"] is None
-    spent = first["spent"]
+    first = (await ask(agent, "/v1/ledger/chain?count=1", **bearer)).json()
+    second = (await ask(agent, f"/v1/ledger/chain?after={first['next']}", **bearer)).json()
+    assert [(entry["job"], entry["clients"]) for entry in first["entries"]] == [(job, CLIENTS)]
+    assert second == {"entries": [], "next": None}
+    [entry] = ChainPage.model_validate(first).entries
+    assert entry.entry() == (await agent.holder.chain())[0]
+    spent = (await ask(agent, "/v1/ledger", **bearer)).json()["spent"]
     assert spent["clients"] == CLIENTS
     assert 0.99 < spent["epsilon"]["least"] <= spent["epsilon"]["most"] < 1.0001
     assert spent["maximum_epsilon"] == 3.0
-    pure, gaussian = epsilon_left(
-        Cap(epsilon=3.0, delta=spent["delta"]), Cost.gaussian(entries[0]["mu"])
-    )
+    pure, gaussian = epsilon_left(Cap(epsilon=3.0, delta=spent["delta"]), Cost.gaussian(entry.mu))
     assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 
@@ -193,7 +192,7 @@ async def test_the_ledger_is_shown_to_nobody_else(
     headers: Any = (
         {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
     )
-    for path in ("/v1/ledger", "/v1/ledger/jobs", "/v1/ledger/chain"):
+    for path in ("/v1/ledger", "/v1/ledger/chain"):
         answer = await ask(agent, path, **headers)
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -266,7 +265,7 @@ async def seen_of(
     (home / "policy.toml").write_text(rules)
     (home / "party" / "records.toml").write_text(MAPPING)
     with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
-    settings = read_settings(Settings, "SHOAL_", environment(home) | with_records)
+    settings = read_settings(Settings, environment(home) | with_records)
     load(settings, PEOPLE, second=1)
     agent = start(world, **with_records)
     load(settings, people, second=2)

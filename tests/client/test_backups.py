@@ -60,7 +60,7 @@ async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_r
 ) -> None:
     sealed, key = await backup_of(world)
     before = start(world)
-    charged = await before.holder.ledger()
+    charged = await before.holder.chain()
     await before.close()
 
     assert restore(world, sealed, key) == 1
@@ -70,9 +70,9 @@ async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_r
     status = await agent.holder.status()
     assert status.refusal is None
     assert [each.ended for each in status.jobs] == [RESTORED]
-    assert await agent.holder.ledger() == charged
+    assert await agent.holder.chain() == charged
     await work(world, agent)
-    assert len(await agent.holder.ledger()) == 2 * len(charged)
+    assert len(await agent.holder.chain()) == 2 * len(charged)
     await agent.close()
 
 

@@ -28,7 +28,7 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
-from tests.world.around_holder import COLUMNS, POLICY, World
+from tests.world.around_holder import COLUMNS, POLICY, World, charged_on, state_of
 from tests.world.examples import AUTHORITY, signing_key
 from tests.world.people import people
 
@@ -144,7 +144,7 @@ async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(
     world.clock.move(5)
     for _ in range(100):
         await holder.step()
-    charged = {each.client for each in await holder.ledger() if each.round == CHARGE.round}
+    charged = {client for what, _, client in charged_on(state_of(holder)) if what == CHARGE.round}
     assert charged == {2, 3}
     assert len(world.trainer.joined) == 1
     await holder.close()
@@ -234,7 +234,7 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
     world.announce(job)
     holder = world.holder()
     await holder.step()
-    answered = {each.client for each in await holder.ledger()}
+    answered = set(await holder.spent())
     assert answered == set(range(12))
     charge = (await holder.chain())[0]
     await holder.close()
@@ -266,7 +266,7 @@ async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
         await restored.step()
     [status] = (await restored.status()).jobs
     assert status.ended == RESTORED
-    assert {each.client for each in await restored.ledger()} == answered
+    assert set(await restored.spent()) == answered
     assert [dict(node.held) for node in world.nodes] == envelopes
     await restored.close()
 

@@ -24,6 +24,7 @@ from shoal_protocol.sharing import received, summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.encoding import Int64Vector
+from tests.world.adding import added
 from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
 from tests.world.people import rows_at
 
@@ -54,9 +55,7 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
         received.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
         for each, node in zip(encoded, world.nodes, strict=True)
     ]
-    sums = {
-        node: summation.add(SHARING, [each], QUERY.dimension) for node, each in enumerate(shares)
-    }
+    sums = {node: added(SHARING, [each], QUERY.dimension) for node, each in enumerate(shares)}
     return from_ring(summation.combine(SHARING, sums, nodes=len(sums)).total)
 
 

@@ -25,6 +25,8 @@ from shoal_holder.crowds.records_used import (
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.errors import MalformedDocument
+from tests.world.around_holder import charged_on
 from tests.world.clock import NOW
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
@@ -100,9 +102,9 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert [(each.job, each.clients, each.cost) for each in entries] == [
         (CROWD, 1, LIMITS.cost)
     ] * 3
-    charges = ledger.charges(state.file, after=0, count=9)
-    assert [(each.client, each.number) for each in charges] == [(0, 0), (1, 0), (0, 1)]
-    assert [each.round for each in charges] == [entry.round for entry in entries]
+    charges = charged_on(state)
+    assert [client for _, _, client in charges] == [0, 1, 0]
+    assert [what for what, _, _ in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
     used = used_places(state, CROWD)
     assert [used[client].made for client in range(3)] == [2, 1, 0]
@@ -188,6 +190,13 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     database.close()
     with pytest.raises(ValueError, match="ledger"):
         reopen(path)
+
+
+def test_evidence_that_was_damaged_on_file_is_refused(state: State) -> None:
+    contribute(state, (0, 0))
+    state.file.write("UPDATE crowd_evidence SET draw = x'00'")
+    with pytest.raises(MalformedDocument, match="changed on file"):
+        memory.evidence(state, CROWD)
 
 
 def fails(count: int) -> bytes:

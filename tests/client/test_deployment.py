@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 
 from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import first_manifest
-from shoal_consortium.party_files import PartyKeys, PartyRole, entry_of, new_party
+from shoal_consortium.party_files import PartyKeys, entry_of, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
@@ -37,7 +37,7 @@ CLIENTS = [SigningKey(RANDOM(32)).verify_key for _ in range(60)]
 @cache
 def party(role: str, name: str, operator: str, host: str) -> PartyKeys:
     return new_party(
-        PartyRole(role),
+        role,
         name=name,
         operator=operator,
         url=None if role == "analyst" else f"https://{host}:8443",
@@ -146,3 +146,11 @@ def test_certificates_that_are_not_valid_or_not_for_long_are_found(
     found = check(manifest(), now=NOW + timedelta(days=days))
     assert len(found) == (0 if severity is None else 5)  # of three nodes, aggregator, trainer
     assert all(each.severity is severity and words in each.problem for each in found)
+
+
+def test_aggregator_and_trainer_of_one_operator_are_found() -> None:
+    good = manifest()
+    trainer = good.trainer.model_copy(update={"operator": good.aggregator.operator})
+    finding = only(check(good.model_copy(update={"trainer": trainer}), now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.CAUTION, "sums, model")
+    assert "one operator" in finding.problem

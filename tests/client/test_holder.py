@@ -29,8 +29,10 @@ from tests.world.around_holder import (
     QUERY,
     TASK,
     World,
+    charged_on,
     problem,
     records_for,
+    state_of,
     vault_of,
 )
 from tests.world.examples import AUTHORITY, signing_key
@@ -239,7 +241,7 @@ async def test_a_second_round_that_follows_from_no_spread_is_never_answered(
     world.announce(request, 1, query=steep, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
     assert "refused" in str((await holder.status()).jobs[0].ended)
-    assert len(await holder.ledger()) == CLIENTS  # the first round's
+    assert len(charged_on(state_of(holder))) == CLIENTS  # the first round's
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
     world.announce(request, 1)
     await steps(world, holder, 2)
     assert all(node.held == {} for node in world.nodes)
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     await holder.close()
 
 
@@ -306,7 +308,7 @@ async def test_rounds_that_cost_more_than_the_job_together_are_refused(
     await holder.step()
     [job] = (await holder.status()).jobs
     assert "cost more" in str(job.ended)
-    assert len(await holder.ledger()) == CLIENTS
+    assert len(charged_on(state_of(holder))) == CLIENTS
 
 
 async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> None:
@@ -318,7 +320,7 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     world.announce(first)
     holder = world.holder(policy=policy(maximum_epsilon=1.1))
     await holder.step()
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     world.clock.move(60)  # past the deadline
     await holder.step()
     ended = [each.ended for job in (await holder.status()).jobs for each in job.rounds]
@@ -338,7 +340,7 @@ async def test_a_second_spec_for_the_same_round_is_never_answered(
     world.announce(request, 0)
     await steps(world, holder, 3)
     assert [node.held for node in world.nodes] == before
-    assert len(await holder.ledger()) == CLIENTS
+    assert len(charged_on(state_of(holder))) == CLIENTS
 
 
 # Sending
@@ -471,7 +473,7 @@ async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
     world.clock.move(60)
     await holder.step()
     assert (await only_round(holder)).ended == "missed"
-    assert await holder.ledger() == []
+    assert charged_on(state_of(holder)) == []
     # the job goes on, and so do we
     world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()

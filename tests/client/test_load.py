@@ -37,8 +37,8 @@ SERVED = weights_digest(DRAW.weights)
         ({ENTRY.digest, "f" * 64}, 2, (DRAWN, 0, SERVED), (1, 0, 0, 0)),
         # two receipts for one link
         ({ENTRY.digest}, 2, (DRAWN, 0, SERVED), (0, 1, 0, 0)),
-        # another instance than the seed gives, and so not its weights
-        ({ENTRY.digest}, 1, ((DRAWN + 1) % 4, 0, SERVED), (0, 0, 1, 1)),
+        # another instance than the seed gives, which began with the same weights
+        ({ENTRY.digest}, 1, ((DRAWN + 1) % 4, 0, SERVED), (0, 0, 1, 0)),
         # weights, and a revision, that the instance never had
         ({ENTRY.digest}, 1, (DRAWN, 0, "f" * 64), (0, 0, 0, 1)),
         ({ENTRY.digest}, 1, (DRAWN, 5, SERVED), (0, 0, 0, 1)),

@@ -17,6 +17,7 @@ from shoal_holder.status import read_jobs
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
+from tests.world.around_holder import charged_on
 from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -78,7 +79,7 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state.settle_envelope(ROUND, 0, ACKNOWLEDGED)
     before = (
         read_jobs(state.file),
-        ledger.charges(state.file, after=0, count=9),
+        charged_on(state),
         committed(state),
         pending(state, 1),
     )
@@ -86,7 +87,7 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state = State(path, authority=AUTHORITY)
     assert before == (
         read_jobs(state.file),
-        ledger.charges(state.file, after=0, count=9),
+        charged_on(state),
         committed(state),
         pending(state, 1),
     )
@@ -102,7 +103,7 @@ def test_a_round_is_answered_once_for_ever(state: State, again: range) -> None:
     with pytest.raises((ValueError, sqlite3.IntegrityError)):
         answer(state, again, b"other")
     assert state.is_answered(ROUND)
-    assert [entry.client for entry in ledger.charges(state.file, after=0, count=9)] == [0, 1]
+    assert [client for _, _, client in charged_on(state)] == [0, 1]
     assert pending(state) == b"envelope for 0"
 
 
@@ -135,10 +136,10 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
         state.record_answer(
             ROUND, SPENT, NOW, used=BitMap([0]), unused=BitMap([1]), envelopes=Interrupted()
         )
-    assert ledger.charges(state.file, after=0, count=9) == []
+    assert charged_on(state) == []
     assert pending(state) is None
     answer(state, range(4))
-    assert len(ledger.charges(state.file, after=0, count=9)) == 4
+    assert len(charged_on(state)) == 4
 
 
 @pytest.mark.parametrize(

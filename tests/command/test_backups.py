@@ -24,7 +24,6 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, sqlite_url
 from shoal_hosting.storage.database_schema import note_choice
 from tests.command.running import refused, shoal
-from tests.world.trust import make_trust
 
 STAGES = {
     "the database is copied": "sqlite3.connect",
@@ -113,7 +112,7 @@ def test_a_backup_is_private_and_has_no_secret_and_no_mark(data: Path, tmp_path:
     assert backup.stat().st_mode & 0o777 == 0o600
     assert zipfile.ZipFile(backup).namelist() == ["compute.sqlite"]
     assert "It has no keys" in said
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".backup.lock", "backup", "data"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -131,7 +130,7 @@ def test_a_backup_that_is_killed_leaves_the_older_file_or_none(
     assert (backup.read_bytes() if backup.exists() else None) == older
     back_up(data, backup)
     assert zipfile.ZipFile(backup).testzip() is None
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".backup.lock", "backup", "data"]
 
 
 def test_what_is_restored_is_what_was_there_and_starts_beside_its_mark(
@@ -181,7 +180,10 @@ def test_a_restore_puts_nothing_in_the_place_of_what_may_know_more(
     assert "trainer.sqlite is there" in refused(*restore)
     (data / "trainer.sqlite").replace(data / "compute.sqlite-wal")
     assert "compute.sqlite-wal is there" in refused(*restore)
-    assert not (data / "compute.sqlite").exists()
+    (data / "compute.sqlite-wal").unlink()
+    (data / "compute.sqlite").touch()  # an empty file knows nothing
+    shoal(*restore)
+    assert counts(data / "compute.sqlite")[0] == 1
 
 
 def test_a_restore_is_refused_while_the_service_runs(data: Path, tmp_path: Path) -> None:
@@ -212,6 +214,16 @@ def test_a_damaged_backup_is_refused(data: Path, tmp_path: Path, damage: str) ->
     backup.write_bytes(DAMAGES[damage](backup.read_bytes()))
     line = refused("party", "restore", backup, "--data", data)
     assert "is no backup, cut short or changed" in line
+    assert [each.name for each in data.iterdir()] == ["lock"]
+
+
+def test_a_backup_of_a_database_with_a_damaged_page_is_refused(data: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "backup", "x") as packed:
+        whole = (data / "compute.sqlite").read_bytes()
+        packed.writestr("compute.sqlite", whole[: len(whole) // 2] + bytes(len(whole) // 2))
+    shutil.rmtree(data)
+    line = refused("party", "restore", tmp_path / "backup", "--data", data)
+    assert "the database is damaged" in line
     assert [each.name for each in data.iterdir()] == ["lock"]
 
 
@@ -256,7 +268,7 @@ def test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said(
     urls = [server.format(each) for each in ("lost", "anew")]
     data, dump = tmp_path / "data", tmp_path / "dump"
     data.mkdir()
-    note_choice(data, urls[0], make_trust(tmp_path / "trust").consortium)
+    note_choice(data, urls[0])
     with admin.connect() as db:
         for each in ("lost", "anew"):
             db.exec_driver_sql(f"CREATE DATABASE {each}")

@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 
 from shoal_agent.client_files import Enrolment
 from shoal_consortium.parties import enrol, first_manifest
-from shoal_consortium.party_files import PartyRole, new_party, read_party_card
+from shoal_consortium.party_files import new_party, read_party_card
 from shoal_hosting.party import Card
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
@@ -39,7 +39,7 @@ def counted(size: int) -> bytes:
 
 def card(role: str, name: str | None = None, operator: str | None = None) -> Card:
     return new_party(
-        PartyRole(role),
+        role,
         name=name or f"{role}-{next(_numbers)}",
         operator=operator or f"operator {next(_numbers)}",
         url=None if role == "analyst" else "https://127.0.0.1:8440",
@@ -83,7 +83,7 @@ def test_what_is_no_card_is_refused(content, tmp_path) -> None:
 
 def test_no_private_key_is_in_a_card_or_in_the_representation_of_a_party() -> None:
     party = new_party(
-        PartyRole.COMPUTE,
+        "compute",
         name="compute-0",
         operator="a",
         url="https://localhost",

@@ -6,7 +6,7 @@ from shoal_agent import client_files
 from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium import consortium_files, party_files
 from shoal_consortium.parties import next_manifest
-from shoal_consortium.party_files import PartyRole, new_party
+from shoal_consortium.party_files import new_party
 from shoal_holder.keys import read_holder_key
 from shoal_hosting import startup
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -23,12 +23,12 @@ from tests.command.test_consortium_building import (
 from tests.world.strategies import flipped
 
 
-def party(role=PartyRole.COMPUTE):
+def party(role="compute"):
     return new_party(
         role,
         name="compute-0",
         operator="St. Mary",
-        url=None if role is PartyRole.ANALYST else "https://127.0.0.1:8440",
+        url=None if role == "analyst" else "https://127.0.0.1:8440",
         extra_hosts=["localhost"],
         now=NOW,
         valid_days=1,

@@ -3,9 +3,10 @@
 import tomllib
 from typing import get_args
 
+import pydantic
 import pytest
 
-from shoal.jobs.task_files import parse_task_file
+from shoal.jobs.task_files import example, parse_task_file
 from shoal_protocol.certificates.study_request import check_study
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import TaskName
@@ -24,3 +25,11 @@ def test_the_command_prints_an_example_of_every_task_that_passes_as_it_is(name):
     made = {"manifest": "0" * 64, "nonce": "0" * 32, "analyst": "analyst", "now": NOW}
     policy = POLICY.model_copy(update={"queries": get_args(QueryName)})
     check_study(file.settings.request(file.task, **made), manifest(policy=policy))
+
+
+@pytest.mark.parametrize("wrong", [{"dropouts": "20"}, {"epsilon": True}])
+def test_a_text_or_a_truth_value_is_no_number(wrong):
+    content = tomllib.loads(example("linear_regression"))
+    content["settings"] |= wrong
+    with pytest.raises(pydantic.ValidationError, match=next(iter(wrong))):
+        parse_task_file(content)

@@ -25,6 +25,6 @@ OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SH
 )
 def test_what_would_send_shares_in_clear_is_refused_in_a_sentence(where: str) -> None:
     with pytest.raises(StartupRefused, match=r"SHOAL_SUMMING is wrong: .*use tls://") as why:
-        read_settings(ComputeSettings, "SHOAL_", OTHERS | {"SHOAL_SUMMING": where})
+        read_settings(ComputeSettings, OTHERS | {"SHOAL_SUMMING": where})
     assert "dask.example" not in str(why.value)
     assert "^" not in str(why.value)

@@ -17,7 +17,7 @@ from shoal_compute.shares import (
     add_shares,
     count_held,
     erase_payloads,
-    held_holders,
+    held_answers,
     places_of,
     read_shares,
     stored_digests,
@@ -143,7 +143,7 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
         Outcome.STORED_BEFORE,
         Outcome.STORED,
     ]
-    assert storage.run_here(held_holders, 1) == BitMap([1, 2, 3])
+    assert storage.run_here(held_answers, 1).holders == BitMap([1, 2, 3])
     assert storage.run_here(stored_digests, ROUND, [1, 2, 9]) == {
         1: share(1).digest,
         2: share(2).digest,
@@ -168,7 +168,7 @@ def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
     ]
     late = [share(5), share(6, attempt=1), share(8), share(8, attempt=1)]
     assert storage.run_here(add_shares, late) == [again, other, again, other]
-    assert storage.run_here(held_holders, 1) == BitMap([1, 2, 5, 6, 7, 8, 9, 10, 11])
+    assert storage.run_here(held_answers, 1).holders == BitMap([1, 2, 5, 6, 7, 8, 9, 10, 11])
     assert storage.run_here(count_held, 1) == 9
 
 

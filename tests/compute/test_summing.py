@@ -26,10 +26,10 @@ from shoal_compute.summing import (
     open_summing,
     sum_shares,
 )
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
 from tests.compute.test_gossip import known_round
+from tests.world.adding import added
 from tests.world.examples import DIMENSION, seed
 
 SCHEME = ADDITIVE
@@ -46,7 +46,7 @@ def share(client: int) -> Share:
 def oracle(clients: set[int]) -> np.ndarray:
     total = [0] * DIMENSION
     for client in clients:
-        for index, value in enumerate(summation.add(SCHEME, [share(client)], DIMENSION)):
+        for index, value in enumerate(added(SCHEME, [share(client)], DIMENSION)):
             total[index] = (total[index] + int(value)) % 2**64
     return np.array(total, np.uint64)
 

@@ -101,9 +101,9 @@ async def test_of_two_different_envelopes_of_a_client_one_is_stored(
         ("not-in-population", {"client": 12}),
         ("bad-signature", {"key_of": 4}),
         ("unopenable-ciphertext", {"box_of": 1}),
-        ("wrong-share-kind", {"kind": ShareKind.SEED}),
-        ("wrong-length", {"payload": bytes(8)}),
-        ("wrong-length", {"payload": bytes(800)}),
+        ("wrong-share", {"kind": ShareKind.SEED}),
+        ("wrong-share", {"payload": bytes(8)}),
+        ("wrong-share", {"payload": bytes(800)}),
         ("malformed-envelope", {"payload": b""}),
     ],
 )

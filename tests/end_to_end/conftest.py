@@ -8,8 +8,8 @@ import pytest
 
 from demo.ports import free_ports
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, logged
-from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
+from shoal_consortium.processes import Federation
+from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, logged
 from tests.world.trust import CONSORTIUM_POLICY, PHONES, SITES, Trust, make_trust
 
 PORTS = 8  # five services, and an agent of each of three sites

@@ -4,9 +4,11 @@ HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from shoal_agent.data_holder import DataHolder
+from shoal_consortium.processes import Process
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -23,6 +25,11 @@ POLICY = HOLDER_POLICY.model_copy(
 def data_of(trust: Trust, site: str) -> Path:
     """Return where a site's ledger is, in all tests: one that began anew would be refused."""
     return trust.directory / "data" / site
+
+
+def logged(process: Process, logs: Path) -> Process:
+    """Return a service or agent, not started, whose output goes to a file in `logs`."""
+    return replace(process, log=logs / f"{process.name}.log")
 
 
 def holder_of(trust: Trust, site: str) -> DataHolder:

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, logged
+from shoal_consortium.processes import Federation
 from tests.command.running import run, shoal
 from tests.end_to_end.conftest import first_free_port
-from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
+from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, logged
 from tests.end_to_end.test_real_processes import CLIENTS, agents, get, submit
 from tests.world.handbook import commands
 from tests.world.trust import SITES, TASK, Trust, make_trust

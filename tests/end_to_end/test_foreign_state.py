@@ -9,10 +9,11 @@ import pytest
 
 from demo.ports import free_ports
 from shoal_consortium import quickstart
-from shoal_consortium.processes import Federation, logged
+from shoal_consortium.processes import Federation
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_protocol.trust.roster import key_fingerprint
 from tests.command.running import shoal
+from tests.end_to_end.holding import logged
 
 REFUSES_TO_START = 78
 SERVICES = ("compute-0", "aggregator", "trainer")

@@ -10,8 +10,8 @@ import pytest
 
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
-from shoal_consortium.processes import logged
 from shoal_redteam.registry import all_attacks
+from tests.end_to_end.holding import logged
 from tests.world.trust import SITES, Trust
 
 # their owners allow nothing: the red team has their keys, and answers in their place

@@ -22,6 +22,7 @@ from shoal_protocol.wire.documents import Signed
 from tests.hosting.test_ledger import EMPTIED, tamper
 from tests.world import around_node as nodes
 from tests.world import examples
+from tests.world.around_holder import charged_on, state_of
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import reachable
 from tests.world.trust import SITES, Trust
@@ -84,7 +85,7 @@ async def test_one_honest_client_keeps_out_of_what_the_others_join(spent: Federa
     await forget(spent, ["trainer", *others, *spent.nodes, "aggregator"])
     job = await spent.submit(privacy=ALL_THERE_IS)
     await spent.finish(job)
-    charged = await spent.holder(honest).ledger()
+    charged = charged_on(state_of(spent.holder(honest)))
     assert len(charged) == SITES[honest]  # those of the first job, and no more
 
 

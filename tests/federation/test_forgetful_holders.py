@@ -8,6 +8,7 @@ import pytest
 from shoal_agent.restoring import restore_file
 from shoal_holder.site_files import STATE_FILE
 from shoal_hosting.marks import MemoryLost
+from tests.world.around_holder import charged_on, state_of
 from tests.world.federation import PRIVACY, Federation
 from tests.world.trust import SITES, Trust
 
@@ -38,10 +39,9 @@ class Forgetful(Federation):
         )
         await self.step()
 
-    async def charged(self) -> set[tuple[str, int, int]]:
+    async def charged(self) -> set[tuple[str, str, int]]:
         """Return which slot was charged for which round."""
-        entries = await self.holder(SITE).ledger()
-        return {(each.job, each.number, each.client) for each in entries}
+        return set(charged_on(state_of(self.holder(SITE))))
 
 
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "set back"])

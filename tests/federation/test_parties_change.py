@@ -17,12 +17,12 @@ from shoal_agent.joining import AFTER_NONSENSE
 from shoal_consortium import consortium_files, parties, party_files
 from shoal_consortium.party_files import (
     KeyKind,
-    PartyRole,
     new_party,
     read_party_card,
     read_signing_key,
 )
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.party import PartyRole
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import log_proof_in
 from shoal_protocol.jobs.totals import JobEnd
@@ -224,7 +224,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
         spent = await federation.charged()
         assert len(spent) == SITES[SITE]
         for old in federation.nodes[left:]:
-            home = newcomer(trust, PartyRole.COMPUTE, f"after-{old}")
+            home = newcomer(trust, "compute", f"after-{old}")
             version = change(trust, [home], retired=[old])
             write_pin(home, version.digest, replace_other=False)
             federation.wire.party_of = Trust(trust.directory, version).party_of
@@ -247,7 +247,7 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
 
 async def with_heir(federation: Federation, trust: Trust) -> Consortium:
     """Publish a version in which another trainer takes the trainer's place."""
-    home = newcomer(trust, PartyRole.TRAINER, "heir")
+    home = newcomer(trust, "trainer", "heir")
     second = change(trust, [home])
     write_pin(home, second.digest, replace_other=False)
     heir = second.manifest.trainer
@@ -306,7 +306,7 @@ async def test_a_round_ends_at_the_aggregator_that_it_began_with(
 ) -> None:
     async with Federation(trust, tmp_path / "run") as federation:
         job, round_id = await federation.collecting()
-        second = change(trust, [newcomer(trust, PartyRole.AGGREGATOR, "sums")])
+        second = change(trust, [newcomer(trust, "aggregator", "sums")])
         await publish(federation, second, *federation.services)
         await federation.crash("aggregator")
         state = await federation.finish(job)

@@ -166,7 +166,7 @@ async def test_a_proxy_that_cannot_be_used_is_refused_without_telling_or_sending
         monkeypatch.setenv("SHOAL_HTTPS_PROXY", proxy.format(port=port))
         said = str(await refused("https://192.0.2.7:8443", IDENTITY))
         with pytest.raises(StartupRefused, match="SHOAL_HTTPS_PROXY is not http://") as refusal:
-            read_settings(NoSettings, "SHOAL_", {"SHOAL_HTTPS_PROXY": proxy.format(port=port)})
+            read_settings(NoSettings, {"SHOAL_HTTPS_PROXY": proxy.format(port=port)})
     assert said.startswith("SHOAL_HTTPS_PROXY is not http://")
     assert asked == []
     assert not any(part in f"{said} {refusal.value}" for part in ("s3cr", "et@", "127.0"))

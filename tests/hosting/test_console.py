@@ -7,7 +7,8 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from shoal_hosting.pages.console import SIGN_IN, START, Console, Form, go
+from shoal_hosting.pages.console import SIGN_IN, START, Console, Form, application, go
+from shoal_hosting.peers.service_calls import Refused
 from tests.world.clock import HandMovedClock
 
 TOKEN = "a" * 64
@@ -122,3 +123,31 @@ async def test_pages_load_nothing_from_elsewhere_and_are_kept_nowhere(site: Site
         assert answer.headers["cache-control"] == "no-store"
         assert "http://" not in answer.text and "https://" not in answer.text
     assert (await browser.get("/console/files/console.py")).status_code == 303
+
+
+async def test_a_page_tells_why_a_service_refuses_and_nothing_of_a_fault_of_ours(
+    clock: HandMovedClock,
+) -> None:
+    console = Console(
+        title="Party",
+        sections={},
+        token=TOKEN,
+        token_file="",
+        package="shoal_hosting.pages",
+        clock=clock,
+    )
+
+    async def refused(request: Request) -> Response:
+        raise Refused("the job is over")
+
+    async def faulty(request: Request) -> Response:
+        raise ValueError("a value of ours")
+
+    console.serve("The service", {START: refused, "/console/other": faulty}, {})
+    app = application("Party", console, token=TOKEN)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://localhost") as browser:
+        await browser.post(SIGN_IN, data={"token": TOKEN})
+        told, silent = await browser.get(START), await browser.get("/console/other")
+    assert (told.status_code, silent.status_code) == (409, 500)
+    assert "the job is over" in told.text and "a value of" not in silent.text

@@ -2,12 +2,14 @@
 
 import os
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from shoal_hosting.security import server_tls
 from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.tls_certificates import pinned_tls
 from tests.world.tls_identities import make_identity
 
 
@@ -67,3 +69,21 @@ def test_a_file_that_is_not_pem_is_refused_by_name(tmp_path: Path, broken: str) 
     with pytest.raises(StartupRefused, match=f"{broken}.*PEM") as refusal:
         server_tls(certificate, key, identity.pem)
     assert "s3cret" not in str(refusal.value)
+
+
+def test_a_key_of_another_certificate_is_refused_and_what_is_served_stays(tmp_path: Path) -> None:
+    identity, other = make_identity(), make_identity()
+    certificate, key = identity.write(tmp_path)
+    served = server_tls(certificate, key, identity.pem)
+    certificate.write_text(other.pem)
+    with pytest.raises(StartupRefused, match="made together"):
+        server_tls(certificate, key, other.pem, served)
+    ends = (ssl.MemoryBIO(), ssl.MemoryBIO())
+    client_context = pinned_tls(identity.pem)
+    server = served.wrap_bio(*ends, server_side=True)
+    client = client_context.wrap_bio(*ends[::-1], server_hostname="127.0.0.1")
+    for _ in range(3):
+        for each in (client, server):
+            with suppress(ssl.SSLWantReadError):
+                each.do_handshake()
+    assert client.version() == "TLSv1.3"

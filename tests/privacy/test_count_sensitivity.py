@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from shoal_protocol.queries import BinCounts, Column, Counts, NoiseDesign
-from shoal_protocol.queries.sums import counts_from
+from shoal_protocol.queries.sums import in_units
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, largest_distance
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
@@ -141,7 +141,7 @@ def test_counts_are_whole_records_on_the_lattice_whoever_has_no_level():
     ]
     alone = make_counts(1, other=True, records=3)
     assert alone.encode(np.array([[0.0], [9.0], [9.0]])).tolist() == [-1 << 20, 3 << 20]
-    assert counts_from(query, np.array([1 << 19, 0, 3 << 20, 0])).tolist() == [0.5, 0.0, 3.0, 0.0]
+    assert in_units(query, np.array([1 << 19, 0, 3 << 20, 0])).tolist() == [0.5, 0.0, 3.0, 0.0]
 
 
 @pytest.mark.parametrize(

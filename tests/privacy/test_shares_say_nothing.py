@@ -20,6 +20,7 @@ from shoal_protocol.sharing import schemes, shamir, summation
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
+from tests.world.adding import added
 from tests.world.chance import fixed_bytes
 
 LEVEL = 1e-10
@@ -47,7 +48,7 @@ def modulus_of(scheme: Sharing) -> int:
 
 def words_of(scheme: Sharing, share: Share, dimension: int) -> np.ndarray:
     """Return the residues that a share stands for."""
-    return summation.add(scheme, [share], dimension)
+    return added(scheme, [share], dimension)
 
 
 def seen(
@@ -143,10 +144,7 @@ def test_given_the_total_the_other_nodes_sums_are_uniform_whoever_added_what() -
                 for k, each in enumerate(answers)
             ]
             runs.append(
-                [
-                    summation.add(ADDITIVE, held, QUERY.dimension)[0]
-                    for held in zip(*shares, strict=True)
-                ]
+                [added(ADDITIVE, held, QUERY.dimension)[0] for held in zip(*shares, strict=True)]
             )
         *sums, _ = np.array(runs, np.uint64).T
         p, name = smallest(p_values(sums, RING))

@@ -299,11 +299,11 @@ LIES = {
     ),
     # told by the trainer, at the end
     "a partial sum is missing": Case(
-        {"sums 0": without(1)}, "the partial sums of round 0: the partial sums shown are not those"
+        {"sums 0": without(1)}, "the partial sums of round 0: the result names other partial sums"
     ),
     "partial sums are out of order": Case(
         {"sums 0": lambda sums: sums[::-1]},
-        "the partial sums of round 0: the partial sums shown are not those",
+        "the partial sums of round 0: the result names other partial sums",
     ),
     "a partial sum of another job is in place of one": Case(
         {"sums 0": in_place(1, lambda other: other.rounds[0].partial_sums[1])},

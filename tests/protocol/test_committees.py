@@ -33,6 +33,7 @@ from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.examples import box_key, box_private_key, random_bytes
 
 DIMENSION = 3
@@ -91,7 +92,7 @@ def masked_sums(
     for node in among:
         starts = committee_sums.starts(sharing, node=node, nodes=nodes)
         held = {
-            start: summation.add(
+            start: added(
                 sharing,
                 [shares[each][node] for each in holders if each % nodes == start],
                 DIMENSION,

@@ -86,6 +86,7 @@ def task(**changes: Any) -> CrowdTask:
                 "features": tuple(
                     {"name": f"x{index}", "lower": 0.0, "upper": 1.0} for index in range(7)
                 ),
+                "start": None,
             },
             "at most 65536",
         ),

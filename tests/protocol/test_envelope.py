@@ -23,8 +23,7 @@ from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     TransplantedCiphertext,
     UnopenableCiphertext,
-    WrongLength,
-    WrongShareKind,
+    WrongShare,
 )
 from tests.world.examples import (
     CONSORTIUM,
@@ -173,13 +172,13 @@ def test_another_clients_signature_is_refused() -> None:
 @pytest.mark.parametrize(
     ("node", "share", "refusal"),
     [
-        (VECTOR_NODE, Share(ShareKind.SEED, bytes(32)), WrongShareKind),
-        (SEED_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION)), WrongShareKind),
-        (SEED_NODE, Share(ShareKind.SEED, bytes(31)), WrongLength),
-        (SEED_NODE, Share(ShareKind.SEED, bytes(33)), WrongLength),
-        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION - 8)), WrongLength),
-        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION + 8)), WrongLength),
-        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION + 1)), WrongLength),
+        (VECTOR_NODE, Share(ShareKind.SEED, bytes(32)), "other kind"),
+        (SEED_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION)), "other kind"),
+        (SEED_NODE, Share(ShareKind.SEED, bytes(31)), "length"),
+        (SEED_NODE, Share(ShareKind.SEED, bytes(33)), "length"),
+        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION - 8)), "length"),
+        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION + 8)), "length"),
+        (VECTOR_NODE, Share(ShareKind.VECTOR, bytes(8 * DIMENSION + 1)), "length"),
     ],
 )
 def test_a_share_of_another_kind_or_length_than_is_due_is_refused(node, share, refusal) -> None:
@@ -190,7 +189,7 @@ def test_a_share_of_another_kind_or_length_than_is_due_is_refused(node, share, r
         key=client_key(CLIENT),
         random_bytes=random_bytes("any"),
     )
-    with pytest.raises(refusal):
+    with pytest.raises(WrongShare, match=refusal):
         accept(encoded, node)
 
 

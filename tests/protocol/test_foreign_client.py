@@ -33,6 +33,7 @@ from tests.protocol import foreign_crowd
 from tests.vectors.make_vectors import FOLDER
 from tests.vectors.operations import Inputs
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.examples import (
     CONSORTIUM,
     DIMENSION,
@@ -126,7 +127,7 @@ def test_its_envelopes_are_accepted_and_add_up_to_its_noisy_answer(client: int) 
         received.verify(CONSORTIUM.roster.key_of(client))
         share = received.open(box_private_key(node), box_key(node))
         summation.check(SHARING, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION)
-        sums.append(summation.add(SHARING, [share], DIMENSION))
+        sums.append(added(SHARING, [share], DIMENSION))
     total = from_ring(summation.combine(SHARING, dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
 
@@ -143,7 +144,7 @@ def test_any_two_of_its_three_threshold_shares_give_its_noisy_answer(client: int
         summation.check(
             THRESHOLD, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION
         )
-        sums[node] = summation.add(THRESHOLD, [share], DIMENSION)
+        sums[node] = added(THRESHOLD, [share], DIMENSION)
     for missing in range(NODES):
         seen = {node: vector for node, vector in sums.items() if node != missing}
         combined = summation.combine(THRESHOLD, seen, nodes=NODES)
@@ -171,7 +172,7 @@ def test_its_answer_in_committees_goes_to_its_own_nodes_alone() -> None:
             summation.check(
                 sharing, share, holder=client, node=node, nodes=NODES, dimension=DIMENSION
             )
-            sums[node] = summation.add(sharing, [share], DIMENSION)
+            sums[node] = added(sharing, [share], DIMENSION)
         assert list(sums) == sharing.members(holder=client, nodes=NODES)
         total = from_ring(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
         assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)

@@ -1,5 +1,7 @@
 """What is computed for many shares at once is what is computed for each by itself."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from shoal_protocol.sharing import shamir, summation
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind, key_stream, read_words
+from tests.world.adding import added
 from tests.world.examples import DIMENSION, seed
 
 NAME = b"twelve bytes"
@@ -49,8 +52,8 @@ def test_packed_shares_add_up_to_what_they_do_one_by_one(
     vectors = [Share(ShareKind.VECTOR, each.tobytes()) for each in words]
     for shares in (made, vectors):
         payloads = b"".join(each.payload for each in shares)
-        added = summation.add_packed(scheme, shares[0].kind, payloads, length)
-        assert np.array_equal(added, summation.add(scheme, shares, length))
+        found = summation.add_packed(scheme, shares[0].kind, payloads, length)
+        assert np.array_equal(found, added(scheme, shares, length))
 
 
 def test_a_word_that_is_no_residue_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +65,7 @@ def test_a_word_that_is_no_residue_is_passed_over(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shamir, "expand", lambda given, _: {seed("stream 1"): passed_over}[given])
     found = summation.add_packed(THRESHOLD, ShareKind.SEED, seeds(3), DIMENSION)
     rows = [honest[0] & np.uint64(MODULUS), passed_over, honest[2] & np.uint64(MODULUS)]
-    assert np.array_equal(found, shamir.sum_of(rows, DIMENSION))
+    assert np.array_equal(found, reduce(shamir.plus, rows))
 
 
 @given(st.lists(st.sampled_from([0, 1, MODULUS // 2, MODULUS - 1]), min_size=1, max_size=200))

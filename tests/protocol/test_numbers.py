@@ -168,7 +168,7 @@ def encoded(query: Any, records: np.ndarray) -> np.ndarray:
 def compute_all(query: Any) -> None:
     """Compute what parties compute from a query that they did not refuse to read."""
     for mechanism in get_args(Mechanism):
-        assert np.isfinite(query.design(mechanism).total_variance)
+        assert np.isfinite(query.design(mechanism).sensitivity)
         try:
             spec = spec_of(query, mechanism)
         except (ValueError, ProtocolError):
@@ -267,7 +267,7 @@ def test_a_task_file_is_refused_or_its_terms_follow(content: Any) -> None:
     for kind in terms.kinds:
         query = kind.query
         for mechanism in get_args(Mechanism):
-            assert np.isfinite(query.design(mechanism).total_variance)
+            assert np.isfinite(query.design(mechanism).sensitivity)
         assert query.largest_value > 0
     demand = {each: getattr(file.settings, each) for each in PrivacyDemand.model_fields}
     account(PrivacyDemand(**demand).cost)

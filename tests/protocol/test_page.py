@@ -45,7 +45,7 @@ def test_the_page_names_every_field_of_a_document(kind: str) -> None:
 
 
 def test_the_page_lists_every_problem_under_its_status() -> None:
-    there = shoal_aggregator.app.NotAbandoned, shoal_trainer.jobs.JobFailed
+    there = shoal_aggregator.app.NotLogged, shoal_trainer.jobs.JobFailed
     assert {*there, shoal_holder.faults.VaultFailed} <= set(errors())
     table = PAGE.partition("### Problems")[2].partition("## 21")[0]
     listed = {

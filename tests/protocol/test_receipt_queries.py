@@ -16,7 +16,6 @@ from shoal_protocol.wire.receipt_query import (
     encode_answer,
     encode_query,
 )
-from shoal_protocol.wire.service_errors import MalformedQuery
 
 
 def test_the_bytes_are_those_of_the_specification() -> None:
@@ -28,13 +27,13 @@ def test_the_bytes_are_those_of_the_specification() -> None:
 
 def test_a_query_may_be_as_long_as_the_specification_says_and_no_longer() -> None:
     assert len(decode_query(bytes(MOST_ENTRIES * ENTRY_BYTES))) == MOST_ENTRIES
-    with pytest.raises(MalformedQuery):
+    with pytest.raises(MalformedDocument):
         decode_query(bytes((MOST_ENTRIES + 1) * ENTRY_BYTES))
 
 
 @given(st.binary(min_size=1, max_size=100).filter(lambda body: len(body) % ENTRY_BYTES))
 def test_a_query_that_is_cut_short_is_refused(body: bytes) -> None:
-    with pytest.raises(MalformedQuery):
+    with pytest.raises(MalformedDocument):
         decode_query(body)
 
 

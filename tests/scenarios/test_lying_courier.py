@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
-from shoal_holder import ledger, spending
+from shoal_holder import spending
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import sign
-from tests.world.around_holder import NODES, POLICY, World, state_of
+from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of
 from tests.world.examples import AUTHORITY, signing_key
 from tests.world.mailbox import Mailbox, Taken
 
 pytestmark = pytest.mark.essential
 
 CLIENTS = 12
-LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
+LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-document")
 
 
 class Courier(Mailbox):
@@ -47,9 +47,8 @@ class Courier(Mailbox):
                 first = self.envelopes.setdefault((each.about, each.node), each.content)
                 assert first == each.content, "two answers to one round"
 
-    def charged(self) -> list[tuple[str, int, int]]:
-        entries = ledger.charges(state_of(self.holder).file, after=0, count=10_000)
-        return [(each.job, each.number, each.client) for each in entries]
+    def charged(self) -> list[tuple[str, str, int]]:
+        return charged_on(state_of(self.holder))
 
     def offer(self, request: Any) -> Taken:
         return self.take("job", request.encode(), about=request.digest)

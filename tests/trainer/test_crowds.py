@@ -153,7 +153,7 @@ async def test_another_answer_to_the_same_draw_is_refused_whoever_sends_it(opene
     assert (await opened.submit(JOB, answer_to(drawn, 3))).status_code == 201
     for client, move in ((3, 999), (4, 1000)):
         answer = await opened.submit(JOB, answer_to(drawn, client, move=move))
-        assert problem_code(answer) == "conflicting-submission"
+        assert problem_code(answer) == "conflicting-document"
     assert (await opened.state(JOB))["contributions"] == 1
 
 

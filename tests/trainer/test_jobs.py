@@ -189,7 +189,7 @@ TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
     "of no node": ({"partial_sums": ()}, "wrong-cohort"),
     "lacking a node": ({"partial_sums": REFERENCES[:-1]}, "wrong-cohort"),
     "of one node thrice": ({"partial_sums": REFERENCES[:1] * 3}, "wrong-cohort"),
-    "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-length"),
+    "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-share"),
     "not of whole numbers": ({"values": "AAAA"}, "malformed-document"),
     "impossible": ({"values": encode_uint64(np.full(4, 2**62, np.uint64))}, "refused-result"),
     "not the total": ({"values": encode_uint64(np.ones(4, np.uint64))}, "refused-result"),

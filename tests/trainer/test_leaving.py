@@ -10,9 +10,11 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_trainer import store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, ledger, state
+from tests.trainer.test_jobs import JOB, get, joined, ledger, running, state
 from tests.world import examples
 from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
@@ -80,7 +82,41 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     await trainer.step()
     assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-withdrawn"
     assert committed(trainer) == {}
+    assert trainer.runner._jobs == {}
     assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
+
+
+async def test_a_result_that_comes_after_the_withdrawal_is_not_kept(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    answering = asyncio.Event()
+    asked, federation.decided = federation.freeze("aggregator", answering), True
+    stepping = asyncio.create_task(trainer.step())
+    await asked.wait()
+    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
+    answering.set()
+    await stepping
+    (round_,) = (await state(trainer))["rounds"]
+    assert round_["phase"] == "collecting"
+
+
+async def test_budgets_come_free_also_if_storage_fails_where_too_few_joined(
+    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await joined(trainer, clients=3)
+    clock.now = JOB.join_deadline
+
+    def unavailable(*_: object) -> None:
+        raise StorageUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "kept_charges", unavailable)
+        await trainer.step()
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "failed"
+    assert committed(trainer) == {}
 
 
 async def test_neither_a_race_nor_a_replay_brings_a_client_back(
@@ -103,7 +139,7 @@ async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -
     await joined(trainer)
     other = job(nonce="cd" * 16)
     assert await post(trainer, LEAVES, leave(3, signed_by=4)) == "bad-signature"
-    assert await post(trainer, LEAVES, leave(3, other)) == "wrong-job"
+    assert await post(trainer, LEAVES, leave(3, other)) == "malformed-document"
     assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
     assert len(committed(trainer)) == 14
 

@@ -66,7 +66,7 @@ async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
     ("document", "code"),
     {
         "by another data holder": (notice(3, by=4), "bad-signature"),
-        "of another job": (notice(3, request=job(nonce="cd" * 16)), "wrong-job"),
+        "of another job": (notice(3, request=job(nonce="cd" * 16)), "malformed-document"),
         "of one who is not on the roster": (notice(2**31, by=0), "unknown-holder"),
         "a join": (join(JOB.digest, 3), "malformed-document"),
     }.values(),

@@ -77,7 +77,7 @@ LIES: dict[str, tuple[Callable[[RoundSpec], Sums], str]] = {
         "wrong-charge",
     ),
     "one that speaks for another node": (first_changed(node="compute-1"), "wrong-signer"),
-    "short ones": (too_short, "wrong-length"),
+    "short ones": (too_short, "wrong-share"),
     "a document of another kind": (
         lambda spec: [examples.DOCUMENTS["vote"]],
         "malformed-document",

@@ -10,7 +10,7 @@ from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import verified_outcome, verified_partial_sums
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongResidue
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongShare
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.test_threshold import FIVE, SPEC, SUMS
 from tests.world import examples
@@ -87,5 +87,5 @@ def test_a_total_that_the_sums_do_not_give_is_refused() -> None:
 def test_a_sum_with_a_word_that_is_no_residue_is_refused() -> None:
     values = np.full(SPEC.dimension, MODULUS, np.uint64)
     bad = SUMS[0].model_copy(update={"values": encode_uint64(values)})
-    with pytest.raises(WrongResidue):
+    with pytest.raises(WrongShare, match="residue"):
         judge(result_of((0, 1, 2)), [bad, *SUMS[1:3]])

@@ -56,6 +56,7 @@ from tests.vectors.operations import outcome
 from tests.vectors.round_cases import round_cases
 from tests.world import crowd_examples as crowd
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.world.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.world.strategies import flipped, replaced, without
@@ -234,9 +235,7 @@ def sum_cases() -> Iterator[Case]:
         shares = sharing.split(
             sharing.encode(secret), holder=2, nodes=5, random_bytes=examples.random_bytes("sums")
         )
-        return {
-            node: summation.add(sharing, [share], secret.size) for node, share in enumerate(shares)
-        }
+        return {node: added(sharing, [share], secret.size) for node, share in enumerate(shares)}
 
     yield "all of 5, additive", "combine_sums", opened(ADDITIVE, shared(ADDITIVE))
     three = ThresholdSharing(threshold=3)

@@ -43,6 +43,7 @@ from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, decode_clients
 from shoal_protocol.wire.receipt_query import decode_query, encode_answer
 from tests.world import examples
+from tests.world.adding import added
 from tests.world.chance import fixed_bytes
 from tests.world.clock import HandMovedClock, HandMovedTimer
 from tests.world.examples import signing_key
@@ -114,7 +115,7 @@ class FakeNode:
         assert parsed.header.node == self.index
         held = self.held.setdefault(parsed.header.holder, encoded)
         if held != encoded:
-            return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
+            return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-document"}}
         return {"status": 201}
 
     def tell_charges(self, request: httpx.Request) -> httpx.Response:
@@ -213,6 +214,12 @@ def vault_of(holder: DataHolder) -> Vault:
     vault = holder._vault._exchange.__self__  # type: ignore[attr-defined]
     assert isinstance(vault, Vault)
     return vault
+
+
+def charged_on(state: State) -> list[tuple[str, str, int]]:
+    """Return (round or contribution, job, client) of each charge in a holder's ledger, in order."""
+    rows = state.file.rows("SELECT round, job, population FROM ledger ORDER BY number")
+    return [(what, job, client) for what, job, slots in rows for client in decode_clients(slots)]
 
 
 def state_of(holder: DataHolder) -> State:
@@ -341,7 +348,7 @@ class World:
         """Return the sum over all nodes and `holders` of what was sent, shape (dimension,)."""
         scheme = ADDITIVE
         sums = {
-            index: summation.add(scheme, [node.share_of(holder) for holder in holders], dimension)
+            index: added(scheme, [node.share_of(holder) for holder in holders], dimension)
             for index, node in enumerate(self.nodes)
         }
         return from_ring(summation.combine(scheme, sums, nodes=len(sums)).total)

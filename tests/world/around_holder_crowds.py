@@ -209,7 +209,7 @@ class StandIn(FakeTrainer):
         if known is None and self.closed:
             return refusal("crowd-closed")
         if known is not None and known != submission:
-            return refusal("conflicting-submission")
+            return refusal("conflicting-document")
         entry = self._entry(draw.nonce, submission.body.weights)
         if known is None and not self.lies.forgets:
             self.logs[entry.instance].append(entry)

@@ -37,6 +37,7 @@ from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.vectors import decode_uint64
+from tests.world.adding import added
 from tests.world.around_holder import state_of
 from tests.world.chance import FixedNoise, fixed_bytes
 from tests.world.federation import Federation
@@ -146,7 +147,9 @@ def _check_log(federation: Federation) -> None:
     ]
     storage = federation.party("aggregator").resources.storage
     for head in set(heads):
-        assert storage.run_here(log.root, head.size) == head.root, "a log was rolled back"
+        assert storage.run_here(lambda db, size=head.size: log.tree(db).root(size)) == head.root, (
+            "a log was rolled back"
+        )
 
 
 async def _check_round(
@@ -193,15 +196,15 @@ def contributions_of(
     opened = {}
     for (of_round, holder), by_node in seen.envelopes.items():
         if of_round == round_id and len(by_node) >= spec.opening:
-            added = {}
+            sums = {}
             members = scheme.members(holder=holder, nodes=len(nodes))
             assert by_node.keys() <= set(members), "a share for a node of another committee"
             for index, sent in sorted(by_node.items()):
                 # a retry sends the same share
                 [share] = {_open(federation, nodes[index], each, spec) for each in sent}
-                added[members.index(index)] = summation.add(scheme, [share], spec.dimension)
+                sums[members.index(index)] = added(scheme, [share], spec.dimension)
             among_members = scheme.model_copy(update={"committee": None})
-            combined = summation.combine(among_members, added, nodes=len(members))
+            combined = summation.combine(among_members, sums, nodes=len(members))
             assert combined is not None, "the shares of one answer contradict each other"
             opened[holder] = summation.decode(scheme, combined.total)
     return opened
@@ -224,9 +227,9 @@ def _check_noise(
     for site, holder, records in _encoded_records(federation, spec):
         noise = federation.noise[site]
         if holder in contributions and isinstance(noise, FixedNoise):
-            added = (contributions[holder] - records).tolist()
+            noise = (contributions[holder] - records).tolist()
             for coordinates, _ in spec.noise_blocks():
-                block, added = tuple(added[:coordinates]), added[coordinates:]
+                block, noise = tuple(noise[:coordinates]), noise[coordinates:]
                 drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
                 used[block] += 1

@@ -29,7 +29,6 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.studies.linear_regression import (
@@ -43,6 +42,7 @@ from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
+from tests.world.adding import added
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
 _SHARES = {1: (1.0,), 2: (0.2, 0.8), 3: (0.1, 0.2, 0.7)}
@@ -207,7 +207,7 @@ class Making:
                 manifest=spec.manifest,
                 round=spec.digest,
                 node=name,
-                values=encode_uint64(summation.add(spec.sharing, [shares[node]], spec.dimension)),
+                values=encode_uint64(added(spec.sharing, [shares[node]], spec.dimension)),
                 charge=self._charge(f"charge {number} {name}", spec, name),
                 **cohort,
             )

@@ -19,7 +19,7 @@ from shoal_protocol.crowds.draws import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, first_weights, steps
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
@@ -38,6 +38,7 @@ CROWD_TASK = CrowdTask(
     epsilon=2.0,
     learning_rate=0.0625,
     instances=4,
+    start=(0.125, 1e-5, -0.25),
 )
 RECORD = np.array([[57.0, 131.0, 1.0]])
 CROWD_JOB = CrowdJobRequest(
@@ -55,7 +56,7 @@ SEED = seed("seed of the crowd job")
 _BOUND: dict[str, Any] = {"manifest": CROWD_JOB.manifest, "job": CROWD_JOB.digest}
 OPENING = CrowdOpening(
     commitment=draws.commitment(SEED),
-    instances=((1, -2, 3), (40_000, 5, -60_000), (0, 0, 0), (-7, 8, 9)),
+    instances=(tuple(first_weights(CROWD_TASK).tolist()),) * CROWD_TASK.instances,
     opened_at=OPENED_AT,
     **_BOUND,
 )

@@ -53,7 +53,6 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import RandomBytes, to_ring
@@ -72,6 +71,7 @@ from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
+from tests.world.adding import added
 from tests.world.clock import NOW
 
 NODES = 3
@@ -333,7 +333,7 @@ def partial_sum(node: int) -> PartialSum:
         )[node]
         for client in COHORT
     ]
-    values = encode_uint64(summation.add(SHARING, shares, DIMENSION))
+    values = encode_uint64(added(SHARING, shares, DIMENSION))
     name = f"compute-{node}"
     return PartialSum(node=name, values=values, charge=charge(SPEC, name), **_COHORT, **_BOUND)
 

@@ -94,15 +94,16 @@ def make_trust(
 
     `policy` are changes to the one that simulations usually have, `sites` others than theirs.
     """
-    plan = quickstart.Plan(
+    consortium = quickstart.make(
+        directory,
         consortium="simulated",
         compute_nodes=nodes,
         clients=dict(sites or SITES),
         url_template=url_template,
         first_port=first_port,
-        extra_hosts=[],
         policy=ConsortiumPolicy.model_validate(CONSORTIUM_POLICY.model_dump() | policy),
         valid_days=30,
+        now=now,
+        random_bytes=fixed_bytes("trust"),
     )
-    consortium = quickstart.make(directory, plan, now=now, random_bytes=fixed_bytes("trust"))
     return Trust(directory, consortium)

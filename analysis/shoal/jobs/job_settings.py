@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 import pydantic
-from pydantic import Field
+from pydantic import Field, Strict, StrictFloat, StrictInt
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
@@ -20,10 +20,10 @@ from shoal_protocol.wire.encoding import Place, Real
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 
-Bounds = tuple[Real, Real]
+Bounds = tuple[Annotated[Real, Strict()], Annotated[Real, Strict()]]
 """A column's lower and upper bound, as a file has them."""
 
-Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
+Seconds = Annotated[StrictInt, Field(ge=1, le=366 * 86_400)]
 
 
 @contextmanager
@@ -49,12 +49,12 @@ class JobSettings:
     `purpose` is one line for data holders and for the certificate: what the job is for.
     """
 
-    epsilon: float
-    delta: float
-    dropouts: int
-    colluders: int
-    minimum_population: int
-    maximum_population: int
+    epsilon: StrictFloat
+    delta: StrictFloat
+    dropouts: StrictInt
+    colluders: StrictInt
+    minimum_population: StrictInt
+    maximum_population: StrictInt
     join_seconds: Seconds
     round_seconds: Seconds
     grace_seconds: Seconds
@@ -101,9 +101,9 @@ class CrowdSettings:
     from its opening. A model that was drawn must come back within `session_seconds`.
     """
 
-    contributions: Place
-    contributions_per_client: Place
-    contributions_per_record: Place
+    contributions: Annotated[Place, Strict()]
+    contributions_per_client: Annotated[Place, Strict()]
+    contributions_per_record: Annotated[Place, Strict()]
     session_seconds: Seconds
     open_seconds: Seconds
 
@@ -118,7 +118,7 @@ class CrowdSettings:
         if task.start is not None and max(map(abs, task.start)) > LARGEST_START:
             raise ValueError(
                 f"no weight of start may be above {LARGEST_START:g} in magnitude: they are of "
-                "normalised columns; `shoal crowd model --start` prints a model's"
+                "normalised columns; `shoal crowd model JOB` prints a model's"
             )
         with _in_words():
             return CrowdJobRequest(

@@ -50,7 +50,7 @@ instances = 20                 # as many as contributions that are under way at 
                                # more of them cost accuracy; see `shoal plan`
 # variant = "one"              # or feature, all: which weights a contribution touches
 # clipping = "coordinate"      # or residual: feature and all need it for later noise to hide more
-# start = [0, 0, 0]            # normalised weights to begin with: `shoal crowd model JOB --start`
+# start = [0, 0, 0]            # normalised weights to begin with: `shoal crowd model JOB`
                                # prints an earlier model's, for the same columns and bounds
 
 [features]                     # public bounds, from general knowledge, never from the data

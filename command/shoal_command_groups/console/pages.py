@@ -105,8 +105,6 @@ class _Pages:
                     f"{CROWDS}/{{job}}": self.crowd,
                     f"{JOB}/picture.svg": self.picture,
                     f"{JOB}/certificate": self.certificate,
-                    f"{JOB}/certificate.json": self.certificate_file,
-                    f"{JOB}/result.json": self.result_file,
                 }.items()
             },
             {
@@ -191,20 +189,21 @@ class _Pages:
         ticket, toml = form.get("ticket", ""), form.get("toml", "")
         try:
             file = parsed(toml)
+            signed = self._submitted.get(ticket)
+            if signed is None:  # of two threads that come here at once the first one's counts
+                made = self.analyst.request(file.task, file.settings)
+                signed = self._submitted.setdefault(ticket, made)
         except ValueError as error:
             return self._text(request, toml, wrong=str(error))
-        signed = self._submitted.get(ticket)
-        if signed is None:  # of two threads that come here at once the first one's counts
-            made = self.analyst.request(file.task, file.settings)
-            signed = self._submitted.setdefault(ticket, made)
         self.analyst.job(signed.digest).hand_in(signed)
         return go(f"{START}/jobs/{signed.digest}")
 
     def job(self, request: Request) -> Response:
         """Show how a job stands and, once it is finished, its result."""
         job = _job_in(request)
-        state, asked = self.analyst.job(job).state(), self.analyst.job(job).request()
-        report = self._report(job) if state.has_result else None
+        handle = self.analyst.job(job)
+        state, asked = handle.state(), handle.request()
+        report = handle.result() if state.has_result else None
         facts = job_views.progress(
             state,
             rounds=asked.task.rounds,
@@ -244,7 +243,9 @@ class _Pages:
 
     def picture(self, request: Request) -> Response:
         """Draw the posterior."""
-        report = self._report(_job_in(request))
+        report = self.analyst.job(_job_in(request)).result()
+        if report is None:
+            raise JobFailed("the job has no posterior yet")
         try:
             drawn = picture(report)
         except ImportError:
@@ -252,39 +253,18 @@ class _Pages:
             return Response(said, HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
         return Response(drawn, headers=HEADERS, media_type="image/svg+xml")
 
-    def result_file(self, request: Request) -> Response:
-        """Hand out the report, verified, as JSON."""
-        job = _job_in(request)
-        content = (self._report(job)).model_dump_json(indent=2)
-        return _file(f"result-{job[:12]}.json", content.encode())
-
-    def certificate_file(self, request: Request) -> Response:
-        """Hand out the release certificate, verified."""
-        job = _job_in(request)
-        return _file(f"certificate-{job[:12]}.json", self._certificate(job))
-
     def certificate(self, request: Request) -> Response:
         """Show the page of the release certificate, as `shoal certificate page` writes it."""
         book = self.analyst.book
         manifest = book.current.signed_manifest.encode()
-        encoded = self._certificate(_job_in(request))
+        encoded = self.analyst.job(_job_in(request)).certificate()
+        if encoded is None:
+            raise JobFailed("the job is not finished, and has no certificate yet")
         page = rendered(verify_certificate(encoded, manifest, known=book.versions))
         style = page.partition("<style>")[2].partition("</style>")[0].encode()
         digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
         rule = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": rule})
-
-    def _certificate(self, job: str) -> bytes:
-        encoded = self.analyst.job(job).certificate()
-        if encoded is None:
-            raise JobFailed("the job is not finished, and has no certificate yet")
-        return encoded
-
-    def _report(self, job: str) -> PosteriorReport:
-        report = self.analyst.job(job).result()
-        if report is None:
-            raise JobFailed("the job has no posterior yet")
-        return report
 
 
 def _in_thread(show: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
@@ -311,8 +291,3 @@ def _job_in(request: Request) -> str:
     if not re.fullmatch(ID_PATTERN, job):
         raise UnknownJob
     return job
-
-
-def _file(name: str, content: bytes) -> Response:
-    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(content, headers=HEADERS | disposition, media_type="application/json")

@@ -29,7 +29,7 @@ from shoal_learning.families.one_round import (
 from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, DirichletMixture, beta_quantiles
 from shoal_protocol.queries import CellCounts
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import counts_from
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import CellStudy
 from shoal_protocol.studies.single_numbers import BernoulliPosterior, BernoulliTask
@@ -271,10 +271,11 @@ def _counts(released: ReleasedSum) -> CellCounts:
 
 def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
     query = _counts(released)
+    counts = in_units(query, released.values)
     return NoisyCounts(
-        values=counts_from(query, released.values)[:-1],
+        values=counts[:-1],
         noise=noise_of(released, 0, query.grid),
-        total=float(counts_from(query, released.values)[-1]),
+        total=float(counts[-1]),
         total_noise=noise_of(released, -1, query.grid),
         most=released.cohort_size * query.records_per_client,
     )

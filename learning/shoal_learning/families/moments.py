@@ -15,7 +15,7 @@ from shoal_learning.regression.linear import noise_sd
 from shoal_learning.regression.measured import Measured, measured, records_of
 from shoal_protocol.queries import NormCounts, SecondMomentMatrix
 from shoal_protocol.queries.moments import NORM_RATIO
-from shoal_protocol.queries.sums import largest_norms, norm_counts_from
+from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import moments as rules
 from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
@@ -61,7 +61,7 @@ class Moments:
         query = counted.query
         if not isinstance(query, NormCounts):
             raise ValueError("the second round counts rows by their norm")
-        counts = norm_counts_from(query, counted.values)
+        counts = in_units(query, counted.values)[:-1]
         sd = float(counted.noise_sd[0]) / query.grid**2
         tails = np.cumsum(counts[::-1])[::-1]
         sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))

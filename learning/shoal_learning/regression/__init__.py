@@ -12,7 +12,7 @@ from shoal_learning.regression.linear import LinearModel, noise_sd
 from shoal_learning.regression.measured import Measured, records_of
 from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import moments_from
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.measurements import measured_means, measured_norm
@@ -100,7 +100,7 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     query = released.query
     if not isinstance(query, SecondMoments):
         raise ValueError("spreads are measured by second moments")
-    seen = moments_from(query, released.values) / records
+    seen = in_units(query, released.values)[:-1] / records
     error = float(released.noise_sd[0]) / query.grid**2 / records
     fits = -0.5 * ((seen[:, None] - _SPREADS**2) / error) ** 2
     likelihoods = np.exp(fits - fits.max(axis=1, keepdims=True))

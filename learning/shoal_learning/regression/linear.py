@@ -29,7 +29,7 @@ from shoal_learning.regression.measured import (
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import MomentMatrix
-from shoal_protocol.queries.sums import largest_norms, matrix_from, norm_counts_from
+from shoal_protocol.queries.sums import in_units, largest_norms, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import (
@@ -87,7 +87,7 @@ class LinearModel:
         query = counted.query
         if not isinstance(query, NormCounts):
             raise ValueError("the second round counts rows by their norm")
-        counts = norm_counts_from(query, counted.values)
+        counts = in_units(query, counted.values)[:-1]
         sd = float(counted.noise_sd[0]) / query.grid**2
         tails = np.cumsum(counts[::-1])[::-1]
         sure = np.flatnonzero(tails > _SURELY * sd * np.sqrt(np.arange(len(tails), 0, -1)))

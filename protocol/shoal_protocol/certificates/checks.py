@@ -231,7 +231,7 @@ def check_rounds(
         raise RefusedCertificate(
             f"the rounds: {released} of the {task.rounds} that the job's task asks are too few"
         )
-    return follower.knows_owners
+    return follower.owned_by is not None
 
 
 class _Follower:
@@ -247,18 +247,13 @@ class _Follower:
         self._rosters = rosters
         # a slot keeps its data holder for ever, so that any roster that has the slots will do
         covering = [each for each in rosters.values() if population.max() < len(each)]
-        self._owned_by = covering[0] if covering else None
+        self.owned_by = covering[0] if covering else None
         self._request = certificate.request.body
         self._versions = versions
         self._participation = Participation(population)
         self._sums: list[ReleasedSum] = []
         self._before: RoundSpec | None = None
         self._gone = BitMap()  # clients who joined and left since
-
-    @property
-    def knows_owners(self) -> bool:
-        """Tell whether a roster says whose slots the population's are."""
-        return self._owned_by is not None
 
     def take(self, number: int, each: CertifiedRound | LostRound) -> None:
         """Check the next round.
@@ -304,7 +299,7 @@ class _Follower:
             raise RefusedSpec("it opened before the round before")
         task, roster = self._request.task, self._rosters.get(spec.manifest)
         known = None if roster is None else roster.enrolled_set
-        most, owned_by = task.participations(len(everybody)), self._owned_by
+        most, owned_by = task.participations(len(everybody)), self.owned_by
         if known is not None:
             self._gone = everybody - known
         if owned_by is not None:

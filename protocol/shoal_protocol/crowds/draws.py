@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, firs
 from shoal_protocol.jobs.membership import JobEnding, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.trust.policy import Limits, is_too_far, too_far_message
+from shoal_protocol.trust.policy import CLOCKS_APART, Limits, is_too_far, too_far_message
 from shoal_protocol.wire.documents import (
     WRITTEN,
     AnalystDocument,
@@ -67,13 +67,6 @@ class RefusedSubmission(ProtocolError):
     title = "The submission is refused"
     status = 422
     remedy = "Answer a draw of this job by one step on one record, as the specification says."
-
-
-class ConflictingSubmission(ProtocolError):
-    code = "conflicting-submission"
-    title = "Another submission that answers the same draw is on file"
-    status = 409
-    remedy = "Send the same bytes again on a retry; a draw is answered once."
 
 
 class ContributionsUsedUp(ProtocolError):
@@ -268,10 +261,6 @@ def weights_digest(weights: Sequence[int]) -> str:
     return sha256("crowd_weights", canonical_json([int(weight) for weight in weights]))
 
 
-CLOCKS_APART: Final = timedelta(minutes=5)
-"""How far two honest parties' clocks may differ; as usual for signed times (RFC 4120)."""
-
-
 def commitment(seed: bytes) -> str:
     """Return the digest, in hex, by which an opening commits to a seed of 32 random bytes."""
     return sha256("crowd_seed", seed)
@@ -294,10 +283,11 @@ def _chosen(seed: bytes, kind: str, nonce: str, instances: int) -> int:
 
 
 def check_opening(opening: CrowdOpening, request: CrowdJobRequest) -> None:
-    """Refuse an opening that is not this job's.
+    """Refuse an opening that is not this job's, or does not begin with the weights it asks for.
 
     Raises:
-        MalformedDocument: it is another job's, or its instances do not have the task's shape.
+        MalformedDocument: it is another job's, or its instances do not have the task's shape or its
+            first weights, or the lattice has none such.
     """
     task = request.task
     if (opening.job, opening.manifest) != (request.digest, request.manifest):
@@ -306,16 +296,8 @@ def check_opening(opening: CrowdOpening, request: CrowdJobRequest) -> None:
         raise MalformedDocument(f"every instance must have {task.dimension} weights")
     if len(opening.instances) != task.instances:
         raise MalformedDocument(f"the opening must have {task.instances} instances")
-
-
-def check_beginning(opening: CrowdOpening, request: CrowdJobRequest) -> None:
-    """Refuse an opening, of the right shape, whose first weights are not the request's.
-
-    Raises:
-        MalformedDocument: an instance has other weights, or the lattice has none such.
-    """
     try:
-        beginning = tuple(first_weights(request.task).tolist())
+        beginning = tuple(first_weights(task).tolist())
     except ValueError as error:
         raise MalformedDocument(str(error)) from None
     if any(weights != beginning for weights in opening.instances):

@@ -190,8 +190,7 @@ def design_rows(task: CrowdTask, records: Floats) -> tuple[Floats, Floats]:
     Raises:
         ValueError: another shape, no record, or a number that is not finite.
     """
-    records = np.asarray(records, dtype=np.float64)
-    design.refuse_unusable(records, task.column_names, max(1, len(records)))
+    records = design.usable(records, task.column_names, max(1, len(records)))
     return _normalised(task, design_of(task.columns, records))
 
 
@@ -216,11 +215,8 @@ def feature_rows(task: CrowdTask, features: Floats) -> Floats:
     Raises:
         ValueError: as `design_rows`.
     """
-    features = np.asarray(features, dtype=np.float64)
-    if features.ndim != 2 or features.shape[1] != len(task.features):
-        raise ValueError(f"rows must have shape (n, {len(task.features)}): one per feature")
     names = [each.name for each in task.features]
-    design.refuse_unusable(features, names, max(1, len(features)))
+    features = design.usable(features, names, max(1, len(features)))
     whole = np.column_stack([features, np.full(len(features), task.target.upper)])
     return _normalised(task, whole)[0]
 

@@ -244,12 +244,6 @@ def lying_witnesses(manifest: Manifest) -> int:
     return 2 * manifest.quorum - len(manifest.compute_nodes)
 
 
-def log_key(manifest: Manifest) -> NoteKey:
-    """Return the aggregator's key, which signs checkpoints."""
-    key = bytes.fromhex(manifest.aggregator.verify_key)
-    return NoteKey(origin_of(manifest), ED25519, key)
-
-
 def witness_name(manifest: Manifest, node: str) -> str:
     """Return the name under which a Compute node signs."""
     return f"{origin_of(manifest)}/{node}"
@@ -275,7 +269,8 @@ def signed_checkpoint(note: Note, manifest: Manifest) -> Checkpoint:
     found = note.checkpoint
     if found.origin != origin_of(manifest):
         raise MalformedDocument("the checkpoint is of another log")
-    if note.signed_at(log_key(manifest)) is None:
+    key = NoteKey(found.origin, ED25519, bytes.fromhex(manifest.aggregator.verify_key))
+    if note.signed_at(key) is None:
         raise BadSignature("the manifest's aggregator did not sign the checkpoint")
     return found
 

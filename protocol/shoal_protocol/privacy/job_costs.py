@@ -58,16 +58,6 @@ def gaussian_epsilon(*, mu: float, delta: float) -> float:
     return boundary(lambda epsilon: gaussian_delta(epsilon=epsilon, mu=mu) > delta)[1]
 
 
-def pure_epsilon(*, mu: float) -> float:
-    """Return the largest `epsilon` of which `pure_mu` is at most `mu`.
-
-    Raises:
-        ValueError: `mu` is negative or not finite.
-    """
-    require_at_least_zero("mu", mu)
-    return boundary(lambda epsilon: pure_mu(epsilon=epsilon) <= mu)[0]
-
-
 def epsilon_at(delta: float, cost: Cost) -> float:
     """Return an epsilon at `delta` that follows from a cost's two numbers, or infinity."""
     if delta == 0.0:
@@ -82,7 +72,8 @@ def epsilon_left(cap: Cap, spent: Cost) -> tuple[float, float]:
     Gaussian one of the same epsilon, and after a Gaussian one only `mu` can hold a pure one.
     """
     mu = math.sqrt(max(0.0, cap.mu**2 - spent.mu**2))
-    pure = max(0.0, cap.epsilon - spent.epsilon, pure_epsilon(mu=mu))
+    by_mu, _ = boundary(lambda epsilon: pure_mu(epsilon=epsilon) <= mu)
+    pure = max(0.0, cap.epsilon - spent.epsilon, by_mu)
     return pure, 0.0 if cap.is_pure else gaussian_epsilon(mu=mu, delta=cap.delta)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseDesign, with_count
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import LARGEST, Positive, Real, canonical_text
 
@@ -37,18 +37,6 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_
 """A name as a person wrote it, in its canonical form; a signed document has no other."""
 
 
-def refuse_unusable_range(lower: float, upper: float) -> None:
-    """Check that a public range is one.
-
-    Raises:
-        ValueError: it is empty, or too narrow for floats.
-    """
-    if not lower < upper:
-        raise ValueError("the lower bound of a column must be below its upper bound")
-    if upper - lower < max(_NARROWEST * max(abs(lower), abs(upper)), 1.0 / LARGEST):
-        raise ValueError("the bounds of a column are too close to be told apart")
-
-
 class _Range(Model):
     """A public range."""
 
@@ -57,7 +45,11 @@ class _Range(Model):
 
     @model_validator(mode="after")
     def _is_usable(self) -> Self:
-        refuse_unusable_range(self.lower, self.upper)
+        if not self.lower < self.upper:
+            raise ValueError("the lower bound of a column must be below its upper bound")
+        largest = max(abs(self.lower), abs(self.upper))
+        if self.upper - self.lower < max(_NARROWEST * largest, 1.0 / LARGEST):
+            raise ValueError("the bounds of a column are too close to be told apart")
         return self
 
     @property
@@ -354,6 +346,34 @@ class LatticeQuery(Model):
     def grid(self) -> int:
         """B = 2^grid_bits: lattice units in one unit of what is summed."""
         return 1 << self.grid_bits
+
+    @property
+    def unit(self) -> int:
+        """Lattice units in one record, or in one unit of what is summed."""
+        return self.grid
+
+    @property
+    def largest_value(self) -> int:
+        """Largest magnitude that a coordinate of `encode` can have."""
+        return self.unit * self.records_per_client
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Length of the vector."""
+
+    def _with_count(
+        self, mechanism: Mechanism, *blocks: tuple[int, float], changed: float, left_out: float
+    ) -> NoiseDesign:
+        """Return `with_count` of sums that count records in this query's units."""
+        return with_count(
+            mechanism,
+            *blocks,
+            changed=changed,
+            left_out=left_out,
+            records=self.records_per_client,
+            unit=self.unit,
+        )
 
     @abstractmethod
     def rows(self, records: Floats) -> NDArray[Any]:

@@ -22,12 +22,13 @@ def squared_radius_limit(*, radius: float, grid_bits: int) -> int:
     return (numerator << grid_bits) ** 2 // denominator**2
 
 
-def refuse_unusable(records: Floats, names: Sequence[str], largest_count: int) -> None:
-    """Check that `records`, shape (r, len(names)), are finite and that r <= largest_count.
+def usable(records: Floats, names: Sequence[str], largest_count: int) -> Floats:
+    """Return `records`, shape (r, len(names)), as floats: finite, and r <= largest_count.
 
     Raises:
         ValueError: they are not; the message names row and column, never the value.
     """
+    records = np.asarray(records, dtype=np.float64)
     if records.ndim != 2 or records.shape[1] != len(names):
         raise ValueError(f"records must have shape (records, {len(names)}), one column per name")
     if records.shape[0] > largest_count:
@@ -38,6 +39,7 @@ def refuse_unusable(records: Floats, names: Sequence[str], largest_count: int) -
     if bad.size:
         row, column = (int(index) for index in bad[0])
         raise ValueError(f"record {row}, column {names[column]!r} is not a finite number")
+    return records
 
 
 def to_box(records: Floats, centres: Floats, scales: Floats) -> Floats:
@@ -91,17 +93,10 @@ class NoiseDesign:
     sensitivity: float
     blocks: tuple[NoiseBlock, ...]
 
-    @property
-    def total_variance(self) -> float:
-        """Noise variance summed over the coordinates, where scale and sensitivity are equal."""
-        spread = sum(block.coordinates * block.relative_scale**2 for block in self.blocks)
-        return self.sensitivity**2 * spread
-
 
 def with_count(
     mechanism: Mechanism,
-    blocks: tuple[NoiseBlock, ...],
-    *,
+    *blocks: tuple[int, float],
     changed: float,
     left_out: float,
     records: int,
@@ -111,7 +106,8 @@ def with_count(
 
     One record in another's place moves the sums by `changed` at most, and leaves the number as it
     is; one left out moves them by `left_out`, and the number by `unit` lattice units. Both are
-    after division by the scales of `blocks`. So the number costs nothing where its noise is wide
+    after division by the scales of `blocks`: each is of so many coordinates, and has a relative
+    scale; empty ones are left out. So the number costs nothing where its noise is wide
     enough for the second not to exceed the first; it is at most 4 records wide for each unit of
     1 / mu, 17 of 1 / epsilon, which costs 3 % and 6 % at most. A client has up to `records`.
     """
@@ -123,8 +119,14 @@ def with_count(
         reach = max(changed - left_out, _LEAST_LAPLACE * left_out)
         whole = left_out + reach
     sensitivity = rounded_up(max(changed, whole)) * records
-    counting = NoiseBlock(coordinates=1, relative_scale=rounded_up(unit / reach))
-    return NoiseDesign(sensitivity=rounded_up(sensitivity), blocks=(*blocks, counting))
+    return NoiseDesign(
+        sensitivity=rounded_up(sensitivity),
+        blocks=tuple(
+            NoiseBlock(coordinates=size, relative_scale=scale)
+            for size, scale in (*blocks, (1, rounded_up(unit / reach)))
+            if size
+        ),
+    )
 
 
 def rounded_up(value: float) -> float:

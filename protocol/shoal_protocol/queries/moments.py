@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, LatticeQuery, design_of
-from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, with_count
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseDesign
 from shoal_protocol.wire.encoding import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
@@ -60,33 +60,13 @@ class Moments(LatticeQuery):
         return int(self.intercept * self.grid)
 
     @property
-    def largest_value(self) -> int:
-        """Largest magnitude that a coordinate of `encode` can have."""
-        return self.grid**2 * self.records_per_client
+    def unit(self) -> int:
+        """B^2, lattice units in one record, and in the longest row's squares."""
+        return self.grid**2
 
     def _counted(self, sums: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return sums over records, shape (d,), and after them the records' number."""
-        return np.append(sums, self.grid**2 * len(rows))
-
-    def _with_count(
-        self,
-        mechanism: Mechanism,
-        *blocks: tuple[int, float],
-        changed: float,
-        left_out: float,
-    ) -> NoiseDesign:
-        """Return `with_count` of blocks of so many coordinates, empty ones left out, and scales."""
-        kept = [
-            NoiseBlock(coordinates=size, relative_scale=scale) for size, scale in blocks if size
-        ]
-        return with_count(
-            mechanism,
-            tuple(kept),
-            changed=changed,
-            left_out=left_out,
-            records=self.records_per_client,
-            unit=self.grid**2,
-        )
+        return np.append(sums, self.unit * len(rows))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the integer rows w, shape (r, p), of `records`, shape (r, len(column_names)).
@@ -94,8 +74,7 @@ class Moments(LatticeQuery):
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
-        records = np.asarray(records, dtype=np.float64)
-        design.refuse_unusable(records, self.column_names, self.records_per_client)
+        records = design.usable(records, self.column_names, self.records_per_client)
         boxed = design.to_box(
             design_of(self.columns, records),
             np.array([column.centre for column in self.columns]),
@@ -213,8 +192,9 @@ class MomentMatrix(Moments):
 
 
 def _variance_of_products(design: NoiseDesign) -> float:
-    *products, _ = design.blocks
-    return NoiseDesign(sensitivity=design.sensitivity, blocks=tuple(products)).total_variance
+    """Return the noise's variance summed over all but the count, where scale is sensitivity."""
+    spread = sum(block.coordinates * block.relative_scale**2 for block in design.blocks[:-1])
+    return design.sensitivity**2 * spread
 
 
 class SecondMomentMatrix(MomentMatrix):
@@ -310,12 +290,8 @@ class ColumnMoments(Moments):
     """
 
     name: Literal["column_moments"] = "column_moments"
-
-    @model_validator(mode="after")
-    def _in_a_box(self) -> Self:
-        if self.intercept != 0.0 or self.radius is not None:
-            raise ValueError("moments of columns have neither a constant nor a ball")
-        return self
+    intercept: Annotated[float, Field(ge=0.0, le=0.0)]
+    radius: None
 
     @property
     def dimension(self) -> int:
@@ -436,19 +412,18 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
     """
 
     name: Literal["weighted_row_matrix"] = "weighted_row_matrix"
+    radius: Annotated[float, Field(gt=0.0, le=LARGEST_RADIUS)]
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
         if len(self.regressed) < 2:
             raise ValueError("weighted rows need a feature and a target: name two columns or more")
-        if self.radius is None or self.radius > LARGEST_RADIUS:
-            raise ValueError(f"weighted rows need a radius of at most {LARGEST_RADIUS}")
         return self
 
     @property
     def feature_radius(self) -> float:
         """R, the largest norm of a weighted row's constant and features."""
-        return (self.radius or 0.0) / math.hypot(1.0, TARGET_PART)
+        return self.radius / math.hypot(1.0, TARGET_PART)
 
     @property
     def target_limit(self) -> float:

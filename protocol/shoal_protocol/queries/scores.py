@@ -20,7 +20,7 @@ from shoal_protocol.queries.columns import Column, LatticeQuery, design_of, in_l
 from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
-from shoal_protocol.wire.encoding import Positive, Real
+from shoal_protocol.wire.encoding import Positive, Radius, Real
 
 LARGEST_COORDINATE: Final = 1e6
 """Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
@@ -104,8 +104,7 @@ class GradientSum(LatticeQuery):
         Raises:
             ValueError: as `encode`.
         """
-        records = np.asarray(records, dtype=np.float64)
-        design.refuse_unusable(records, self.column_names, self.records_per_client)
+        records = design.usable(records, self.column_names, self.records_per_client)
         found = self._gradients(design_of(self.columns, records), gradients)
         if found.shape != (len(records), self.dimension):
             raise ValueError("the model's gradients do not have the shape (records, latents)")
@@ -175,6 +174,7 @@ class ScoreSum(RegressionMoments):
     point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=512)]
     dispersion: _Positive
     residual_cut: _Positive
+    radius: Radius
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
@@ -182,8 +182,6 @@ class ScoreSum(RegressionMoments):
             raise ValueError("scores need a constant, a feature and a target")
         if len(self.point) != self.width:
             raise ValueError("the point has one coordinate for the constant and each feature")
-        if self.radius is None:
-            raise ValueError("scores need a radius")
         return self
 
     @property
@@ -225,7 +223,7 @@ class ScoreSum(RegressionMoments):
     def _arranged(self, boxed: Floats) -> Floats:
         """Return scores over R c, within the unit ball, and whether each was cut: (r, p + 1)."""
         regressed, shares = self._parted(boxed)
-        rows, radius = super()._arranged(regressed[:, :-1]), self.radius or 0.0
+        rows, radius = super()._arranged(regressed[:, :-1]), self.radius
         means = mean_of(self.family, rows @ np.array(self.point))
         weights = weight_of(self.family, means, self.dispersion)
         with np.errstate(over="ignore"):  # infinite residuals are cut, too
@@ -332,6 +330,7 @@ class ClassScoreSum(_UnitScores):
     name: Literal["class_score_sum"] = "class_score_sum"
     classes: Annotated[int, Field(ge=2, le=64, strict=True)]
     point: Annotated[tuple[Coordinate, ...], Field(min_length=4, max_length=10_000)]
+    radius: Radius
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
@@ -339,8 +338,6 @@ class ClassScoreSum(_UnitScores):
             raise ValueError("class scores need a constant, a feature and a column for each class")
         if len(self.point) != self.width:
             raise ValueError("the point has one coordinate for each class and constant or feature")
-        if self.radius is None:
-            raise ValueError("scores need a radius")
         return self
 
     @property
@@ -369,7 +366,7 @@ class ClassScoreSum(_UnitScores):
 
     def _arranged(self, boxed: Floats) -> Floats:
         """Return scores over sqrt(2) R, within the unit ball, shape (r, n)."""
-        rows, radius = super()._arranged(boxed[:, : -self.classes]), self.radius or 0.0
+        rows, radius = super()._arranged(boxed[:, : -self.classes]), self.radius
         predictors = rows @ np.array(self.point).reshape(self.classes, -1).T
         is_of = boxed[:, -self.classes :] > 0.0
         is_of &= np.cumsum(is_of, axis=1) == 1  # of the first, if columns say it of several
@@ -534,6 +531,7 @@ class HazardScoreSum(_UnitScores):
     edges: Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
     point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=544)]
     hazard_cut: Annotated[float, Field(ge=1.0, le=100.0)]
+    radius: Radius
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
@@ -543,7 +541,7 @@ class HazardScoreSum(_UnitScores):
             raise ValueError("each edge is larger than the one before")
         if len(self.point) != self.intervals + self.features:
             raise ValueError("the point has one coordinate for each interval and each feature")
-        if self.radius is None or self.radius**2 < 2.0 * self.intercept**2:
+        if self.radius**2 < 2.0 * self.intercept**2:
             raise ValueError("hazards need a radius of sqrt(2) times the constant at least")
         return self
 
@@ -577,7 +575,7 @@ class HazardScoreSum(_UnitScores):
         if mechanism == "discrete_gaussian":
             changed, left_out = 2.0, math.sqrt(1.25)
         else:
-            counted = 2.0 * self.intercept / (self.radius or 1.0) * _ABOVE_ROUNDING
+            counted = 2.0 * self.intercept / self.radius * _ABOVE_ROUNDING
             pairs = (counted, self.features), (0.0, self.width)
             changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
             left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
@@ -596,8 +594,7 @@ class HazardScoreSum(_UnitScores):
             self.hazard_cut,
         )
         residuals = happened.sum(axis=1) - passed.sum(axis=1)
-        largest = self.hazard_cut * (self.radius or 0.0)
-        sizes = shrinking(rows, self.radius or 0.0) ** 2 / largest
+        sizes = shrinking(rows, self.radius) ** 2 / (self.hazard_cut * self.radius)
         parts = (self.intercept * happened, self.intercept * passed, x * residuals[:, None])
         return np.column_stack(parts) * sizes[:, None]
 

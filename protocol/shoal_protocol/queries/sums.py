@@ -8,33 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.moments import (
-    ColumnMoments,
-    FirstMoments,
-    MomentMatrix,
-    NormCounts,
-    SecondMoments,
-)
+from shoal_protocol.queries.columns import LatticeQuery
+from shoal_protocol.queries.moments import ColumnMoments, MomentMatrix, NormCounts
 from shoal_protocol.queries.scores import (
     ClassScoreSum,
-    GradientSum,
     HazardScoreSum,
     PredictionScores,
     ScoreSum,
 )
-from shoal_protocol.queries.tables import CellCounts, Tables
+from shoal_protocol.queries.tables import Tables
+
+Values = NDArray[np.int64] | NDArray[np.float64]
 
 
-def moments_from(
-    query: FirstMoments | SecondMoments, values: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the moments, shape (p,), in normalised units.
+def in_units(query: LatticeQuery, values: Values) -> NDArray[np.float64]:
+    """Return a released sum in the units of its query, shape (dimension,): records, moments, ...
+
+    `values` may also be the noise's standard deviations.
 
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    return values[:-1] / float(query.grid**2)
+    if values.shape != (query.dimension,):
+        raise ValueError(f"expected a vector of {query.dimension} coordinates")
+    return np.asarray(values / float(query.unit))
 
 
 def column_moments_from(query: ColumnMoments, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,8 +42,7 @@ def column_moments_from(query: ColumnMoments, values: NDArray[np.float64]) -> ND
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    return np.asarray(values[:-1].reshape(2, -1) / float(query.grid**2))
+    return np.asarray(in_units(query, values)[:-1].reshape(2, -1))
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,7 @@ def scores_from(query: ScoreSum, values: NDArray[np.float64]) -> Scores:
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    scaled, width = values / float(query.grid**2), query.width
+    scaled, width = in_units(query, values), query.width
     return Scores(scaled[:width], scaled[width : 2 * width], float(scaled[-2]))
 
 
@@ -79,8 +74,7 @@ def predictions_from(query: PredictionScores, values: NDArray[np.float64]) -> ND
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    return np.asarray(values[:-1].reshape(-1, query.block) / float(query.grid**2))
+    return np.asarray(in_units(query, values)[:-1].reshape(-1, query.block))
 
 
 def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -91,8 +85,7 @@ def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDAr
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    return np.asarray(values[:-1].reshape(2, query.classes, -1) / float(query.grid**2))
+    return np.asarray(in_units(query, values)[:-1].reshape(2, query.classes, -1))
 
 
 @dataclass(frozen=True)
@@ -113,8 +106,7 @@ def hazards_from(query: HazardScoreSum, values: NDArray[np.float64]) -> HazardSc
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    scaled, places = values / float(query.grid**2), query.intervals
+    scaled, places = in_units(query, values), query.intervals
     ends = [places, 2 * places, query.width, query.dimension - 1]
     return HazardScores(*np.split(scaled, ends)[:-1])
 
@@ -128,23 +120,12 @@ def matrix_from(query: MomentMatrix, values: NDArray[np.int64]) -> NDArray[np.fl
     Raises:
         ValueError: `values` has another length.
     """
-    _require_length(values, query.dimension)
-    scaled = values[:-1] / float(query.grid**2)
+    scaled = in_units(query, values)[:-1]
     matrix = np.zeros((query.width, query.width))
     matrix[np.triu_indices(query.width, 1)] = scaled[query.width :]
     matrix += matrix.T
     matrix[np.diag_indices(query.width)] = scaled[: query.width]
     return matrix
-
-
-def counts_from(query: CellCounts, values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the noisy cells and after them their sum, shape (dimension,), in records.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    _require_length(values, query.dimension)
-    return values / float(query.grid)
 
 
 def tables_from(query: Tables, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -155,36 +136,9 @@ def tables_from(query: Tables, values: NDArray[np.float64]) -> list[NDArray[np.f
     Raises:
         ValueError: `values` has another length.
     """
-    if values.shape != (query.dimension,):
-        raise ValueError(f"expected a vector of {query.dimension} coordinates")
-    return np.split(values[:-1] / float(query.grid), np.cumsum(query.sizes)[:-1])
-
-
-def norm_counts_from(query: NormCounts, values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how many rows are in each bin of norms, shape (27,); noise may be below 0.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    _require_length(values, query.dimension)
-    return values[:-1] / float(query.grid**2)
+    return np.split(in_units(query, values)[:-1], np.cumsum(query.sizes)[:-1])
 
 
 def largest_norms(query: NormCounts) -> NDArray[np.float64]:
     """Return the largest norm of each bin, shape (27,), in normalised units."""
     return np.sqrt(query.largest_squares()) / float(query.grid)
-
-
-def gradient_from(query: GradientSum, values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sum of gradients, shape (d,), in units of the gradient.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    _require_length(values, query.dimension)
-    return values / float(query.grid)
-
-
-def _require_length(values: NDArray[np.int64] | NDArray[np.float64], dimension: int) -> None:
-    if values.shape != (dimension,):
-        raise ValueError(f"expected a vector of {dimension} coordinates")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, ColumnBounds, LatticeQuery, design_of
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up, with_count
+from shoal_protocol.queries.design import Mechanism, NoiseDesign, rounded_up
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 
@@ -47,24 +47,17 @@ class CellCounts(LatticeQuery):
         """Length of the vector: one for each cell, or one for two of them, and their sum."""
         return self.cells + 1 - self.is_contrast
 
-    @property
-    def largest_value(self) -> int:
-        """Largest magnitude that a coordinate of `encode` can have."""
-        return self.grid * self.records_per_client
-
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere; 2 r B for a difference.
 
         Then the number of records has, for the Gaussian, 1 / sqrt(3) of the difference's noise.
         """
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
-        return with_count(
+        return self._with_count(
             mechanism,
-            (NoiseBlock(coordinates=self.dimension - 1, relative_scale=1.0),),
+            (self.dimension - 1, 1.0),
             changed=(2.0 if self.is_contrast else both) * self.grid,
             left_out=float(self.grid),
-            records=self.records_per_client,
-            unit=self.grid,
         )
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,8 +66,7 @@ class CellCounts(LatticeQuery):
         Raises:
             ValueError: as `encode`.
         """
-        records = np.asarray(records, dtype=np.float64)
-        design.refuse_unusable(records, self.column_names, self.records_per_client)
+        records = design.usable(records, self.column_names, self.records_per_client)
         return design_of(self.columns, records)
 
     def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -292,11 +284,6 @@ class Tables(LatticeQuery):
         """How many numbers are worked out for one record: its places in cuts and in tables."""
         return len(self.cuts) + len(self.tables)
 
-    @property
-    def largest_value(self) -> int:
-        """The largest magnitude of a coordinate of one client's contribution."""
-        return self.records_per_client * self.grid
-
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Return how the noise is spread, and the sensitivity by replacement of the contribution.
 
@@ -305,16 +292,11 @@ class Tables(LatticeQuery):
         """
         order = 2 if mechanism == "discrete_gaussian" else 1
         once = math.fsum(table.scale**-order for table in self.tables)  # by one cell of each table
-        return with_count(
+        return self._with_count(
             mechanism,
-            tuple(
-                NoiseBlock(coordinates=size, relative_scale=table.scale)
-                for size, table in zip(self.sizes, self.tables, strict=True)
-            ),
+            *((size, table.scale) for size, table in zip(self.sizes, self.tables, strict=True)),
             changed=rounded_up((2.0 * once) ** (1.0 / order)) * self.grid,
             left_out=rounded_up(once ** (1.0 / order)) * self.grid,
-            records=self.records_per_client,
-            unit=self.grid,
         )
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -325,9 +307,7 @@ class Tables(LatticeQuery):
         """
         records = np.asarray(records, dtype=np.float64)
         lacking = np.isnan(records)
-        design.refuse_unusable(
-            np.where(lacking, 0.0, records), self.column_names, self.records_per_client
-        )
+        design.usable(np.where(lacking, 0.0, records), self.column_names, self.records_per_client)
         missing = []
         for cut in self.cuts:
             missing.append(lacking[:, cut.column])

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.privacy.ledger_checks import check_charge
-from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -30,7 +29,7 @@ from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
-from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongLength, WrongRound
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongRound, WrongShare
 from shoal_protocol.wire.vectors import decode_uint64
 
 
@@ -103,19 +102,16 @@ def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> boo
     """
     if total.shape != (spec.dimension,):
         raise ValueError(f"expected a vector of {spec.dimension} coordinates")
+    largest, dimension = cohort_size * spec.query.largest_value, spec.dimension
+    # tails are for all d coordinates in each block: the blocks' failures add up to FALSE_ALARM
+    tails = (
+        (coordinates, part.tail(clients=cohort_size, dimension=dimension, failure=FALSE_ALARM))
+        for coordinates, part in spec.noise_blocks()
+    )
     limits = np.concatenate(
-        [
-            np.full(coordinates, _limit(spec, part, cohort_size), np.int64)
-            for coordinates, part in spec.noise_blocks()
-        ]
+        [np.full(coordinates, largest + math.ceil(tail), np.int64) for coordinates, tail in tails]
     )
     return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
-
-
-def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
-    # for all d coordinates in each block, so that the blocks' failures add up to FALSE_ALARM
-    tail = part.tail(clients=cohort_size, dimension=spec.dimension, failure=FALSE_ALARM)
-    return cohort_size * spec.query.largest_value + math.ceil(tail)
 
 
 def verified_outcome(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Any]:
@@ -158,7 +154,7 @@ def check_result(signed: Signed[Result], spec: RoundSpec, parties: Parties) -> N
 
     Raises:
         UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCohort,
-        WrongLength
+        WrongShare
         RefusedResult: no clients' answers add up to that.
     """
     parties.verify(signed)
@@ -176,7 +172,7 @@ def check_result(signed: Signed[Result], spec: RoundSpec, parties: Parties) -> N
         raise WrongCohort(f"a result rests on the partial sums of {spec.threshold} Compute nodes")
     total = from_ring(decode_uint64(result.values))
     if len(total) != spec.dimension:
-        raise WrongLength("a result has one integer for each coordinate of the round's query")
+        raise WrongShare("a result has one integer for each coordinate of the round's query")
     if not is_possible(spec, total, cohort_size=result.cohort_size):
         raise RefusedResult(IMPOSSIBLE)
 
@@ -190,7 +186,7 @@ def check_partial_sums(
 
     Raises:
         UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCharge,
-        WrongCohort, WrongLength, WrongResidue
+        WrongCohort, WrongShare
         RefusedResult: they are not those that the result names, or do not add up to it.
     """
     for each in sums:
@@ -200,16 +196,13 @@ def check_partial_sums(
         if (each.body.cohort, each.body.cohort_size) != (result.cohort, result.cohort_size):
             raise WrongCohort("a partial sum is over another cohort than the result")
         check_partial_sum(each.body, spec)
-    named = [each.body.node for each in sums]
-    if named != [each.node for each in result.partial_sums]:
-        raise RefusedResult("the partial sums shown are not those that the result names")
     shown = tuple(PartialSumReference(node=each.body.node, digest=each.digest) for each in sums)
     if shown != result.partial_sums:
-        raise RefusedResult("the result names other partial sums than the Compute nodes signed")
+        raise RefusedResult("the result names other partial sums than those that are shown")
     residues = {
         spec.compute_nodes.index(each.body.node): decode_uint64(each.body.values) for each in sums
     }
-    if any(each.body.nodes not in (None, tuple(named)) for each in sums):
+    if any(each.body.nodes not in (None, tuple(by.node for by in shown)) for each in sums):
         raise RefusedResult("the result is not of the partial sums that are added to each other")
     combined = summation.combine(spec.sharing, residues, nodes=len(spec.compute_nodes))
     if combined is None or combined.wrong:
@@ -236,7 +229,7 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
     """Refuse a partial sum of this round that cannot be part of any result of it.
 
     Raises:
-        WrongCharge, WrongCohort, WrongLength, WrongResidue
+        WrongCharge, WrongCohort, WrongShare
         MalformedDocument: the values are not whole residues.
     """
     check_charge(body.charge, spec, node=body.node)
@@ -247,5 +240,5 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
     check_nodes(spec, body.node, body.nodes)
     residues = decode_uint64(body.values)
     if len(residues) != spec.dimension:
-        raise WrongLength("a partial sum has one residue for each coordinate of the round's query")
+        raise WrongShare("a partial sum has one residue for each coordinate of the round's query")
     summation.check_residues(spec.sharing, residues)

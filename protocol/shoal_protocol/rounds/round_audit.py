@@ -246,23 +246,19 @@ class Account:
     misconduct: tuple[Misconduct, ...]
     refused: int  # documents that do not verify, or are not of this round
 
-    @property
-    def of_not_released(self) -> str:
-        """Say what became of the clients in `not_released`."""
-        return "nothing was released" if self.outcome == "abandoned" else "the round is open"
-
     def groups(self) -> dict[str, BitMap]:
         """Return the clients of the population by what became of them."""
         left_out = {
             f"left out: no share at {', '.join(nodes)}": clients
             for nodes, clients in self.lacking.items()
         }
+        rest = "nothing was released" if self.outcome == "abandoned" else "the round is open"
         return {
             "in the cohort": self.cohort,
             **left_out,
             "left out: its shares are of different answers": self.differing,
             "left out: the holdings that would say why are not shown": self.unexplained,
-            self.of_not_released: self.not_released,
+            rest: self.not_released,
         }
 
     def counts(self) -> dict[str, int]:

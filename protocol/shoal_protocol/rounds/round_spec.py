@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cap, Cost, price
+from shoal_protocol.privacy.accounting import Cap, Cost, price_with
 from shoal_protocol.privacy.mechanisms import (
     Noise,
     NoisePart,
@@ -143,21 +143,6 @@ class RoundSpec(BoundDocument):
     def cost(self) -> Cost:
         """Return what the spec states that the round costs each client of its population."""
         return Cost.stated(self.mu, self.epsilon)
-
-    @property
-    def computed_cost(self) -> Cost:
-        """Return what the round costs each client by its query and its noise.
-
-        Raises:
-            ValueError: nobody would add noise.
-        """
-        return price(
-            self.noise,
-            sensitivity=self.design.sensitivity,
-            population=self.population_size,
-            dropouts=self.dropouts,
-            colluders=self.colluders,
-        )
 
     @property
     def design(self) -> NoiseDesign:
@@ -297,7 +282,7 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         raise RefusedSpec("too few clients for so many dropouts and colluders") from error
     if not spec.noise.is_fine_enough(spec.design, parties=parties, mu=spec.mu):
         raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
-    cost = spec.computed_cost
+    cost = price_with(spec.noise, spec.design.sensitivity, parties)
     if not _is_price(spec.mu, cost.mu):
         raise RefusedSpec("mu is not what the query and its noise cost")
     if not _is_price(spec.cost.epsilon, cost.epsilon):

@@ -7,6 +7,7 @@ aggregation, doi:10.1145/3133956.3133982, section 4.
 
 import hmac
 from collections.abc import Collection, Mapping
+from functools import reduce
 from itertools import islice
 
 import numpy as np
@@ -50,11 +51,11 @@ def weighted(
     nodes: int,
 ) -> Uint64Vector:
     """Return the weighted total, shape (d,), of a node's sums by threshold, by their `starts`."""
-    parts = [
+    parts = (
         shamir.times(vector, weight(sharing, start=start, node=node, among=among, nodes=nodes))
         for start, vector in sums.items()
-    ]
-    return shamir.sum_of(parts, len(parts[0]))
+    )
+    return reduce(shamir.plus, parts)
 
 
 def mask(

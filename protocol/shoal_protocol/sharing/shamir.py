@@ -8,6 +8,7 @@ Shamir 1979, How to share a secret, doi:10.1145/359168.359176.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import Final
 
@@ -33,10 +34,9 @@ _HALF: Final = np.uint64(32)
 _LOW_HALF: Final = np.uint64(2**32 - 1)
 _SPARE: Final = np.uint64(29)  # 61 - 32
 _LOW_SPARE: Final = np.uint64(2**29 - 1)
-_AT_ONCE: Final = 7  # 8 residues add up to less than 2**64
 
 
-def reduce(values: Uint64Vector) -> Uint64Vector:
+def reduced(values: Uint64Vector) -> Uint64Vector:
     """Return any 64-bit integers modulo p, shape (d,)."""
     folded = (values & _P) + (values >> _BITS)  # at most p + 7, since 2**61 is 1 modulo p
     return _smaller(folded, folded - _P)  # below p, folded - p wraps round and is larger
@@ -68,7 +68,7 @@ def times(values: Uint64Vector, constant: int) -> Uint64Vector:
     folded = (values_high * high << np.uint64(3)) + (middle >> _SPARE)
     folded += (middle & _LOW_SPARE) << _HALF
     folded += (lowest & _P) + (lowest >> _BITS)
-    return reduce(folded)  # it was below 2**63
+    return reduced(folded)  # it was below 2**63
 
 
 def _smaller(one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
@@ -76,21 +76,10 @@ def _smaller(one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
     return smaller
 
 
-def sum_of(vectors: Iterable[Uint64Vector], dimension: int) -> Uint64Vector:
-    """Return the sum of vectors modulo p, shape (dimension,)."""
-    total, unreduced = np.zeros(dimension, np.uint64), 0
-    for vector in vectors:
-        if unreduced == _AT_ONCE:
-            total, unreduced = reduce(total), 0
-        total += vector
-        unreduced += 1
-    return reduce(total)
-
-
 def sum_of_rows(vectors: Uint64Vector) -> Uint64Vector:
     """Return the sum modulo p, shape (d,), of up to 2**32 vectors, shape (vectors, d)."""
     low, high = (vectors & _LOW_HALF).sum(axis=0), (vectors >> _HALF).sum(axis=0)
-    return plus(times(reduce(high), 2**32), reduce(low))
+    return plus(times(reduced(high), 2**32), reduced(low))
 
 
 def uniform(words: Callable[[int], Uint64Vector], dimension: int) -> Uint64Vector:
@@ -213,8 +202,5 @@ def _total(values: Mapping[int, Uint64Vector], threshold: int) -> Uint64Vector |
 
 def _value_at(x: int, known: Mapping[int, Uint64Vector]) -> Uint64Vector:
     """Return the value at `x` of the polynomial through `known`, vectors of one shape by point."""
-    weighted = [
-        times(vector, weight)
-        for vector, weight in zip(known.values(), weights_at(x, known), strict=True)
-    ]
-    return sum_of(weighted, len(weighted[0]))
+    weights = weights_at(x, known)
+    return reduce(plus, map(times, known.values(), weights))

@@ -5,7 +5,8 @@ computes one ChaCha20 stream at a time (RFC 8439), and setting it up takes as lo
 words of it. So the block function here works on the seeds of many short streams together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial, reduce
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from shoal_protocol.sharing.shares import (
     read_words,
 )
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
-from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
+from shoal_protocol.wire.service_errors import WrongShare
 
 Words = npt.NDArray[np.uint32]
 
@@ -107,15 +108,14 @@ def check(
     """Refuse a share that is not of the kind and length which `node` is due.
 
     Raises:
-        WrongShareKind: a seed where the vector is due, or the reverse.
-        WrongLength: not 32 bytes, or not 8 * dimension bytes.
-        WrongResidue: as `check_residues`, of a vector.
+        WrongShare: a seed where the vector is due, or the reverse; not 32 bytes, or not
+            8 * dimension bytes; or as `check_residues`, of a vector.
     """
     due = sharing.kind_for(holder=holder, node=node, nodes=nodes)
     if share.kind is not due:
-        raise WrongShareKind
+        raise WrongShare("this node is due the other kind of share from this data holder")
     if len(share.payload) != (SEED_BYTES if due is ShareKind.SEED else 8 * dimension):
-        raise WrongLength
+        raise WrongShare("the share does not have the round's length")
     if share.kind is ShareKind.VECTOR:
         check_residues(sharing, np.frombuffer(share.payload, "<u8"))
 
@@ -126,23 +126,10 @@ def check_residues(sharing: Sharing, vector: Uint64Vector) -> None:
     Modulo 2**64 each 64-bit word is a residue.
 
     Raises:
-        WrongResidue
+        WrongShare
     """
     if sharing.scheme == "threshold" and np.any(vector >= shamir.MODULUS):
-        raise WrongResidue
-
-
-def add(sharing: Sharing, shares: Iterable[Share], dimension: int) -> Uint64Vector:
-    """Return the sum, shape (d,), of some shares of one node, each expanded by itself."""
-    expand = shamir.expand if sharing.scheme == "threshold" else schemes.expand
-    total = np.zeros(dimension, np.uint64)
-    for share in shares:
-        is_seed = share.kind is ShareKind.SEED
-        vector = (
-            expand(share.payload, dimension) if is_seed else np.frombuffer(share.payload, "<u8")
-        )
-        total = plus(sharing, total, vector)
-    return total
+        raise WrongShare("a coordinate is not a residue of the round's modulus")
 
 
 def add_packed(sharing: Sharing, kind: ShareKind, payloads: bytes, dimension: int) -> Uint64Vector:
@@ -199,20 +186,12 @@ def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -
     Raises:
         ValueError: there are too few sums, or one of no node.
     """
-    if sharing.committee is not None:
-        if len(sums) < sharing.needed(nodes) or not sums.keys() <= set(range(nodes)):
-            raise ValueError(f"the partial sums of {sharing.needed(nodes)} nodes are needed")
-        total, *others = sums.values()
-        for other in others:
-            total = plus(sharing, total, other)
-        return Combined(total)
-    if sharing.scheme == "threshold":
-        if len(sums) < sharing.threshold or not sums.keys() <= set(range(nodes)):
-            raise ValueError(f"the partial sums of {sharing.threshold} Compute nodes are needed")
+    needed = sharing.needed(nodes)
+    if len(sums) < needed or not sums.keys() <= set(range(nodes)):
+        raise ValueError(f"the partial sums of {needed} Compute nodes are needed")
+    if sharing.scheme == "threshold" and sharing.committee is None:
         return shamir.combine(sums, threshold=sharing.threshold)
-    if sums.keys() != set(range(nodes)):
-        raise ValueError("the partial sums of all Compute nodes are needed")
-    return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
+    return Combined(reduce(partial(plus, sharing), sums.values()))
 
 
 def decode(sharing: Sharing, residues: Uint64Vector) -> Int64Vector:

@@ -18,7 +18,7 @@ from shoal_protocol.queries import (
     Tables,
 )
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
+from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 
 _ROOT_2: Final = math.sqrt(2.0)
@@ -33,7 +33,7 @@ def measured_means(released: ReleasedSum) -> Floats:
     query = released.query
     if not isinstance(query, FirstMoments):
         raise ValueError("means are measured by first moments")
-    moments = moments_from(query, released.values)[-len(query.columns) :]
+    moments = in_units(query, released.values)[-1 - len(query.columns) : -1]
     return np.clip(moments / record_count(released), -1.0, 1.0)
 
 
@@ -42,7 +42,7 @@ def measured_spreads(released: ReleasedSum) -> Floats:
     query = released.query
     if not isinstance(query, SecondMoments):
         raise ValueError("spreads are measured by second moments")
-    moments = moments_from(query, released.values)
+    moments = in_units(query, released.values)[:-1]
     records = record_count(released)
     noise_sd = float(released.noise_sd[0]) / query.grid**2
     mean_squares = moments[-len(query.columns) :] / records
@@ -60,7 +60,7 @@ def measured_norm(released: ReleasedSum, level: float) -> float:
     query = released.query
     if not isinstance(query, NormCounts):
         raise ValueError("norms are measured by norm counts")
-    counts = norm_counts_from(query, released.values)
+    counts = in_units(query, released.values)[:-1]
     reached = np.cumsum(counts) >= level * record_count(released)
     return float(largest_norms(query)[np.argmax(reached) if np.any(reached) else -1])
 

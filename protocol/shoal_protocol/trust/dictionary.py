@@ -134,10 +134,6 @@ class Category(_Variable):
     def _levels_are_distinct(cls, levels: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(levels)) != len(levels):
             raise ValueError("two levels are the same")
-        if any(level != canonical_text(level) for level in levels):
-            raise ValueError(
-                "a level must not start or end in space, and is in composed characters (NFC)"
-            )
         return levels
 
     @property

@@ -115,10 +115,14 @@ class Manifest(Document):
         """Return the key by which documents name the consortium: its first authority's."""
         return self.founder or self.authority
 
+    @property
+    def services(self) -> list[ServiceParty]:
+        """Return the parties that run services: Compute nodes, aggregator and trainer."""
+        return [*self.compute_nodes, self.aggregator, self.trainer]
+
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
-        services = [*self.compute_nodes, self.aggregator, self.trainer]
-        parties: list[ServiceParty | Analyst] = [*services, *self.analysts]
+        parties: list[ServiceParty | Analyst] = [*self.services, *self.analysts]
         for what, values in {
             "names": [party.name for party in parties],
             "verify keys": [party.verify_key for party in parties],
@@ -215,8 +219,7 @@ class Parties:
         return any(party.name == name for party in self._parties())
 
     def _parties(self) -> list[ServiceParty | Analyst]:
-        own = self.manifest
-        return [*own.compute_nodes, own.aggregator, own.trainer, *own.analysts]
+        return [*self.manifest.services, *self.manifest.analysts]
 
     def verify(self, signed: Signed[DocumentT]) -> None:
         """Check that a party in charge signed this document under this manifest.

@@ -351,11 +351,7 @@ def embedded(kind: type[DocumentT]) -> pydantic.PlainValidator:
     return pydantic.PlainValidator(read)
 
 
-def _to_json(signed: Signed[Document]) -> dict[str, Any]:
-    return signed.to_json()
-
-
-WRITTEN: Final = pydantic.PlainSerializer(_to_json)
+WRITTEN: Final = pydantic.PlainSerializer(Signed.to_json)
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:
@@ -395,9 +391,6 @@ def _plainly(kind: str, message: str, context: Mapping[str, Any]) -> str:
 @cache
 def _published_names(model: type[pydantic.BaseModel]) -> frozenset[str]:
     """Return the field names in a model and in the models inside it."""
-    return frozenset(name for part in _published(model) for name in part.get("properties", ()))
-
-
-def _published(model: type[pydantic.BaseModel]) -> list[dict[str, Any]]:
     schema = model.model_json_schema()
-    return [schema, *schema.get("$defs", {}).values()]
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return frozenset(name for part in parts for name in part.get("properties", ()))

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.service_errors import MalformedQuery
 
 MOST_ENTRIES: Final = 10_000
 _CLIENT_BYTES: Final = 4
@@ -29,10 +28,10 @@ def decode_query(body: bytes) -> list[Entry]:
     """Return the entries of a receipt query.
 
     Raises:
-        MalformedQuery: cut short, or more than `MOST_ENTRIES` entries.
+        MalformedDocument: cut short, or more than `MOST_ENTRIES` entries.
     """
     if len(body) % ENTRY_BYTES or len(body) > MOST_ENTRIES * ENTRY_BYTES:
-        raise MalformedQuery(
+        raise MalformedDocument(
             f"the body is not up to {MOST_ENTRIES} entries of {ENTRY_BYTES} bytes each"
         )
     starts = range(0, len(body), ENTRY_BYTES)

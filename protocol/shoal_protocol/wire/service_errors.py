@@ -9,28 +9,13 @@ class MalformedEnvelope(ProtocolError):
     remedy = "Send the bytes of one share envelope exactly as the specification lays them out."
 
 
-class MalformedQuery(ProtocolError):
-    code = "malformed-query"
-    title = "Not a receipt query"
-    remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
-
-
-class WrongLength(ProtocolError):
-    code = "wrong-length"
-    title = "The share does not have the round's length"
-    remedy = "Send 32 bytes for a seed, or 8 bytes for each coordinate of the round's query."
-
-
-class WrongShareKind(ProtocolError):
-    code = "wrong-share-kind"
-    title = "This node is due the other kind of share from this client"
-    remedy = "Send the full vector to the node that the round's sharing scheme assigns."
-
-
-class WrongResidue(ProtocolError):
-    code = "wrong-residue"
-    title = "A coordinate is not a residue of the round's modulus"
-    remedy = "Reduce every coordinate modulo 2^61 - 1 before it is sent."
+class WrongShare(ProtocolError):
+    code = "wrong-share"
+    title = "Not a share, or a sum of shares, as it is due from this sender to this node"
+    remedy = (
+        "Send 32 bytes for a seed or 8 for each coordinate of the round's query, whichever the "
+        "round's sharing scheme assigns to the node, each coordinate below the modulus."
+    )
 
 
 class WrongRound(ProtocolError):
@@ -67,13 +52,6 @@ class TransplantedCiphertext(ProtocolError):
     remedy = "Seal a share together with the digest of its own envelope's header."
 
 
-class ConflictingShare(ProtocolError):
-    code = "conflicting-share"
-    title = "A different share of this client is already stored for this round"
-    status = 409
-    remedy = "Send the same bytes again on a retry; a share is never replaced."
-
-
 class Superseded(ProtocolError):
     """An answer of a machine whose data holder has restored its state elsewhere since."""
 
@@ -94,9 +72,9 @@ class BeforeRestore(ProtocolError):
 
 class ConflictingDocument(ProtocolError):
     code = "conflicting-document"
-    title = "A different document of this party is already on file"
+    title = "A different document or share of this party is already on file"
     status = 409
-    remedy = "A party signs one such document for a round, and one round for each number of a job."
+    remedy = "Send the same bytes again on a retry: what is on file is never replaced."
 
 
 class WrongCohort(ProtocolError):

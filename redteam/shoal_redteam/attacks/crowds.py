@@ -6,7 +6,6 @@ from typing import Final
 
 from shoal_hosting.peers.peer import CREATED, OK
 from shoal_protocol.crowds.draws import (
-    ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     RefusedSubmission,
@@ -15,6 +14,7 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownHolder, WrongSigner
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
@@ -29,7 +29,7 @@ class CrowdSubmissions(Attack):
     name = "crowd-submissions"
     liar = "a client, or somebody with keys of his own"
     tries = "steps too large, on two weights or forged draws; two answers, replays, too many"
-    stopped_by = "refused-submission, bad-signature, conflicting-submission, contributions-used-up"
+    stopped_by = "refused-submission, bad-signature, conflicting-document, contributions-used-up"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Submit what is no step, then as many steps as the job takes, and look at its end."""
@@ -133,7 +133,7 @@ async def _twice(crowd: Crowd) -> AsyncIterator[Finding]:
         yield refused(
             f"a second answer to a draw, by {tried}",
             {target.trainer: await crowd.submit(crowd.submission(draw, sender, changed))},
-            by={ConflictingSubmission.code},
+            by={ConflictingDocument.code},
             check="one submission for each nonce",
         )
     draw = await crowd.draw()

@@ -1,8 +1,7 @@
 """Two sums whose difference tells of one client: from two rounds, or two cohorts of one round."""
 
 from collections.abc import AsyncIterator
-
-import numpy as np
+from functools import partial, reduce
 
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -110,7 +109,9 @@ def node_sum(played: PlayedRound, index: int, clients: list[int]) -> Uint64Vecto
         raise CannotAttack(f"{party.name} has no box key")
     private, public = bytes(party.box_private_key), bytes(party.box_private_key.public_key)
     shares = [parse(played.sent[each].envelopes[index]).open(private, public) for each in clients]
-    return np.asarray(summation.add(played.spec.sharing, shares, played.spec.dimension))
+    sharing, dimension = played.spec.sharing, played.spec.dimension
+    vectors = (summation.add_packed(sharing, each.kind, each.payload, dimension) for each in shares)
+    return reduce(partial(summation.plus, sharing), vectors)
 
 
 ATTACKS = (TwoRounds, TwoCohorts)

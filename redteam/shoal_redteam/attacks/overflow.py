@@ -19,9 +19,7 @@ from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
-    WrongLength,
-    WrongResidue,
-    WrongShareKind,
+    WrongShare,
 )
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import THREAT_MODEL, CannotAttack, Finding, documented, refused, seen
@@ -38,7 +36,7 @@ class Overflow(Attack):
     name = "overflowing-client"
     liar = "a client"
     tries = "values beyond the bounds, wrap-around, shares of a wrong form or of nothing"
-    stopped_by = "wrong-length, wrong-share-kind, wrong-residue, sum_failed; not lies within bounds"
+    stopped_by = "wrong-share, sum_failed; not lies within bounds"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Send each lie in place of one honest answer."""
@@ -64,19 +62,18 @@ class Overflow(Attack):
         )
         length = 8 * played.spec.dimension
         shares = {
-            "a share with a coordinate too many": (ShareKind.VECTOR, length + 8, WrongLength.code),
-            "a share with a coordinate too few": (ShareKind.VECTOR, length - 8, WrongLength.code),
-            "a seed where the whole vector is due": (
-                ShareKind.SEED,
-                SEED_BYTES,
-                WrongShareKind.code,
-            ),
+            "a share with a coordinate too many": (ShareKind.VECTOR, length + 8),
+            "a share with a coordinate too few": (ShareKind.VECTOR, length - 8),
+            "a seed where the whole vector is due": (ShareKind.SEED, SEED_BYTES),
         }
-        for tried, (kind, size, code) in shares.items():
+        for tried, (kind, size) in shares.items():
             share = Share(kind, target.random_bytes(size))
             answers = {target.nodes[0]: await played.upload(0, sealed(played, client, 0, share))}
             yield refused(
-                tried, answers, by={code}, check="a share's kind and length are the spec's"
+                tried,
+                answers,
+                by={WrongShare.code},
+                check="a share's kind and length are the spec's",
             )
         whole = sealed(played, client, 0, Share(ShareKind.VECTOR, target.random_bytes(length)))
         yield refused(
@@ -98,7 +95,7 @@ class Overflow(Attack):
             yield refused(
                 "a share that is no residue of the prime",
                 {target.nodes[0]: await played.upload(0, sealed(played, client, 0, beyond))},
-                by={WrongResidue.code},
+                by={WrongShare.code},
                 check="every coordinate is below the modulus",
             )
 

@@ -65,7 +65,7 @@ def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> Int64Ve
         if private is None or each.holder != target.holder(target.crew[0]):
             raise CannotAttack("the answer cannot be opened")
         share = each.open(bytes(private), bytes(private.public_key))
-        sums[node] = summation.add(spec.sharing, [share], spec.dimension)
+        sums[node] = summation.add_packed(spec.sharing, share.kind, share.payload, spec.dimension)
     if len(sums) < len(spec.compute_nodes):
         raise CannotAttack("the data holder has not answered every node")
     combined = summation.combine(spec.sharing, sums, nodes=len(spec.compute_nodes))

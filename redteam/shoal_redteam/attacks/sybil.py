@@ -154,7 +154,7 @@ class SybilJoin(Attack):
     name = "sybil-join"
     liar = "anybody with keys of his own"
     tries = "joins of data holders that are not enrolled, under another's index, and one join twice"
-    stopped_by = "unknown-holder, bad-signature, wrong-job; a data holder is counted once"
+    stopped_by = "unknown-holder, bad-signature, malformed-document; a data holder is counted once"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Join a job of which nothing comes, for too few join."""
@@ -187,7 +187,7 @@ class SybilJoin(Attack):
                 stranger,
                 BadSignature.code,
             ),
-            "a join of another job": (other, neighbour, keys[neighbour], "wrong-job"),
+            "a join of another job": (other, neighbour, keys[neighbour], "malformed-document"),
         }
         for tried, (job, client, key, code) in joins.items():
             body = Join(

@@ -20,9 +20,7 @@ from shoal_aggregator import schema, store
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import (
     OPEN,
-    RoundRecord,
     Standing,
-    Stored,
     count,
     find_abandonment,
     insert_abandonment,
@@ -33,7 +31,6 @@ from shoal_aggregator.store import (
     named,
 )
 from shoal_hosting.job_standing import ask_standing
-from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
@@ -145,7 +142,7 @@ def offer_abandonment(
     body, sums = signed.body, schema.partial_sums
     phase, nodes, needed = lock(db, body.round)
     stored = find_abandonment(db, body.round, body.party)
-    if stored is not None and stored.digest == signed.digest:
+    if stored is not None and decode(stored, Abandonment).digest == signed.digest:
         return Outcome.KNOWN
     summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
     if stored is not None or db.execute(summed).first() is not None:
@@ -199,32 +196,21 @@ class Unusable:
     reason: str
 
 
-def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:
-    """Return the partial sums over the cohort that has the most of them.
-
-    Only one cohort can have a threshold of them, for that is more than half of the nodes.
-    """
-    cohorts = [each.over for each in sums]
-    largest = max(cohorts, key=cohorts.count)
-    return [each for each in sums if each.over == largest]
-
-
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
     """Return the round's result: the total that the partial sums give, without blinding.
 
+    `sums` are one of each Compute node that has sent its own. Those over the cohort that has the
+    most of them count: only one can have a threshold of them, which is more than half of the nodes.
     Unusable if they contradict each other, or no clients' answers add up to that.
 
     Raises:
-        ValueError: `sums` are not of enough Compute nodes, one of each, over one cohort.
+        ValueError: `sums` are not of enough Compute nodes.
     """
-    by_node = {each.node: each for each in sums}
-    cohorts = {each.over for each in sums}
-    if len(sums) != len(by_node) or not by_node.keys() <= set(spec.compute_nodes):
-        raise ValueError("at most one partial sum of each Compute node is needed")
-    if len(cohorts) != 1:
-        raise ValueError("the partial sums are not over one cohort")
-    ((cohort, cohort_size, _),) = cohorts
-    combined = _combined(spec, sums)
+    cohorts = [each.over for each in sums]
+    largest = max(cohorts, key=cohorts.count)
+    cohort, cohort_size, _ = largest
+    by_node = {each.node: each for each in sums if each.over == largest}
+    combined = _combined(spec, list(by_node.values()))
     if combined is None:
         return Unusable(CONTRADICTORY)
     total = summation.decode(spec.sharing, combined.total)
@@ -354,7 +340,7 @@ class Aggregator:
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongLength, WrongResidue,
+            WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongShare,
             ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """
@@ -369,13 +355,13 @@ class Aggregator:
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Store a partial sum that came after the result, and compare it with the result."""
         stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
-        used = [decode(each.document, PartialSum).body for each in stored]
+        used = [decode(each, PartialSum).body for each in stored]
         is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
         standing = Standing.WRONG if is_wrong else Standing.LATE
         outcome = await self._own.storage.run(add_late_sum, signed, standing)
         if outcome is Outcome.LATE and is_wrong:
             stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
-            others = [decode(each.document, PartialSum).body for each in stored]
+            others = [decode(each, PartialSum).body for each in stored]
             found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
             self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
         return outcome
@@ -404,59 +390,6 @@ class Aggregator:
             self._log_abandonment(decision)
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
-
-    async def find(self, round_id: str) -> RoundRecord:
-        """Return a round's state.
-
-        Raises:
-            UnknownRound
-        """
-        return await self._own.storage.run(store.find_round, round_id)
-
-    async def find_partial_sums(
-        self, round_id: str, standing: Standing = Standing.USED
-    ) -> list[bytes] | None:
-        """Return a published round's signed partial sums of a standing, None while it is open.
-
-        Raises:
-            UnknownRound
-            RoundAbandoned: then nothing is released, its partial sums included.
-        """
-        result, stored = await self._find_end(round_id, standing)
-        return None if result is None else [each.document for each in stored]
-
-    async def find_newest_sum(self, node: str) -> list[bytes]:
-        """Return a node's signed partial sum of the newest published round, if there is one."""
-        stored = await self._own.storage.run(store.find_newest_sum, node)
-        return [each.document for each in stored]
-
-    async def find_result(self, round_id: str) -> Stored | None:
-        """Return a round's signed result, None while the round is open.
-
-        Raises:
-            UnknownRound, RoundAbandoned
-        """
-        result, _ = await self._find_end(round_id)
-        return result
-
-    async def _find_end(
-        self, round_id: str, standing: Standing | None = None
-    ) -> tuple[Stored | None, Sequence[Stored]]:
-        result, abandonment, sums = await self._own.storage.run(
-            store.find_end, round_id, self._own.name, standing
-        )
-        if abandonment is not None:
-            raise RoundAbandoned(decode(abandonment.document, Abandonment).body.reason.code)
-        return result, sums
-
-    async def find_abandonment(self, round_id: str) -> Stored | None:
-        """Return the aggregator's signed abandonment of a round, None if there is none.
-
-        Raises:
-            UnknownRound
-        """
-        _, abandonment, _ = await self._own.storage.run(store.find_end, round_id, self._own.name)
-        return abandonment
 
     async def is_busy(self) -> bool:
         """Tell whether a round is open, or a trainer may not have fetched what became of one.
@@ -504,7 +437,7 @@ class Aggregator:
                 return
         self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
-        size = sum(len(each.document) for each in stored)
+        size = sum(map(len, stored))
         summed = await self._reading.run_sized(size, self._summed, spec, stored)
         if isinstance(summed, Unusable):
             if len(stored) < len(spec.compute_nodes) and not is_over:
@@ -526,9 +459,8 @@ class Aggregator:
             self._own.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
-    def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
-        sums = [decode(each.document, PartialSum).body for each in stored]
-        return add_up(spec, of_largest_cohort(sums))
+    def _summed(self, spec: RoundSpec, stored: Sequence[bytes]) -> Summed | Unusable:
+        return add_up(spec, [decode(each, PartialSum).body for each in stored])
 
     async def _give_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
@@ -586,10 +518,6 @@ class Aggregator:
         """Return when the oldest round was opened that is not over; None: there is none."""
         spec = await self._own.storage.run(store.oldest_open_round)
         return None if spec is None else decode(spec, RoundSpec).body.opened_at
-
-    async def look(self) -> View:
-        """Return what only the aggregator's console shows, the log apart."""
-        return View((await self._own.storage.run(by_phase, "Rounds", rounds),))
 
     def _settle(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         """Do what follows from the outcome of a document.

@@ -3,16 +3,18 @@
 Those of the log are static files as C2SP tlog-tiles says, entries to log, and proofs.
 """
 
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request, Response
 
+from shoal_aggregator import store
 from shoal_aggregator.aggregator import Aggregator
-from shoal_aggregator.log import LOG, Log
+from shoal_aggregator.log import COSIGNED, LOG, Log, bundle, head, proof, tile
+from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
 from shoal_hosting.manifests.manifest_routes import SIGNED_MANIFEST
-from shoal_hosting.operators.view import View
+from shoal_hosting.operators.view import View, by_phase
 from shoal_hosting.server.openapi import (
     BINARY,
     NOTE,
@@ -33,12 +35,14 @@ from shoal_hosting.server.replies import (
     shown,
     taken,
 )
-from shoal_hosting.server.waiting import Changes, WaitSeconds
+from shoal_hosting.server.waiting import WaitSeconds
 from shoal_hosting.service import Resources
 from shoal_protocol.log.entries import LogRequest
+from shoal_protocol.log.tiles import tile_at
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -51,9 +55,8 @@ from shoal_protocol.wire.service_errors import (
     RoundAbandoned,
     WrongCharge,
     WrongCohort,
-    WrongLength,
-    WrongResidue,
     WrongRound,
+    WrongShare,
 )
 
 _PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
@@ -70,25 +73,29 @@ class NotLogged(ProtocolError):
     remedy = "Read the log's checkpoint, and ask for what it says that there is."
 
 
-def log_routes(log: Log, changes: Changes) -> APIRouter:
-    """Return the routes of `log`; who waits for a proof hears of `changes`."""
-    router = APIRouter()
+def log_routes(log: Log, resources: Resources) -> APIRouter:
+    """Return the routes of `log`."""
+    router, run = APIRouter(), resources.storage.run
 
     @router.get("/log/checkpoint", **answers(TEXT, NotLogged, as_type=NOTE))
     async def show_checkpoint() -> Response:
         """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
-        note = await log.checkpoint()
-        if note is None:
+        found = await run(head, COSIGNED)
+        if found is None:
             raise NotLogged
-        return Response(note, media_type=NOTE, headers=_FRESH)
+        return Response(found.note, media_type=NOTE, headers=_FRESH)
 
     @router.get("/log/{path:path}", **answers(BINARY, NotLogged, as_type=OCTETS))
     async def show_tile(path: str) -> Response:
         """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
         try:
-            found = await log.tile(path)
+            level, index, width = tile_at(path)
         except MalformedDocument as error:  # nothing is ever there
             raise NotLogged from error
+        if isinstance(level, int):
+            found = await run(tile, level, index, width)
+        else:
+            found = await run(bundle, index, width)
         if found is None:
             raise NotLogged
         return Response(found, media_type=OCTETS, headers=_FOR_EVER)
@@ -109,7 +116,7 @@ def log_routes(log: Log, changes: Changes) -> APIRouter:
     @router.get("/v1/log/proofs/{place}", **answers(TEXT, NotLogged, as_type=NOTE))
     async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
         """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
-        found = await changes.until_found(LOG, lambda: log.proof(place), wait)
+        found = await resources.changes.until_found(LOG, lambda: run(proof, place), wait)
         if found is None:
             raise NotLogged
         return Response(str(found), media_type=NOTE)
@@ -125,19 +132,41 @@ _SUMS: Final = listed_as("documents", signed(PartialSum))
 _OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
-class NotAbandoned(UnknownRound):
-    """The round is open, or has a result."""
-
-    code = "not-abandoned"
-    title = "The round was not abandoned"
-    remedy = "Ask for the round's result instead."
-
-
 def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`, which serves its `log`."""
 
+    run = resources.storage.run
+
     async def look() -> View:
-        return replace(await aggregator.look(), facts=log.facts())
+        return View((await run(by_phase, "Rounds", rounds),), log.facts())
+
+    async def find_end(
+        round_id: str, standing: Standing | None = None
+    ) -> tuple[bytes | None, Sequence[bytes]]:
+        """Return a round's signed result, None while it is open, and its sums of that standing.
+
+        Of an abandoned round nothing is released, its partial sums included.
+        """
+        result, abandonment, sums = await run(store.find_end, round_id, resources.name, standing)
+        if abandonment is not None:
+            raise RoundAbandoned(decode(abandonment, Abandonment).body.reason.code)
+        return result, sums
+
+    async def state(round_id: str, status: int = 200) -> Response:
+        record = await run(store.find_round, round_id)
+        return shown(
+            {
+                "round": round_id,
+                "phase": record.phase.value,
+                "partial_sums": record.partial_sums,
+                "evidence": record.evidence,
+            },
+            status,
+        )
+
+    async def sums_of(round_id: str, standing: Standing) -> Response:
+        result, sums = await find_end(round_id, standing)
+        return await state(round_id, 202) if result is None else listed(sums)
 
     app = resources.application(
         "Shoal aggregator",
@@ -168,7 +197,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
     async def show_round(round_id: RoundId) -> Response:
         """Say where the round stands, in counts."""
-        return shown(await state_of(round_id))
+        return await state(round_id)
 
     @app.post(
         "/v1/rounds/{round_id}/partial-sums",
@@ -177,8 +206,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
             *_OF_NODE,
             WrongCharge,
             WrongCohort,
-            WrongLength,
-            WrongResidue,
+            WrongShare,
             RoundAbandoned,
             takes=signed(PartialSum),
         ),
@@ -203,8 +231,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     )
     async def show_partial_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums of a published round: 202 before, 410 if abandoned."""
-        documents = await aggregator.find_partial_sums(round_id)
-        return await pending(round_id) if documents is None else listed(documents)
+        return await sums_of(round_id, Standing.USED)
 
     @app.get(
         "/v1/rounds/{round_id}/wrong-sums",
@@ -212,13 +239,12 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     )
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
-        documents = await aggregator.find_partial_sums(round_id, Standing.WRONG)
-        return await pending(round_id) if documents is None else listed(documents)
+        return await sums_of(round_id, Standing.WRONG)
 
     @app.get("/v1/nodes/{name}/newest", **answers(_SUMS))
     async def show_newest(name: str) -> Response:
         """Serve a Compute node's signed partial sum of the newest round that has a result."""
-        return listed(await aggregator.find_newest_sum(name))
+        return listed(await run(store.find_newest_sum, name))
 
     @app.get(
         "/v1/rounds/{round_id}/result",
@@ -226,35 +252,23 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     )
     async def show_result(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed result: 202 while there is none, 410 if the round was abandoned."""
-        stored = await resources.changes.until_found(
-            round_id, lambda: aggregator.find_result(round_id), wait
-        )
-        if stored is None:
-            return await pending(round_id)
-        return document(stored.document)
+
+        async def result() -> bytes | None:
+            return (await find_end(round_id))[0]
+
+        found = await resources.changes.until_found(round_id, result, wait)
+        return await state(round_id, 202) if found is None else document(found)
 
     @app.get(
         "/v1/rounds/{round_id}/abandonment",
-        **answers(signed(Abandonment), UnknownRound, NotAbandoned),
+        **answers(signed(Abandonment), UnknownRound),
     )
     async def show_abandonment(round_id: RoundId) -> Response:
         """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        stored = await aggregator.find_abandonment(round_id)
-        if stored is None:
-            raise NotAbandoned
-        return document(stored.document)
+        _, abandonment, _ = await run(store.find_end, round_id, resources.name)
+        if abandonment is None:
+            raise UnknownRound("the round was not abandoned: ask for its result")
+        return document(abandonment)
 
-    async def state_of(round_id: str) -> dict[str, Any]:
-        record = await aggregator.find(round_id)
-        return {
-            "round": round_id,
-            "phase": record.phase.value,
-            "partial_sums": record.partial_sums,
-            "evidence": record.evidence,
-        }
-
-    async def pending(round_id: str) -> Response:
-        return shown(await state_of(round_id), 202)
-
-    app.include_router(log_routes(log, resources.changes))
+    app.include_router(log_routes(log, resources))
     return app

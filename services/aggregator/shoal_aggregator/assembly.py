@@ -63,10 +63,6 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     return db.execute(over.order_by(rounds.c.job).limit(most)).scalars().all()
 
 
-def _nothing_to_note(db: Connection, chosen: Jobs) -> None:
-    """A job whose rounds are gone leaves nothing to be told of."""
-
-
 KEEPINGS: Final = Keepings(
     (
         Keeping(
@@ -87,8 +83,6 @@ KEEPINGS: Final = Keepings(
         Keeping("log entries", "nobody can rewrite what was published", log_entries),
     ),
     due=_due,
-    begin=_nothing_to_note,
-    note=_nothing_to_note,
     knows_ends=False,
 )
 

@@ -45,7 +45,7 @@ from shoal_protocol.log.notes import (
     sign_note,
     signed_checkpoint,
 )
-from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of, tile_at
+from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
 from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
@@ -144,16 +144,6 @@ def tree(db: Connection) -> Tree:
     return Tree(size_of(db), lambda *where: tile(db, *where) or b"")
 
 
-def root(db: Connection, size: int) -> bytes:
-    """Return the root of the first `size` entries."""
-    return tree(db).root(size)
-
-
-def consistency(db: Connection, old: int, new: int) -> list[bytes]:
-    """Return the proof that the first `old` entries begin the first `new`."""
-    return tree(db).consistency(old, new)
-
-
 def head(db: Connection, kind: str) -> Head | None:
     """Return the head of this kind, if there is one."""
     columns = schema.log_heads.c
@@ -165,7 +155,7 @@ def head(db: Connection, kind: str) -> Head | None:
 def keep(db: Connection, kind: str, new: Head) -> None:
     """Replace the head of this kind; one of fewer entries changes nothing."""
     table = schema.log_heads
-    insert = insert_ignoring(db)(table).values(kind=kind, **new._asdict())
+    insert = insert_ignoring(db.dialect.name)(table).values(kind=kind, **new._asdict())
     replaced = insert.on_conflict_do_update(
         index_elements=["kind"], set_=new._asdict(), where=table.c.size <= new.size
     )
@@ -210,7 +200,7 @@ def unlogged(db: Connection, aggregator: str) -> list[Entry]:
 
 def _ledgers(db: Connection, round_id: str) -> dict[str, str]:
     found = [
-        decode(each.document, PartialSum).body
+        decode(each, PartialSum).body
         for each in store.find_partial_sums(db, round_id, store.Standing.USED)
     ]
     return {body.node: body.charge.digest for body in found}
@@ -391,7 +381,7 @@ class Log:
             if now < newest.signed_at + PATIENCE / timedelta(milliseconds=1):
                 return
         size = self._size
-        root_hash = await self._own.storage.run(root, size)
+        root_hash = await self._own.storage.run(lambda db: tree(db).root(size))
         text = Checkpoint(origin_of(self._own.book.current.manifest), size, root_hash).text
         origin = text.partition("\n")[0]
         note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
@@ -420,7 +410,7 @@ class Log:
             return
         if seen.size > self._size:
             self._stop(node.name, "the log here is shorter than one that was signed")
-        elif await self._own.storage.run(root, seen.size) != seen.root:
+        elif await self._own.storage.run(lambda db: tree(db).root(seen.size)) != seen.root:
             self._stop(node.name, "the log here has another history than one that was signed")
         self._sizes[node.name] = seen.size
         self._own.wake.set()
@@ -443,7 +433,7 @@ class Log:
         self._broken = why
 
     async def _collect(self, node: ComputeParty) -> None:
-        """Have a node sign the newest checkpoint.
+        """Have a node sign the newest checkpoint, which may have its quorum then.
 
         Raises:
             Unavailable
@@ -452,7 +442,7 @@ class Log:
         if head is None or self._broken is not None:
             return
         old = min(self._sizes[node.name], head.size)
-        proof = await self._own.storage.run(consistency, old, head.size)
+        proof = await self._own.storage.run(lambda db: tree(db).consistency(old, head.size))
         body = str(Submission(old, proof, read_note(head.note))).encode()
         reply = await self._own.peers.to(node).ask(
             "POST", ADD_CHECKPOINT, body, media_type="text/plain", limit_bytes=LARGEST_NOTE_BYTES
@@ -467,44 +457,20 @@ class Log:
             log.warning("a node does not sign the log", party=node.name, status=reply.status)
             raise Unavailable("the node does not sign")
         self._sizes[node.name] = head.size
-        await self._take(node.name, head, reply.body.decode())
-
-    async def _take(self, node: str, asked: Head, lines: str) -> None:
-        """Add a node's signature to the newest checkpoint, which may have its quorum then."""
-        head, manifest = self._newest, self._own.book.current.manifest
-        if head is None or head.size != asked.size:
+        newest, manifest = self._newest, self._own.book.current.manifest
+        if newest is None or newest.size != head.size:
             return
-        note = read_note(head.note).with_lines(lines)
+        note = read_note(newest.note).with_lines(reply.body.decode())
         signed = cosigners(note, manifest)
-        if node not in signed:
+        if node.name not in signed:
             raise Unavailable("the node did not sign")
-        head = head._replace(note=str(note))
-        self._newest, self._signed = head, set(signed)
+        newest = newest._replace(note=str(note))
+        self._newest, self._signed = newest, set(signed)
         if len(signed) >= manifest.quorum:
-            await self._own.storage.run(keep, COSIGNED, head)
-            self._cosigned = head
+            await self._own.storage.run(keep, COSIGNED, newest)
+            self._cosigned = newest
             self._own.changes.tell(LOG)
         self._own.wake.set()
-
-    async def checkpoint(self) -> str | None:
-        """Return the newest checkpoint with a quorum; None if there was none yet."""
-        found = await self._own.storage.run(head, COSIGNED)
-        return found.note if found else None
-
-    async def tile(self, path: str) -> bytes | None:
-        """Return the tile or bundle at a path; None if the log is too small for it.
-
-        Raises:
-            MalformedDocument: nothing is ever there.
-        """
-        level, index, width = tile_at(path)
-        if isinstance(level, int):
-            return await self._own.storage.run(tile, level, index, width)
-        return await self._own.storage.run(bundle, index, width)
-
-    async def proof(self, place: int) -> LogProof | None:
-        """Return that the cosigned log has the entry at a place; None if it does not yet."""
-        return await self._own.storage.run(proof, place)
 
     async def close(self) -> None:
         """End what is under way."""

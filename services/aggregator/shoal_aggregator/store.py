@@ -38,10 +38,8 @@ _MOVED: Final = (
     .where(_IS_ROUND, schema.rounds.c.phase == bindparam("before"))
     .values(phase=bindparam("following"))
 )
-_RESULT: Final = select(schema.results.c.digest, schema.results.c.document).where(
-    schema.results.c.round == _ROUND_ID
-)
-_ABANDONMENT: Final = select(schema.abandonments.c.digest, schema.abandonments.c.document).where(
+_RESULT: Final = select(schema.results.c.document).where(schema.results.c.round == _ROUND_ID)
+_ABANDONMENT: Final = select(schema.abandonments.c.document).where(
     schema.abandonments.c.round == _ROUND_ID, schema.abandonments.c.party == bindparam("party")
 )
 NEWEST_FIRST: Final = (
@@ -58,14 +56,6 @@ class Standing(StrEnum):
     USED = "used"
     LATE = "late"  # it agrees with the result, and came after it
     WRONG = "wrong"  # it contradicts those that the result is made of
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A signed document's digest and wire form."""
-
-    digest: str
-    document: bytes
 
 
 class Locked(NamedTuple):
@@ -118,10 +108,10 @@ def count(db: Connection, table: Table, round_id: str) -> int:
     return db.execute(counted).scalar_one()
 
 
-def find_abandonment(db: Connection, round_id: str, party: str) -> Stored | None:
-    """Return `party`'s abandonment of the round, if there is one."""
-    row = db.execute(_ABANDONMENT, {"round_id": round_id, "party": party}).one_or_none()
-    return None if row is None else Stored(*row)
+def find_abandonment(db: Connection, round_id: str, party: str) -> bytes | None:
+    """Return `party`'s signed abandonment of the round, if there is one."""
+    parameters = {"round_id": round_id, "party": party}
+    return db.execute(_ABANDONMENT, parameters).scalar_one_or_none()
 
 
 def insert_abandonment(db: Connection, signed: Signed[Abandonment]) -> None:
@@ -276,37 +266,36 @@ def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None
 
 def find_partial_sums(
     db: Connection, round_id: str, standing: Standing | None = None
-) -> Sequence[Stored]:
-    """Return the round's partial sums, of one standing or all, ordered by node."""
+) -> Sequence[bytes]:
+    """Return the round's signed partial sums, of one standing or all, ordered by node."""
     columns = schema.partial_sums.c
-    query = select(columns.digest, columns.document).where(columns.round == round_id)
+    query = select(columns.document).where(columns.round == round_id)
     if standing is not None:
         query = query.where(columns.standing == standing.value)
-    return [Stored(*row) for row in db.execute(query.order_by(columns.node))]
+    return db.execute(query.order_by(columns.node)).scalars().all()
 
 
-def find_newest_sum(db: Connection, node: str) -> Sequence[Stored]:
-    """Return the node's partial sum of the published round that ended last, or nothing."""
+def find_newest_sum(db: Connection, node: str) -> Sequence[bytes]:
+    """Return the node's signed partial sum of the published round that ended last, or nothing."""
     sums, rounds = schema.partial_sums.c, schema.rounds.c
     query = (
-        select(sums.digest, sums.document)
+        select(sums.document)
         .join(schema.rounds, rounds.id == sums.round)
         .where(sums.node == node, rounds.phase == Phase.PUBLISHED.value)
         .order_by(*NEWEST_FIRST)
         .limit(1)
     )
-    return [Stored(*row) for row in db.execute(query)]
+    return db.execute(query).scalars().all()
 
 
-def find_result(db: Connection, round_id: str) -> Stored | None:
-    """Return the round's result, if it is published."""
-    row = db.execute(_RESULT, {"round_id": round_id}).one_or_none()
-    return None if row is None else Stored(*row)
+def find_result(db: Connection, round_id: str) -> bytes | None:
+    """Return the round's signed result, if it is published."""
+    return db.execute(_RESULT, {"round_id": round_id}).scalar_one_or_none()
 
 
 def find_end(
     db: Connection, round_id: str, aggregator: str, standing: Standing | None = None
-) -> tuple[Stored | None, Stored | None, Sequence[Stored]]:
+) -> tuple[bytes | None, bytes | None, Sequence[bytes]]:
     """Return a round's result or else the aggregator's abandonment, None while it is open.
 
     With a `standing`, and a result, also its partial sums of that standing.

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 def main() -> None:
     """Run a data holder's agent until it is told to stop."""
     with startup_of("shoal-agent"):
-        settings = read_settings(Settings, "SHOAL_", os.environ)
+        settings = read_settings(Settings, os.environ)
         configure_logs(level=settings.log_level)
         certificate, key = settings.party / TLS_CERTIFICATE, settings.party / TLS_KEY
         try:

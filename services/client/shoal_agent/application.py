@@ -8,7 +8,6 @@ import math
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import asdict
 from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
@@ -18,7 +17,15 @@ from prometheus_client import CollectorRegistry
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import ChargedJob, ChargedJobs, HolderStatus, Keeping, Left
+from shoal_agent.status import (
+    AgentPage,
+    ChainPage,
+    HolderStatus,
+    Keeping,
+    Left,
+    Line,
+    Spent,
+)
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.policy import Policy
@@ -78,10 +85,10 @@ def create_agent_application(
         told = policy.declared if metrics_for_anybody else policy
         if told is None or told.maximum_epsilon is None:
             return math.nan
-        return _left((await holder.committed()).values(), policy.cap)[kind]
+        return float(getattr(_left((await holder.committed()).values(), policy.cap), kind))
 
     async def ready() -> None:
-        await holder.ledger(count=1)
+        await holder.chain(count=1)
         if (await holder.opened()).refusal is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
@@ -123,59 +130,28 @@ def create_agent_application(
         """What this data holder allows."""
         return await holder.policy()
 
-    @owned.get(
-        "/v1/ledger",
-        **answers(having("spent", "crowds", "reserved", "entries", "next")),
-    )
-    async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
-        """What each round cost each client, from entry `after` on, and what was spent in all.
+    @owned.get("/v1/ledger")
+    async def show_ledger() -> AgentPage:
+        """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
+        crowds, policy = await holder.spent_on_crowds(), await holder.policy()
+        return AgentPage(
+            spent=Spent(
+                **_spending(await holder.spent_alike(), policy),
+                left=_left((await holder.committed()).values(), policy.cap),
+                left_to_records=crowds.left,
+            ),
+            crowds=list(crowds.jobs),
+            reserved=await holder.reserved(),
+        )
 
-        Crowd jobs in sums, too, and what is left to records for them.
-        """
-        entries = await holder.ledger(after=after, count=count)
-        crowds = asdict(await holder.spent_on_crowds())
-        policy = await holder.policy()
-        left = _left((await holder.committed()).values(), policy.cap)
-        body = {
-            "spent": _spending(await holder.spent_alike(), policy)
-            | {"left": left, "left_to_records": crowds["left"]},
-            "crowds": crowds["jobs"],
-            "reserved": [asdict(each) for each in await holder.reserved()],
-            "entries": [asdict(each) for each in entries],
-            "next": entries[-1].entry if len(entries) == count else None,
-        }
-        return Response(canonical_json(body), media_type=JSON)
-
-    @owned.get("/v1/ledger/jobs")
-    async def show_charges(before: After = 0, count: Askings = 100) -> ChargedJobs:
-        """What each job in rounds charged so far, the one charged last first.
-
-        Only jobs whose last entry is before entry `before`, if that is not 0.
-        """
-        found, cap = await holder.charges(before=before, count=count), (await holder.policy()).cap
-        jobs = [
-            ChargedJob(
-                job=each.job,
-                at=each.at,
-                rounds=each.rounds,
-                slots=each.slots,
-                mu=each.most[0],
-                epsilon=each.most[1],
-                left=Left(**_left([Cost.stated(*each.committed)], cap)),
-            )
-            for each in found
-        ]
-        return ChargedJobs(jobs=jobs, next=found[-1].last if len(found) == count else None)
-
-    @owned.get("/v1/ledger/chain", **answers(having("entries", "next")))
-    async def show_chain(after: After = 0, count: Count = 1000) -> Response:
+    @owned.get("/v1/ledger/chain")
+    async def show_chain(after: After = 0, count: Count = 1000) -> ChainPage:
         """The hash-chained entries from `after` on, each for clients who answered together."""
         entries = await holder.chain(after=after, count=count)
-        body = {
-            "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
-            "next": entries[-1].number if len(entries) == count else None,
-        }
-        return Response(canonical_json(body), media_type=JSON)
+        return ChainPage(
+            entries=[Line(**dict(each), digest=each.digest) for each in entries],
+            next=entries[-1].number if len(entries) == count else None,
+        )
 
     @owned.get("/v1/retention")
     async def show_kept() -> Keeping:
@@ -210,7 +186,7 @@ def create_agent_application(
             "needed": owners_needed(policy),
             "owners": policy.owners,
             "missing": owners_missing(policy),
-            "left": _left((await holder.committed()).values(), policy.cap),
+            "left": _left((await holder.committed()).values(), policy.cap).model_dump(),
             "jobs": [each.model_dump(mode="json") for each in found],
             "next": after + count if len(found) == count and job is None else None,
         }
@@ -265,10 +241,7 @@ def _spending(spent: Iterable[tuple[list[Cost], BitMap]], policy: Policy) -> dic
     }
 
 
-def _left(committed: Collection[Cost], cap: Cap) -> dict[str, float]:
+def _left(committed: Collection[Cost], cap: Cap) -> Left:
     """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
     left = [epsilon_left(cap, cost) for cost in set(committed) or {NOTHING}]
-    return {
-        "pure": min(pure for pure, _ in left),
-        "gaussian": min(gaussian for _, gaussian in left),
-    }
+    return Left(pure=min(pure for pure, _ in left), gaussian=min(gaussian for _, gaussian in left))

@@ -114,7 +114,7 @@ def assemble(
         book = ManifestBook.open(settings.consortium, pin, settings.data / COURIER)
         token = token_of(settings.data / TOKEN_FILE)
         vault = _vault(settings, report, inside)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError) as error:
         raise StartupRefused(complaint(error)) from error
     holder = DataHolder(
         vault,

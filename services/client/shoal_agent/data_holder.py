@@ -39,7 +39,6 @@ from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
-from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import (
     Ask,
     AskBackup,
@@ -50,13 +49,14 @@ from shoal_holder.messages import (
     Hello,
     Opened,
     Question,
+    Standing,
 )
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
@@ -339,14 +339,6 @@ class DataHolder:
         found = await self._told(dict[int, StatedCost], "committed")
         return {client: Cost.stated(*cost) for client, cost in found.items()}
 
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
-        """Return up to `count` clients' charges that follow the one with the number `after`."""
-        return await self._told(list[ClientCharge], "ledger", after=after, count=count)
-
-    async def charges(self, *, before: int = 0, count: int = 1000) -> list[JobCharges]:
-        """Return what jobs in rounds charged, as `spending.by_job`: up to `count`, newest first."""
-        return await self._told(list[JobCharges], "charges", after=before, count=count)
-
     async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
         return await self._told(list[LedgerEntry], "chain", after=after, count=count)
@@ -361,21 +353,12 @@ class DataHolder:
         """Return what was done so far, in counts."""
         opened = await self.opened()
         return HolderStatus(
-            key=opened.key,
-            enrolled=opened.enrolled,
-            isolation=opened.isolation,
+            **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self._told(tuple[JobStatus, ...], "status"),
-            refusal=opened.refusal,
-            adopted=opened.adopted,
-            losses=opened.losses,
-            backup_at=opened.backup_at,
-            backup_due=opened.backup_due,
-            records_fault=opened.records_fault,
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
             crowds=await self._told(tuple[CrowdStatus, ...], "crowds"),
             waiting=tuple(sorted(self._joining.waiting)),
-            owners_missing=opened.owners_missing,
             unheard=dict(self._charges.unheard)
             | (
                 {}

@@ -5,22 +5,19 @@ Also the ledger pages that other services serve, and exported ledger files.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 import pydantic
 from pydantic import ConfigDict, Field
 
-from shoal_holder.approvals import JobAsking, Stage
+from shoal_holder.approvals import Asking, JobAsking
 from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
-from shoal_holder.ledger import ClientCharge
+from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
-from shoal_protocol.jobs.membership import Approval
-from shoal_protocol.privacy.ledger import Chain, LedgerEntry
+from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.encoding import Count, Delta, Loss
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -122,15 +119,6 @@ class ChainPage(pydantic.BaseModel):
     next: Count | None = None
 
 
-class Head(pydantic.BaseModel):
-    """The last entry of a ledger when it was printed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    number: Count
-    digest: str
-
-
 class Exported(pydantic.BaseModel):
     """The output of a ledger command with --json."""
 
@@ -144,7 +132,7 @@ class Exported(pydantic.BaseModel):
             MalformedDocument: it is no unbroken chain, or does not end where its head says.
         """
         chain = verified(self.entries)
-        end = Head(number=chain.head.number, digest=chain.head.digest)
+        end = chain.head
         if "head" in self.model_fields_set and self.head != end:
             raise MalformedDocument(
                 f"the head beside the entries is not the last of them, {end.number} with the "
@@ -180,32 +168,11 @@ class Spent(pydantic.BaseModel):
 
 
 class AgentPage(pydantic.BaseModel):
-    """A page of the data holder's charges, client by client."""
+    """What a data holder's clients spent, on crowd jobs too, and what open jobs reserve."""
 
     spent: Spent
     crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
-    entries: list[ClientCharge]
-    next: Count | None
-
-
-class ChargedJob(pydantic.BaseModel):
-    """What a job in rounds charged so far, newest of it `at`, and what is left to the slots."""
-
-    job: str
-    at: str
-    rounds: Count
-    slots: Count
-    mu: Loss  # the most that the job cost one slot
-    epsilon: Loss | None  # None is infinite
-    left: Left  # to the slot with least of it of those that paid
-
-
-class ChargedJobs(pydantic.BaseModel):
-    """A page of jobs, the one charged last first; `next` is the entry before which to go on."""
-
-    jobs: list[ChargedJob]
-    next: Count | None
 
 
 def verified(lines: Iterable[Line]) -> Chain:
@@ -217,19 +184,15 @@ def verified(lines: Iterable[Line]) -> Chain:
     return verify_chain(line.entry() for line in lines)
 
 
-class PartyView(pydantic.BaseModel):
-    """A party of the manifest, and the organisation that runs it."""
-
-    name: str
-    operator: str
-
-
 class Parties(pydantic.BaseModel):
-    """Who asks, who conducts the rounds, and who each answer is shared among."""
+    """Who asks, who conducts the rounds, and who each answer is shared among.
 
-    analyst: PartyView
-    trainer: PartyView
-    compute_nodes: list[PartyView]
+    Each is a party's name with, in brackets, the organisation that runs it.
+    """
+
+    analyst: str
+    trainer: str
+    compute_nodes: list[str]
 
 
 class JobView(pydantic.BaseModel):
@@ -240,24 +203,16 @@ class JobView(pydantic.BaseModel):
     parties: Parties
 
 
-class AskingView(JobView):
-    """A job of either kind that asked the owners, as `JobAsking`."""
-
-    holder: Count | None
-    asked_at: str
-    until: str
-    needed: Count
-    stage: Stage
-    decisions: tuple[Approval, ...]
+class AskingView(JobView, Asking):
+    """A job of either kind that asked the owners."""
 
 
-def _parties_of(analyst_name: str, manifest: Manifest) -> Parties:
-    analysts = {each.name: _view(each) for each in manifest.analysts}
-    unknown = PartyView(name=analyst_name, operator="not in the manifest")
+def _parties_of(analyst: str, manifest: Manifest) -> Parties:
+    operators = {each.name: each.operator for each in manifest.analysts}
     return Parties(
-        analyst=analysts.get(analyst_name, unknown),
-        trainer=_view(manifest.trainer),
-        compute_nodes=[_view(each) for each in manifest.compute_nodes],
+        analyst=f"{analyst} ({operators.get(analyst, 'not in the manifest')})",
+        trainer=f"{manifest.trainer.name} ({manifest.trainer.operator})",
+        compute_nodes=[f"{each.name} ({each.operator})" for each in manifest.compute_nodes],
     )
 
 
@@ -272,25 +227,10 @@ def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -
 def asking_view(asking: JobAsking, manifest_of: Callable[[str], Manifest]) -> AskingView:
     """Return the view of a job that asked the owners."""
     view = job_view(asking.job, asking.request, manifest_of)
-    return AskingView(
-        job=view.job,
-        request=view.request,
-        parties=view.parties,
-        holder=asking.holder,
-        asked_at=asking.asked_at,
-        until=asking.until,
-        needed=asking.needed,
-        stage=asking.stage,
-        decisions=asking.decisions,
-    )
+    return AskingView(**dict(asking) | dict(view))
 
 
-def _view(party: ServiceParty | Analyst) -> PartyView:
-    return PartyView(name=party.name, operator=party.operator)
-
-
-@dataclass(frozen=True)
-class HolderStatus:
+class HolderStatus(Standing):
     """All jobs that were joined or contributed to, in order, and why listed ones were not.
 
     `key` is the fingerprint of the key in force, by which the authority knows this data holder.
@@ -304,19 +244,9 @@ class HolderStatus:
     Jobs in `waiting` wait for the owners' approval; `owners_missing` says why none can be approved.
     """
 
-    key: str
-    enrolled: int
-    isolation: str
     jobs: tuple[JobStatus, ...]
     refused: dict[str, str]
-    refused_crowds: dict[str, str] = field(default_factory=dict)
-    crowds: tuple[CrowdStatus, ...] = ()
-    refusal: str | None = None
-    adopted: int = 0
-    losses: int = 0
-    backup_at: datetime | None = None
-    backup_due: bool = False
-    records_fault: str | None = None
-    waiting: tuple[str, ...] = ()
-    owners_missing: str | None = None
-    unheard: dict[str, str] = field(default_factory=dict)
+    refused_crowds: dict[str, str]
+    crowds: tuple[CrowdStatus, ...]
+    waiting: tuple[str, ...]
+    unheard: dict[str, str]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self, TypeVar
 
 from shoal_holder import frames, messages
-from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
+from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal
 from shoal_holder.serving import FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
 from shoal_holder.status import Report
@@ -45,12 +45,8 @@ class VaultLink:
         """
         self._vault = vault
         self._report = report
-        self._exchange = vault.exchange if isinstance(vault, VaultPipes) else vault.answer
-        if isinstance(vault, VaultPipes):
-            self.opened = vault.opened()
-        else:
-            hello = vault.answer(frames.encode(messages.Hello()))
-            self.opened = frames.decode(hello, messages.kinds_of(Opened))
+        self._exchange = vault.answer
+        self.opened = vault.opened()
         self.told = Counter[str]()
         """How often the vault reported each event since it opened."""
         _tell(self.opened, report)
@@ -149,14 +145,14 @@ class VaultPipes:
         if frame is None:
             self.close()
             raise VaultRefused("the vault ended while it started; it says why on standard error")
-        kinds: dict[str, type[Answer]] = messages.kinds_of(Opened, Refused)
+        kinds: dict[str, type[Opened | Failure]] = messages.kinds_of(Opened, Failure)
         answer = frames.decode(frame, kinds)
         if isinstance(answer, Opened):
             return answer
         self.close()
-        raise VaultRefused(answer.reason if isinstance(answer, Refused) else type(answer).__name__)
+        raise VaultRefused(answer.reason)
 
-    def exchange(self, frame: bytes) -> bytes:
+    def answer(self, frame: bytes) -> bytes:
         """Return the answer to a message.
 
         Raises:

@@ -5,9 +5,10 @@ these, can keep a job from the owners, or a decision from the vault; it cannot d
 is verified by the policy as it is when it counts. A refusal is for good.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
+
+from pydantic import BaseModel
 
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
@@ -39,22 +40,26 @@ _NOTHING: Final = "nothing"
 Stage = Literal["waits", "approved", "refused", "expired"]
 
 
-@dataclass(frozen=True)
-class JobAsking:
-    """A job that asked the owners: its signed request, until when they decide, and what they said.
+class Asking(BaseModel):
+    """A job that asked the owners: until when they decide, and what they said.
 
     `needed` is how many of them must approve it. One that is approved is joined or contributed to
     as far as budgets allow.
     """
 
     job: str
-    request: bytes
     asked_at: str
     until: str
     holder: int | None
     needed: int
     stage: Stage
     decisions: tuple[Approval, ...]
+
+
+class JobAsking(Asking):
+    """The same, with its request as the analyst signed it."""
+
+    request: bytes
 
 
 class Approvals:
@@ -89,7 +94,7 @@ class Approvals:
                         _NOTHING,
                     ),
                 )
-        stage = self._stage(request.digest, until)
+        stage = self._stage(request.digest, format_time(until))
         if stage == REFUSED:
             raise RefusedJob(REFUSED_BY_OWNER)
         return stage == APPROVED
@@ -161,10 +166,10 @@ class Approvals:
         )
         return [
             JobAsking(
-                job,
-                request,
-                asked_at,
-                until,
+                job=job,
+                request=request,
+                asked_at=asked_at,
+                until=until,
                 holder=self._site.holder,
                 needed=owners_needed(self._site.policy),
                 stage=self._stage(job, until),
@@ -206,7 +211,7 @@ class Approvals:
         """Record that the trainer answered a notice."""
         self._file.write("UPDATE asked SET told = ? WHERE job = ?", state, job)
 
-    def _stage(self, job: str, until: datetime | str) -> Stage:
+    def _stage(self, job: str, until: str) -> Stage:
         decisions = self._decisions(job)
         if self._file.takes_part(job):
             return APPROVED
@@ -214,8 +219,7 @@ class Approvals:
             return REFUSED
         if len(decisions) >= owners_needed(self._site.policy):
             return APPROVED
-        end = until if isinstance(until, str) else format_time(until)
-        return "expired" if end <= format_time(self._site.clock()) else WAITS
+        return "expired" if until <= format_time(self._site.clock()) else WAITS
 
     def _decisions(self, job: str) -> list[Approval]:
         """Return the decisions about a job of owners whose keys are listed now."""

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
+from shoal_holder.messages import AskCharges, ChargesAsked
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state_file import StateFile
@@ -102,7 +103,7 @@ class ChargeComparison(Part):
             names = ", ".join(waiting)
             raise NotReady(f"{names} did not say yet what was charged here")
 
-    def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
+    def query(self, asked: AskCharges) -> ChargesAsked:
         """Return the next query for a node, and the ledger entry after which it asks.
 
         The query is bound to the manifest `behind` versions before the one in force.
@@ -111,9 +112,10 @@ class ChargeComparison(Part):
             UnknownRound: the node is not to be asked.
             UnknownManifest: it had another key then, or there is no such version here.
         """
+        site, node = self._site, asked.node
         if node not in self.nodes:
             raise UnknownRound("the node is not asked")
-        site, version = self._site, self._version(node, behind)
+        version = self._version(node, asked.behind)
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
@@ -127,7 +129,8 @@ class ChargeComparison(Part):
             nonce=asking.nonce,
             at=site.clock(),
         )
-        return asking.after, sign(query, Role.HOLDER, site.key).encode()
+        signed = sign(query, Role.HOLDER, site.key).encode()
+        return ChargesAsked(after=asking.after, parts=(signed,))
 
     def hear(self, node: str, document: bytes) -> bool:
         """Take a node's answer to the last query; tell whether there is another query.
@@ -205,7 +208,11 @@ class ChargeComparison(Part):
         own, current = self._machine, self._site.book.current
         version = self._site.book.get(query.manifest)
         version.verify(signed)
-        if query.holder != holder or query.machine == own.machine or query.epoch < own.epoch:
+        if (
+            query.holder != holder
+            or query.machine == (own.epoch, own.instance)
+            or query.epoch < own.epoch
+        ):
             raise MalformedDocument("it shows no other machine that counts")
         # a key that was replaced since may be a thief's: its word ends nothing for good
         is_in_force = version.roster.key_of(holder) == current.roster.key_of(holder)

@@ -12,12 +12,13 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.messages import Decided, Done, EndJob, OfferJob
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
+from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 
 WITHDRAWN: Final = "withdrawn"
 UNPROVEN: Final = "withdrawn, by the trainer's word alone"
@@ -31,19 +32,26 @@ class Jobs(Part):
     _charges: ChargeComparison
     _approvals: Approvals
 
-    def offer(self, job: str, request: bytes) -> bool:
-        """Join a job, with the records of all slots that have budget left; a known job is left.
-
-        False if its owners have yet to approve it.
+    def offer(self, asked: OfferJob) -> Decided:
+        """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
-            RefusedJob: it is not joined; the detail says why.
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        return self._state.file.takes_part(job) or self._join(decode(request, JobRequest), job)
+        if self._state.file.takes_part(asked.job):
+            return Decided(taken=True)
+        try:
+            return Decided(taken=self._join(decode(asked.parts[0], JobRequest), asked.job))
+        except RefusedJob as refusal:
+            return Decided(taken=False, reason=str(refusal))
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
+        """Join a job; tell whether it was joined: its owners may have yet to approve it.
+
+        Raises:
+            RefusedJob: it is not joined; the detail says why.
+        """
         site, request = self._site, signed.body
         check_request(
             signed,
@@ -82,20 +90,20 @@ class Jobs(Part):
             if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
-    def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:
+    def end_as_told(self, asked: EndJob) -> Done:
         """End a job because the trainer said so, with its analyst's withdrawal if that is why.
 
         Raises:
             UnknownJob: there is no such job here.
         """
-        found = self._state.joined(job)
-        if code != JobWithdrawn.code:
-            self._end(job, code)
-            return
+        job, found = asked.job, self._state.joined(asked.job)
+        if asked.code != JobWithdrawn.code:
+            self._end(job, asked.code)
+            return Done()
         try:
-            if withdrawal is None:
+            if not asked.parts:
                 raise MalformedDocument("there is no withdrawal")
-            signed = decode(withdrawal, JobWithdrawal)
+            signed = decode(asked.parts[0], JobWithdrawal)
             request = decode(found.request, JobRequest).body
             check_ending(signed, request, self._site.book.get(request.manifest))
         except ProtocolError as error:
@@ -103,9 +111,10 @@ class Jobs(Part):
             self._end(job, UNPROVEN)  # it could as well have no rounds
         else:
             self._end(job, WITHDRAWN)
+        return Done()
 
     def leave(self, job: str) -> Joined:
-        """Leave a job for good; return it as it was.
+        """Leave a job for good, and return it as it was; the leave is signed if a roster names us.
 
         What answered rounds cost stays charged, and what was sent may still be summed.
 
@@ -113,7 +122,14 @@ class Jobs(Part):
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        found = self._state.leave(job, self._site.holder, self._site.key)
+        found, holder, leave = self._state.joined(job), self._site.holder, None
+        if found.ended not in (None, LEFT):
+            raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
+        if holder is not None:
+            manifest = decode(found.request, JobRequest).body.manifest
+            body = Leave(manifest=manifest, job=job, holder=holder)
+            leave = sign(body, Role.HOLDER, self._site.key).encode()
+        self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
         return found
 

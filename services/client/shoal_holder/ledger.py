@@ -24,20 +24,6 @@ from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
 
 
 @dataclass(frozen=True)
-class ClientCharge:
-    """One client's charge for one round."""
-
-    entry: int
-    job: str
-    number: int
-    round: str  # or contribution
-    client: int
-    mu: float
-    epsilon: float | None  # None is infinite
-    at: str
-
-
-@dataclass(frozen=True)
 class ChargedElsewhere:
     """A round that nodes charged these clients, to be looked up in this ledger."""
 
@@ -142,27 +128,6 @@ def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
         LedgerBroken: a row is not one that this program wrote.
     """
     return [entry for entry, _ in _read(file, after, count)]
-
-
-def charges(file: StateFile, *, after: int, count: int) -> list[ClientCharge]:
-    """Return up to `count` clients' charges that follow the one with the number `after`."""
-    found: list[ClientCharge] = []
-    rows = file.database.execute(
-        "SELECT last - clients, ledger.job, ifnull(place, contributions.number), ledger.round,"
-        " population, mu, epsilon, at"
-        " FROM (SELECT *, SUM(clients) OVER (ORDER BY number) AS last FROM ledger) AS ledger"
-        " LEFT JOIN contributions ON ledger.round = contribution"
-        " WHERE last > ? ORDER BY ledger.number",
-        (after,),
-    )
-    for before, job, number, round_id, population, *cost_and_time in rows:
-        for entry, client in enumerate(decode_clients(population), start=before + 1):
-            if entry > after and len(found) < count:
-                found.append(ClientCharge(entry, job, number, round_id, client, *cost_and_time))
-        if len(found) == count:
-            break
-    rows.close()
-    return found
 
 
 def verify(file: StateFile) -> None:

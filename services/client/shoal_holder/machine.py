@@ -33,15 +33,6 @@ class Machine:
     is_restoring: bool  # until all charges that nodes made were taken over
     is_superseded: bool
 
-    @property
-    def machine(self) -> tuple[int, str]:
-        """Return epoch and instance, as queries have them."""
-        return self.epoch, self.instance
-
-    def may_answer(self, moment: datetime) -> bool:
-        """Tell whether a round that was announced then may be answered here at all."""
-        return self.restored_at is None or self.restored_at <= moment
-
 
 def begin(file: StateFile, random_bytes: RandomBytes) -> None:
     """Draw an instance for a state that has none."""

@@ -7,7 +7,7 @@ sides refuse what is not in this module.
 
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import Model
@@ -52,7 +52,10 @@ class Refusal(Answer):
 
 
 class Failure(Answer):
-    """The vault cannot read or write its state; the state tells whether the request was done."""
+    """The vault does not start, or cannot read or write its state.
+
+    The state tells whether the request was done.
+    """
 
     reason: str
 
@@ -60,30 +63,29 @@ class Failure(Answer):
 # The vault itself
 
 
-class Opened(Answer):
-    """The first message of a vault that started: how it is isolated, and how many slots it has."""
+class Standing(BaseModel):
+    """How a data holder stands, for its owner alone."""
 
     isolation: str
     key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
-    sequence: Count  # of the manifest in force
-    takes_crowds: bool  # may take part in crowd jobs, or did once
-    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
-    waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
     refusal: str | None = None  # why nothing is joined or answered, and what to do
-    is_shut_out: bool = False  # that is for good: no party takes messages by this key again
     backup_at: Timestamp | None = None  # when the last one was handed out
     backup_due: bool = False
     records_fault: str | None = None  # why the newest file of records was not taken
     owners_missing: str | None = None  # why no job can be approved
 
 
-class Refused(Answer):
-    """The only message of a vault that does not start."""
+class Opened(Answer, Standing):
+    """The first message of a vault that started: how it is isolated, and how many slots it has."""
 
-    reason: str
+    sequence: Count  # of the manifest in force
+    takes_crowds: bool  # may take part in crowd jobs, or did once
+    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
+    waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
+    is_shut_out: bool = False  # no party takes messages by this key again; `refusal` says why
 
 
 class Hello(Message):
@@ -289,8 +291,6 @@ Question = Literal[
     "spent",
     "committed",
     "reserved",
-    "charges",
-    "ledger",
     "chain",
 ]
 """What an owner may ask. All but "leave" change nothing."""

@@ -37,7 +37,7 @@ class RecordsFile:
         """Return the records; other columns than the policy's are never in this process's memory.
 
         Raises:
-            ValueError, OSError, ImportError: there are none that can be read.
+            ValueError, OSError: there are none that can be read.
         """
         self.changed_at = self.path.stat().st_mtime_ns
         check_not_writable(self.path)
@@ -138,7 +138,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     """Return the vault that the settings describe, which locks its key.
 
     Raises:
-        ValueError, OSError, ImportError: a file is missing, broken, or does not fit the others.
+        ValueError, OSError: a file is missing, broken, or does not fit the others.
         StartupRefused: no manifest is pinned, or the consortium has none with that digest.
     """
     mapping = settings.party / MAPPING
@@ -176,6 +176,6 @@ def complaint(error: Exception) -> str:
     """Return why a vault does not start, without quoting a file's content."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
-    if isinstance(error, StartupRefused | ProtocolError | ValueError | OSError | ImportError):
+    if isinstance(error, StartupRefused | ProtocolError | ValueError | OSError):
         return str(error)
     return f"it failed: {type(error).__name__}"  # what it says may be of a record

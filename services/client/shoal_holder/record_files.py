@@ -1,4 +1,4 @@
-"""Reads the files that records are in: CSV, Parquet, and the table by id that the loader writes.
+"""Reads the files that records are in: CSV, and the table by id that the loader writes.
 
 Errors name file, line and column, never a value or an id: a message may end in a log. The loader's
 table is arrays of NumPy in one .npz file: texts are UTF-8, one to a line; each column is an array
@@ -18,25 +18,8 @@ from numpy.typing import NDArray
 
 from shoal_holder.keys import read_private
 from shoal_holder.records import MOST_ROWS, Identity, Records, grouped
-from shoal_holder.tables import CsvTable, Table, id_column_of, id_fault, number_of, positions
+from shoal_holder.tables import CsvTable, id_column_of, id_fault, number_of, positions
 from shoal_protocol.wire.encoding import canonical_text
-
-
-def open_table(file: Path) -> Table:
-    """Return the table in a file of the kind that its name ends in: .csv or .parquet.
-
-    Raises:
-        ValueError: it is of another kind, or has no usable names of columns.
-        OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
-    """
-    match file.suffix.lower():
-        case ".csv":
-            return CsvTable(file)
-        case ".parquet":
-            from shoal_holder.parquet.reading import ParquetTable  # only where there is such a file
-
-            return ParquetTable(file)
-    raise ValueError(f"{file}: a table is a file whose name ends in .csv or .parquet")
 
 
 def read_records(
@@ -45,28 +28,28 @@ def read_records(
     *,
     id_column: str | None = None,
 ) -> Records:
-    """Read a file of the kind that its name ends in: .csv, .parquet, or .npz by the loader.
+    """Read a CSV file, or the loader's, whose name ends in .npz.
 
     `columns` None takes all columns. The rows that have the same text in `id_column`, or
     without one in a column `id`, are one client's. A file that has neither holds one row. Empty
-    cells and nulls are missing values.
+    cells are missing values.
 
     Raises:
-        ValueError: the file cannot be used; the message names line or row, and column.
-        OSError, ImportError: it cannot be read; Parquet files need the extra `parquet`.
+        ValueError: the file cannot be used; the message names line and column.
+        OSError: it cannot be read.
     """
     file = Path(path)
     if file.suffix.lower() == ".npz" and id_column is None:
         return _records_by_id(file, columns)
-    table = open_table(file)
+    table = CsvTable(file)
     by = id_column_of(table.names, id_column, str(file))
     names = [name for name in table.names if name != by] if columns is None else list(columns)
     ids: list[str] = []
     numbers = array("d")
     rows = 0
-    for place, texts in table.rows([*names, *([] if by is None else [by])]):
+    for line, texts in table.rows([*names, *([] if by is None else [by])]):
         rows += 1
-        where = f"{file}, {table.unit} {place}, column"
+        where = f"{file}, line {line}, column"
         if by is not None:
             ids.append(texts[-1])
             if (fault := id_fault(ids[-1])) is not None:

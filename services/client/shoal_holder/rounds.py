@@ -25,7 +25,7 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.messages import OpenRound, Prepared
+from shoal_holder.messages import Decided, OfferRound, OpenRound, Prepared
 from shoal_holder.records import MOST_ROWS
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
@@ -192,7 +192,7 @@ class Rounds(Part):
         left = self._left.get(version.manifest.sequence, now - _HANDOVER)
         return version if timedelta(0) <= now - left < _HANDOVER else book.current
 
-    def offer(self, encoded_spec: bytes) -> str | None:
+    def offer(self, asked: OfferRound) -> Decided:
         """Take the next round of a job, or return why it is not answered.
 
         Raises:
@@ -200,18 +200,18 @@ class Rounds(Part):
             RefusedSpec: it is no round that follows those on file; nothing comes of it.
             ProtocolError: the spec is not the trainer's word, or of no manifest that is known.
         """
-        signed = decode(encoded_spec, RoundSpec)
+        signed = decode(asked.parts[0], RoundSpec)
         spec = signed.body
         stored = next((each for each in self._state.open_jobs() if each.job == spec.job), None)
         if stored is None:
             raise UnknownJob("this data holder takes no part in such a job")
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
-        self._state.add_round(signed.digest, spec.job, spec.number, encoded_spec, ended)
+        self._state.add_round(signed.digest, spec.job, spec.number, asked.parts[0], ended)
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
-        return ended
+        return Decided(taken=ended is None, reason=ended)
 
     def _validate(self, signed: Signed[RoundSpec], stored: StoredJob) -> str | None:
         """Return why a round is not answered, None if it is."""
@@ -232,7 +232,8 @@ class Rounds(Part):
             if spec.number < stored.next_number:
                 raise
             return MISSED if spec.deadline <= now else f"refused: {refusal}"
-        if not machine.read(self._state.file).may_answer(spec.opened_at):
+        restored_at = machine.read(self._state.file).restored_at
+        if restored_at is not None and spec.opened_at < restored_at:
             return BEFORE_RESTORE
         return None if ours else NOT_ASKED
 

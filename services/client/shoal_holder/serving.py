@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shoal_holder import frames, messages
-from shoal_holder.messages import Refused
+from shoal_holder.messages import Failure
 from shoal_holder.noise import exact_noise
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.settings import Settings
@@ -34,13 +34,13 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
     asks, answers = _pipes(arguments)
     threading.Thread(target=_watch, args=(asks,), daemon=True).start()
     try:
-        settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
+        settings = read_settings(Settings, _of_the_vault(os.environ))
         vault = from_files(settings, sources=Sources(exact_noise), isolation=isolation)
     except Exception as error:  # noqa: BLE001 -- without frames, which may show values
         reason = " ".join(complaint(error).split())
         print(f"shoal-vault: will not start: {reason}", file=sys.stderr)
         with suppress(OSError):
-            frames.write(answers, frames.encode(Refused(reason=reason)))
+            frames.write(answers, frames.encode(Failure(reason=reason)))
         raise SystemExit(CONFIGURATION_ERROR) from None
     try:
         _answer(vault, asks, answers)

@@ -28,7 +28,7 @@ class Settings(BaseModel):
     agent_records: Path | None = Field(
         default=None,
         description=(
-            "the clients' records, a .csv, .parquet or loaded .npz file; without it, records.csv "
+            "the clients' records, a .csv or loaded .npz file; without it, records.csv "
             "in SHOAL_PARTY, or records.npz where records.toml is"
         ),
     )

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 import nacl.utils
@@ -23,9 +22,7 @@ from shoal_holder.state import State
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.encoding import Int64Vector
 
 
 class Timer:
@@ -82,6 +79,12 @@ class Site:
     _is_ordered: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        sources = self.sources
+        self.clock, self.random_bytes, self.noise = (
+            sources.clock,
+            sources.random_bytes,
+            sources.noise,
+        )
         if self.records.identity is None and len(self.positions()) > 1:
             slots = len(self.positions())
             raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
@@ -124,18 +127,6 @@ class Site:
             began=began, ready=timer.now(), allowed_seconds=seconds
         )
         timer.sleep(leaves - timer.now())
-
-    def clock(self) -> datetime:
-        """Return the current time."""
-        return self.sources.clock()
-
-    def random_bytes(self, size: int) -> bytes:
-        """Return random bytes."""
-        return self.sources.random_bytes(size)
-
-    def noise(self, part: NoisePart, count: int) -> Int64Vector:
-        """Return noise, as a `NoiseSampler` does."""
-        return self.sources.noise(part, count)
 
     def records_together(
         self,

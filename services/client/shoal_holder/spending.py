@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pyroaring import BitMap
@@ -15,43 +14,6 @@ from shoal_protocol.wire.encoding import decode_clients, encode_clients
 
 StatedCost = tuple[float, float | None]
 """mu and epsilon as documents have them: None is infinite."""
-
-
-@dataclass(frozen=True)
-class JobCharges:
-    """What a job's rounds charged so far, of which the newest entry is `last`; never whom.
-
-    `most` is the largest sum that one slot paid for it, and `committed` the largest that one of
-    the slots which paid has spent on all jobs, or open ones may still ask of it.
-    """
-
-    job: str
-    last: int
-    at: str
-    rounds: int
-    slots: int
-    most: StatedCost
-    committed: StatedCost
-
-
-def by_job(file: StateFile, everything: Balances, before: int, count: int) -> list[JobCharges]:
-    """Return up to `count` jobs, that charged last first, from entry `before` back, 0: the end."""
-    rows = file.rows(
-        "SELECT job, MAX(number) AS last, at, COUNT(DISTINCT place) FROM ledger"
-        " WHERE place IS NOT NULL GROUP BY job HAVING ?1 = 0 OR last < ?1"
-        " ORDER BY last DESC LIMIT ?2",
-        *(before, count),
-    )
-    sums = {job: Balances(of_few=True) for job, *_ in rows}
-    for job, clients, cost in _charges(file):
-        if job in sums:
-            sums[job].add(clients, cost)
-    found = []
-    for job, last, at, rounds in rows:
-        slots = sums[job].charged
-        most, committed = (stated(each.largest(slots)) for each in (sums[job], everything))
-        found.append(JobCharges(job, last, at, rounds, len(slots), most, committed))
-    return found
 
 
 def stated(cost: Cost) -> StatedCost:

@@ -10,19 +10,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_holder import ledger, spending
 from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import Leave
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
-from shoal_protocol.wire.documents import Role, decode, sign
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
-from shoal_protocol.wire.errors import LedgerBroken, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
 
 DELIVERED: Final = "delivered"
 FORGOTTEN: Final = "forgotten"
@@ -186,24 +184,6 @@ class State:
             )
             for job, request, mu, epsilon, slots in spending.reserving(self.file)
         ]
-
-    def leave(self, job: str, holder: int | None, key: SigningKey) -> Joined:
-        """Leave a job for good, and return it as it was; the leave is signed if a roster names us.
-
-        Raises:
-            UnknownJob: it was not joined here.
-            WrongPhase: it has ended here otherwise.
-        """
-        found = self.joined(job)
-        if found.ended not in (None, LEFT):
-            raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
-        leave = None
-        if holder is not None:
-            manifest = decode(found.request, JobRequest).body.manifest
-            body = Leave(manifest=manifest, job=job, holder=holder)
-            leave = sign(body, Role.HOLDER, key).encode()
-        self.end_job(job, LEFT, leave=leave)
-        return found
 
     def end_job(self, job: str, reason: str, *, leave: bytes | None = None) -> None:
         """Never answer a round of this job again, and erase its unsent envelopes.

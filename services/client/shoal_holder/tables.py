@@ -1,4 +1,4 @@
-"""Reads tables that people made, row by row, as texts in one form, and checks what they hold.
+"""Reads CSV files that people made, row by row, as texts in one form, and checks what they hold.
 
 A text is in its canonical form, without spaces around it; an empty one is a missing value. Nothing
 depends on the machine: neither on its locale, nor its time zone. Errors name file, line and column,
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from shoal_protocol.wire.encoding import MISSING_TEXTS, canonical_text, near_text
 
@@ -22,7 +22,6 @@ _YES: Final = frozenset({"yes", "y", "true"})
 _OTHER_FORMATS: Final = {
     b"PK\x03\x04": "a spreadsheet or an archive",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet",
-    b"PAR1": "a Parquet file",
     b"\x1f\x8b": "compressed",
     b"\x28\xb5\x2f\xfd": "compressed",
     b"\xff\xfe": "text in UTF-16",
@@ -34,33 +33,11 @@ _ROUNDED_ID: Final = re.compile(r"[0-9]+\.0*|[0-9](\.[0-9]+)?[eE]\+[0-9]+")
 _LONGEST_ID: Final = 256
 
 
-class Table(Protocol):
-    """A file with a table, opened anew by each reading."""
-
-    file: Path
-    names: tuple[str, ...]
-    """Names of columns, canonical and all different."""
-    written: tuple[str, ...]
-    """The same names as the file has them."""
-    unit: str
-    """What rows are counted in, from 1: lines or rows of the file."""
-
-    def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each row's place, and its texts in these columns.
-
-        Raises:
-            ValueError: there is no such column, or the file cannot be used.
-            OSError: it cannot be read.
-        """
-
-
 class CsvTable:
     """A CSV file: RFC 4180, UTF-8, commas, names of columns in line 1.
 
     Lines may end in LF, CR LF or CR, each its own way. Blank lines may only stand at the end.
     """
-
-    unit = "line"
 
     def __init__(self, file: Path) -> None:
         """Read the names of columns.
@@ -80,7 +57,12 @@ class CsvTable:
         self.written, self.names = tuple(header), checked_names(header, f"{file}, line 1")
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each row's line, and its texts in these columns; see `Table`."""
+        """Yield each row's line, and its texts in these columns.
+
+        Raises:
+            ValueError: there is no such column, or the file cannot be used.
+            OSError: it cannot be read.
+        """
         rows = self._parsed()
         if checked_names(next(rows, (1, list[str]()))[1], f"{self.file}, line 1") != self.names:
             raise ValueError(f"{self.file} changed while it was read: run the command again")
@@ -129,6 +111,8 @@ def _lines(file: Path, opened: BinaryIO) -> Iterator[str]:
             for start, kind in _OTHER_FORMATS.items():
                 if raw.startswith(start):
                     raise ValueError(f"{file} is {kind}: save it as CSV in UTF-8")
+            if raw.startswith(b"PAR1"):
+                raise ValueError(f"{file} is a Parquet file: `shoal records load` reads it")
         try:
             text = raw.decode(coding)
             bad = text.find("\0")

@@ -31,9 +31,7 @@ from shoal_holder.messages import (
     AskSigned,
     AskSpec,
     Bytes,
-    ChargesAsked,
     Decide,
-    Decided,
     Done,
     EndJob,
     Event,
@@ -56,7 +54,7 @@ from shoal_holder.messages import (
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
-from shoal_holder.spending import JobCharges, StatedCost
+from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget, State
 from shoal_holder.status import (
     ADOPTED,
@@ -75,7 +73,7 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, sign_envelope
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
-from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
@@ -84,8 +82,6 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
     "committed": TypeAdapter(dict[int, StatedCost]),
-    "ledger": TypeAdapter(list[ledger.ClientCharge]),
-    "charges": TypeAdapter(list[JobCharges]),
     "chain": TypeAdapter(list[LedgerEntry]),
     "reserved": TypeAdapter(list[ReservedBudget]),
     "joined": TypeAdapter(Joined),
@@ -133,13 +129,13 @@ class Vault:
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
-            AskCharges: self._ask_charges,
+            AskCharges: self._charges.query,
             ShowCharges: lambda asked: Heard(more=self._charges.hear(asked.node, asked.parts[0])),
             SettleCharges: self._settle_charges,
             AskAgenda: self._agenda,
-            OfferJob: self._offer_job,
-            EndJob: self._end_job,
-            OfferRound: self._offer_round,
+            OfferJob: self._jobs.offer,
+            EndJob: self._jobs.end_as_told,
+            OfferRound: self._rounds.offer,
             Prepare: lambda asked: self._rounds.prepare(asked.round_id),
             Pending: self._pending,
             Acknowledged: self._acknowledged,
@@ -250,10 +246,6 @@ class Vault:
         self._site.book.accept(*asked.parts)
         return self.opened()
 
-    def _ask_charges(self, asked: AskCharges) -> ChargesAsked:
-        after, question = self._charges.query(asked.node, behind=asked.behind)
-        return ChargesAsked(after=after, parts=(question,))
-
     def _settle_charges(self, _: SettleCharges) -> Opened:
         self._charges.settle()
         return self.opened()
@@ -282,20 +274,6 @@ class Vault:
         except ValueError as error:
             self._records_fault = str(error)
             self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
-
-    def _offer_job(self, asked: OfferJob) -> Decided:
-        try:
-            return Decided(taken=self._jobs.offer(asked.job, asked.parts[0]))
-        except RefusedJob as refusal:
-            return Decided(taken=False, reason=str(refusal))
-
-    def _end_job(self, asked: EndJob) -> Done:
-        self._jobs.end_as_told(asked.job, asked.code, asked.parts[0] if asked.parts else None)
-        return Done()
-
-    def _offer_round(self, asked: OfferRound) -> Decided:
-        reason = self._rounds.offer(asked.parts[0])
-        return Decided(taken=reason is None, reason=reason)
 
     def _pending(self, asked: Pending) -> Bytes:
         """Return what is to be sent, signed by the key in force, which may be a newer one."""
@@ -397,8 +375,6 @@ class Vault:
             "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
             "spent": lambda: spending.spent_alike(file),
             "committed": lambda: spending.stated_balances(state.committed()),
-            "ledger": lambda: ledger.charges(file, after=after, count=count),
-            "charges": lambda: spending.by_job(file, state.committed(), after, count),
             "chain": lambda: ledger.entries(file, after=after, count=count),
             "reserved": state.reserved,
             "joined": lambda: state.joined(job),

@@ -79,23 +79,19 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
-_STORED: Final = b'{"status":201}'
-_ALL_STORED: Final = b'{"outcomes":[%s]}'
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
 _OF_ENVELOPE: Final = (
     *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
     *(
         service_errors.WrongRound,
         service_errors.WrongNode,
-        service_errors.WrongLength,
-        service_errors.WrongShareKind,
-        service_errors.WrongResidue,
+        service_errors.WrongShare,
         service_errors.NotInPopulation,
     ),
     *(
         service_errors.UnopenableCiphertext,
         service_errors.TransplantedCiphertext,
-        service_errors.ConflictingShare,
+        service_errors.ConflictingDocument,
     ),
     *(
         service_errors.Superseded,
@@ -161,8 +157,6 @@ def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> Non
         round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
             statuses = await uploads.take_all(round_id, await _body(request, take))
-        if statuses.count(201) == len(statuses):  # the usual case, encoded without `json`
-            return document(_ALL_STORED % b",".join([_STORED] * len(statuses)))
         outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
@@ -186,7 +180,7 @@ def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> Non
     _document(app, one, stores(having("status"), *of_one, **_UPLOAD))
     of_many = (UnknownRound, service_errors.MalformedEnvelope)
     _document(app, many, answers(_OUTCOMES, *of_many, **_UPLOAD))
-    of_query = (UnknownRound, service_errors.MalformedQuery)
+    of_query = (UnknownRound, MalformedDocument)
     _document(app, asked, answers(having("stored"), *of_query, **_UPLOAD))
     app.router.routes[:0] = [gossiped, one, many, asked]  # they come first
 

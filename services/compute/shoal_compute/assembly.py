@@ -15,7 +15,6 @@ from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
-from shoal_compute.metrics import Metrics
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders, Summing, Tallies, open_summing
@@ -23,19 +22,14 @@ from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.manifests.manifest_book import newest_with
-from shoal_hosting.operators.view import Table, View, in_words, labelled, ledger_in_words
+from shoal_hosting.operators.view import Table, View, by_phase, in_words, labelled, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Jobs as ChosenJobs
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     query = select(schema.jobs.c.job).where(schema.jobs.c.ends_by < before.timestamp())
     return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
-
-
-def _nothing_to_note(db: Connection, chosen: ChosenJobs) -> None:
-    """A deleted job request needs no note."""
 
 
 KEEPINGS: Final = Keepings(
@@ -61,8 +55,6 @@ KEEPINGS: Final = Keepings(
         Keeping("ledger entries", "caps rest on them", schema.ledger.entries),
     ),
     due=_due,
-    begin=_nothing_to_note,
-    note=_nothing_to_note,
 )
 
 
@@ -83,7 +75,6 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
     Raises:
         StorageUnavailable, LedgerBroken
     """
-    phases = labelled(own.registry, "shoal_compute_rounds", "phase")
     gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
     manifest = newest_with(own.book, own.name).manifest
@@ -91,12 +82,7 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
         facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
         parties=(*manifest.compute_nodes, manifest.aggregator),
         tables=(
-            Table(
-                "Rounds by phase",
-                ("Phase", "Rounds"),
-                [(phase, int(count)) for phase, count in phases.items()],
-                "No round was announced yet.",
-            ),
+            await own.storage.run(by_phase, "Rounds", schema.rounds),
             Table(
                 "Rounds with work left",
                 ("Round", "Phase", "Opened", "Asked here", "Held"),
@@ -171,27 +157,25 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    metrics = Metrics(own.registry)
     adders = Adders(small=Summing(), large=open_summing(summing))
     tallies = Tallies(adders)
     with own.starting():
-        rounds = RoundBook(own, metrics)
+        rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
-    gossip = Gossip(own, rounds, metrics, leads)
+    gossip = Gossip(own, rounds, leads)
     node = Node(
         own,
         rounds=rounds,
         gossip=gossip,
         tallies=tallies,
-        metrics=metrics,
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, metrics, leads)
+    uploads = Uploads(own, rounds, tallies, leads)
     witness = LogWitness(own, witnesses)
     app = create_app(
         own,

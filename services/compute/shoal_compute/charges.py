@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from shoal_compute import machines
 from shoal_compute.schema import ledger, rounds
-from shoal_compute.shares import holds
+from shoal_compute.shares import stored_digests
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
@@ -132,7 +132,7 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict
         if entry.number > head.number:
             break  # a replica has just added it
         seen, through = seen + 1, entry.number
-        if asked and holds(db, entry.round, holder):
+        if asked and stored_digests(db, entry.round, [holder]):
             place = select(rounds.c.place).where(rounds.c.id == entry.round)
             found.append(
                 RoundCharged(

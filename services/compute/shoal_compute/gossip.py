@@ -13,16 +13,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import pydantic
 import structlog
+from prometheus_client import Counter as CounterMetric
+from prometheus_client import Gauge
 from pydantic import Field
 
 from shoal_compute import store
 from shoal_compute.attesting import attest_vote, check_attestation
 from shoal_compute.decisions import CastVote, decide
-from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
@@ -413,34 +414,9 @@ def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation,
     return tuple(chosen)
 
 
-TOLERANCE: Final = timedelta(seconds=5)
-
-
-class ClockWatch:
-    """Tells the operator when a peer's clock and this node's disagree, by the peer's last answer.
-
-    Nothing else depends on it: a node that lies about its time can only make others warn.
-    """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._off: set[str] = set()
-
-    def note(self, peer: str, shown: datetime, sent_at: datetime, received_at: datetime) -> None:
-        """Note the time that `peer` showed, taken between the two moments here."""
-        offset = shown - sent_at - (received_at - sent_at) / 2
-        uncertainty = (received_at - sent_at) / 2
-        self._metrics.clock_offset.labels(peer).set(offset.total_seconds())
-        if abs(offset) > TOLERANCE + uncertainty:
-            if peer not in self._off:
-                log.warning(
-                    "a peer's clock differs from this node's: check both",
-                    party=peer,
-                    seconds_ahead=round(offset.total_seconds(), 1),
-                )
-            self._off.add(peer)
-        else:
-            self._off.discard(peer)
+Outcome = Literal[
+    "exchanged", "unreachable", "document_new", "document_evidence", "document_refused"
+]
 
 
 class Gossip:
@@ -450,19 +426,29 @@ class Gossip:
         self,
         resources: Resources,
         rounds: RoundBook,
-        metrics: Metrics,
         leads: Callable[[], bool],
     ) -> None:
         """Start idle. Only the replica that leads votes."""
-        self._own, self._rounds, self._metrics = resources, rounds, metrics
+        self._own, self._rounds = resources, rounds
         self._leads = leads
         self._reading = resources.worker("gossiping")
         self._peers: dict[str, PeerState] = defaultdict(PeerState)
         self._requests, self._schedules = Requests(), Schedules()
         # rounds that lack documents, and from when on answers to peers request them
         self._waiting: dict[str, datetime] = {}
-        self._clocks = ClockWatch(metrics)
         self._unreached: set[str] = set()  # peers whose failure was logged
+        self._clock_offset = Gauge(
+            "shoal_compute_peer_clock_offset_seconds",
+            "How far a peer's clock is ahead of this node's, by its last answer",
+            ("peer",),
+            registry=resources.registry,
+        )
+        self._outcomes = CounterMetric(
+            "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=resources.registry
+        )
+
+    def _count(self, outcome: Outcome, times: int = 1) -> None:
+        self._outcomes.labels(outcome).inc(times)
 
     async def receive(self, encoded: bytes) -> bytes:
         """Take a peer's message in and return the answer.
@@ -495,8 +481,8 @@ class Gossip:
             if round_id in known:
                 await self._take(known[round_id], offered, refused)
             else:
-                self._metrics.gossiped("document_refused", len(offered))
-        self._metrics.gossiped("document_refused", refused.total())
+                self._count("document_refused", len(offered))
+        self._count("document_refused", refused.total())
         if refused:  # one line: the peer chooses how many documents it sends
             # a code as a field's name would have its count withheld: `bad-signature`
             problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
@@ -516,10 +502,10 @@ class Gossip:
         for signed, kept in zip(passed, await self._keep(known, passed), strict=True):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
-                self._metrics.gossiped("document_evidence")
+                self._count("document_evidence")
                 log.warning("a party signed two documents", kind=signed.body.kind)
             elif kept is Kept.FIRST:
-                self._metrics.gossiped("document_new")
+                self._count("document_new")
         self._own.wake.set()
 
     async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
@@ -578,13 +564,14 @@ class Gossip:
         self._requests.asked(message.wanted, sent_at)
         try:
             reply = await self._send(name, message)
-            self._clocks.note(name, reply.time, sent_at, self._own.clock())
+            ahead = reply.time - sent_at - (self._own.clock() - sent_at) / 2
+            self._clock_offset.labels(name).set(ahead.total_seconds())
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:
             peer_state.pace.failed(self._own.clock())
             self._requests.failed(message.wanted)
-            self._metrics.gossiped("unreachable")
+            self._count("unreachable")
             if isinstance(error, StorageUnavailable):
                 raise
             if name not in self._unreached:
@@ -592,7 +579,7 @@ class Gossip:
             self._unreached.add(name)
         else:
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
-            self._metrics.gossiped("exchanged")
+            self._count("exchanged")
             if name in self._unreached:
                 log.info("gossip with a peer again", party=name)
             self._unreached.discard(name)

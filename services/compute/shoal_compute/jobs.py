@@ -164,16 +164,13 @@ class Totals:
         if self._rounds.live:
             return True
         going = await self._own.storage.run(_open_jobs, self._own.clock())
-        for job, request in going:
-            if job not in self._failed and not await self._has_failed(job, request):
+        for job, request in [each for each in going if each[0] not in self._failed]:
+            manifest = decode(request, JobRequest).body.manifest
+            standing = await ask_standing(self._own, job, manifest=manifest)
+            if standing is None or not standing.has_failed:
                 return True
             self._failed.add(job)
         return False
-
-    async def _has_failed(self, job: str, request: bytes) -> bool:
-        manifest = decode(request, JobRequest).body.manifest
-        standing = await ask_standing(self._own, job, manifest=manifest)
-        return standing is not None and standing.has_failed
 
     async def sign(self, encoded: bytes) -> bytes:
         """Return this node's signed total of the job that a trainer's signed word ends.

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 from pyroaring import BitMap
@@ -24,7 +24,6 @@ from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
-from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.trust.manifest import decode_manifest
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -32,17 +31,11 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 _BROKEN: Final = 1  # the exit status
 
 
-class View(NamedTuple):
-    """A verified ledger: all of it, or the charges of one client."""
+def read_ledger(db: Connection, name: str, client: int | None = None) -> dict[str, Any]:
+    """Read and verify the ledger of the node `name`; with `client`, return that one's charges only.
 
-    lines: list[Line]
-    head: Head
-    delta: float | None  # of the latest policy; None if no manifest was accepted yet
-    withdrawn: list[str]  # jobs that their analysts withdrew: what they charged stays
-
-
-def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
-    """Read and verify the ledger of the node `name`; with `client`, keep only that one's charges.
+    What is returned can be shown as JSON, and a whole ledger's `entries` can be verified. Epsilon
+    is at the delta of the latest policy. What jobs charged that analysts withdrew stays.
 
     Raises:
         LedgerBroken
@@ -57,8 +50,12 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
     delta = None if encoded is None else decode_manifest(encoded).body.policy.delta
-    withdrawn = select(jobs.c.job).where(jobs.c.withdrawal.is_not(None)).order_by(jobs.c.job)
-    return View(lines, follower.head, delta, [*db.execute(withdrawn).scalars()])
+    shown = [line.shown(delta) for line in lines]
+    if client is not None:
+        return {"client": client, "charges": shown}
+    head, withdrawn = follower.head._asdict(), select(jobs.c.job).order_by(jobs.c.job)
+    chosen = db.execute(withdrawn.where(jobs.c.withdrawal.is_not(None))).scalars()
+    return {"entries": shown, "head": head, "withdrawn": [*chosen]}
 
 
 def open_to_read(database: Path, database_url: str | None) -> Engine:
@@ -103,13 +100,13 @@ def show_ledger(arguments: Sequence[str]) -> int:
     parser.add_argument("--client", type=int, help="show only what this client was charged")
     asked = parser.parse_args(arguments)
     with startup_of("shoal-compute ledger"):
-        read = read_settings(LedgerSettings, "SHOAL_", os.environ)
+        read = read_settings(LedgerSettings, os.environ)
         check_choice(read.data, "compute", read.database_url)
         name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)
         try:
             with translating_storage_errors(), engine.connect() as db:
-                view = read_ledger(db, name, asked.client)
+                shown = read_ledger(db, name, asked.client)
         except StorageUnavailable:
             raise StartupRefused("the node's database cannot be read: did it ever start?") from None
         except LedgerBroken as error:
@@ -117,15 +114,5 @@ def show_ledger(arguments: Sequence[str]) -> int:
             return _BROKEN
         finally:
             engine.dispose()
-    sys.stdout.write(as_json(view, asked.client))
+    sys.stdout.write(json.dumps(shown, indent=2) + "\n")
     return 0
-
-
-def as_json(view: View, client: int | None) -> str:
-    """Return a view as JSON; a whole ledger's `entries` can be verified."""
-    lines = [line.shown(view.delta) for line in view.lines]
-    if client is not None:
-        return json.dumps({"client": client, "charges": lines}, indent=2) + "\n"
-    head = {"number": view.head.number, "digest": view.head.digest}
-    whole = {"entries": lines, "head": head, "withdrawn": view.withdrawn}
-    return json.dumps(whole, indent=2) + "\n"

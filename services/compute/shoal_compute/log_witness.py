@@ -64,8 +64,7 @@ class LogWitness:
     async def facts(self) -> dict[str, str]:
         """Return how far and when this node signed the log, for whoever runs it."""
         manifest = self._own.book.current.manifest
-        query = select(log_views.c.note).where(log_views.c.origin == origin_of(manifest))
-        found = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        found = await self._last_note()
         if found is None:
             return {"Log": "nothing signed yet"}
         note = read_note(found)
@@ -80,13 +79,15 @@ class LogWitness:
             UnknownLog: it is of another log, or nothing was signed yet.
         """
         origin = origin_of(self._own.book.current.manifest)
-        found = None
-        if sha256(origin.encode()).hexdigest() == origin_hash:
-            query = select(log_views.c.note).where(log_views.c.origin == origin)
-            found = await self._own.storage.run(lambda db: db.execute(query).scalar())
-        if found is None:
+        found = await self._last_note()
+        if found is None or sha256(origin.encode()).hexdigest() != origin_hash:
             raise UnknownLog
-        return str(found)
+        return found
+
+    async def _last_note(self) -> str | None:
+        origin = origin_of(self._own.book.current.manifest)
+        query = select(log_views.c.note).where(log_views.c.origin == origin)
+        return await self._own.storage.run(lambda db: db.execute(query).scalar())
 
 
 def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note: str) -> None:

@@ -20,7 +20,6 @@ from shoal_compute.attesting import check_attestation
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossip import Gossip
-from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import lease
@@ -189,13 +188,12 @@ class Node:
         rounds: RoundBook,
         gossip: Gossip,
         tallies: Tallies,
-        metrics: Metrics,
         leadership: Leadership | None,
         witnesses: Witnesses,
     ) -> None:
         """Start idle. `leadership` is None in single-process deployments."""
         self._own = resources
-        self._rounds, self._gossip, self._tallies, self._metrics = rounds, gossip, tallies, metrics
+        self._rounds, self._gossip, self._tallies = rounds, gossip, tallies
         self._leadership, self._witnesses = leadership, witnesses
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
         self._work = Work(resources.clock)
@@ -204,7 +202,7 @@ class Node:
     async def step(self) -> None:
         """Do all that is due now. A peer's failure, or the store's, is tried again later."""
         async with self._stepping:
-            if self._witnesses.is_due():  # a replica that does not lead takes rounds, too
+            if self._witnesses.due():  # a replica that does not lead takes rounds, too
                 self._work.begin("witnesses", self._witnesses.ask)
             while await self._leads():
                 self._own.wake.clear()
@@ -305,7 +303,6 @@ class Node:
         log.info("round abandoned", round=known.id, reason=known.reason)
 
     def _moved(self, known: Round, new: Phase) -> None:
-        self._metrics.moved(known.phase, new)
         known.phase = new
         if new in (Phase.AGREED, Phase.ABANDONED):
             self._tallies.drop(known.id)

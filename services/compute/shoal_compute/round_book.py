@@ -1,21 +1,22 @@
 """Keeps rounds in memory, loaded from the store."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import ChainMap, OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import structlog
+from prometheus_client import Gauge
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_compute import store
-from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
-from shoal_compute.shares import count_held, held_holders
+from shoal_compute.shares import TAKES_SHARES, count_held, held_answers
 from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -40,10 +41,9 @@ class _Counted:
 def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     count = count_held(db, number)
-    return count, held_holders(db, number) if count >= enough else None
+    return count, held_answers(db, number).holders if count >= enough else None
 
 
-TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 _FINISHED_IN_MEMORY: Final = 32
 _LOADED_AT_ONCE: Final = 4  # loaded by request of anyone; each may be megabytes
 
@@ -51,7 +51,7 @@ _LOADED_AT_ONCE: Final = 4  # loaded by request of anyone; each may be megabytes
 class RoundBook:
     """Rounds in memory, by id: all `live` ones, which have work left, and a few finished ones."""
 
-    def __init__(self, resources: Resources, metrics: Metrics) -> None:
+    def __init__(self, resources: Resources) -> None:
         """Load every live round; for start-up, it waits for the database.
 
         Raises:
@@ -59,12 +59,17 @@ class RoundBook:
         """
         self._own = resources
         self._storage, self._book = resources.storage, resources.book
-        self._metrics = metrics
         self._counted: dict[str, _Counted] = {}  # by round
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = {}
         self.live.update(self._storage.run_here(self._load_live))
-        metrics.set_rounds(self._storage.run_here(store.count_phases))
+        name, what = "shoal_compute_rounds", "Rounds with work left, by phase"
+        gauge = Gauge(name, what, ["phase"], registry=resources.registry)
+        for phase in Phase:
+            gauge.labels(phase.value).set_function(partial(self._in_phase, phase))
+
+    def _in_phase(self, phase: Phase) -> int:
+        return sum(each.phase is phase for each in list(self.live.values()))
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
@@ -76,11 +81,9 @@ class RoundBook:
     def _load_live(self, db: Connection) -> dict[str, Round]:
         return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}
 
-    def _load(
-        self, db: Connection, round_id: str, known: Round | None = None
-    ) -> tuple[Round, dict[Phase, int]] | None:
+    def _load(self, db: Connection, round_id: str, known: Round | None = None) -> Round | None:
         stored = store.get_round(db, round_id)
-        return None if stored is None else (self._open(db, stored, known), store.count_phases(db))
+        return None if stored is None else self._open(db, stored, known)
 
     def _open(self, db: Connection, stored: StoredRound, known: Round | None = None) -> Round:
         consortium = self._consortium(db, stored.spec.body.manifest)
@@ -88,7 +91,7 @@ class RoundBook:
         if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
             held = known.held
         else:
-            held = held_holders(db, stored.number)
+            held = held_answers(db, stored.number).holders
         return open_round(stored, held, consortium, self._own.party)
 
     def _consortium(self, db: Connection, digest: str) -> Consortium:
@@ -115,10 +118,7 @@ class RoundBook:
 
     def take_in(self, begun: Round) -> Round:
         """Keep a round in memory, unless somebody read it from the store meanwhile; return it."""
-        if begun.id not in self.live:
-            self.live[begun.id] = begun
-            self._metrics.moved(None, begun.phase)
-        return self.live[begun.id]
+        return self.live.setdefault(begun.id, begun)
 
     async def find(self, round_id: str) -> Round:
         """Return a round.
@@ -136,9 +136,9 @@ class RoundBook:
             raise UnknownRound
         # while the store was read, somebody else may have put it in its place
         known = self.live.get(round_id) or self._finished.get(round_id)
-        return known or self._place(*loaded)
+        return known or self._place(loaded)
 
-    async def find_some(self, round_ids: Iterable[str]) -> dict[str, Round]:
+    async def find_some(self, round_ids: Collection[str]) -> dict[str, Round]:
         """Return those of these rounds that are in memory, and a few that are on file only.
 
         A loaded round stays in memory for a while, so that repeated calls reach other rounds.
@@ -146,15 +146,9 @@ class RoundBook:
         Raises:
             StorageUnavailable
         """
-        found: dict[str, Round] = {}
-        absent = []
-        for round_id in round_ids:
-            known = self.live.get(round_id) or self._finished.get(round_id)
-            if known is None:
-                absent.append(round_id)
-            else:
-                found[round_id] = known
-        if absent:
+        here = ChainMap(self.live, self._finished)
+        found = {each: here[each] for each in round_ids if each in here}
+        if absent := [each for each in round_ids if each not in here]:
             for round_id in await self._storage.run(store.on_file, absent, _LOADED_AT_ONCE):
                 try:
                     found[round_id] = await self.find(round_id)
@@ -166,10 +160,8 @@ class RoundBook:
         """Replace a live round in memory by its state on file."""
         loaded = await self._storage.run(self._load, known.id, known)
         if loaded is not None:
-            fresh, counts = loaded
-            fresh.held |= known.held  # whatever was noted meanwhile is durable too
-            vars(known).update(vars(fresh))
-            self._metrics.set_rounds(counts)
+            loaded.held |= known.held  # whatever was noted meanwhile is durable too
+            vars(known).update(vars(loaded))
 
     async def refresh(self) -> None:
         """Update every live round to its state on file, where other replicas move rounds too.
@@ -232,12 +224,11 @@ class RoundBook:
         self._counted.pop(known.id, None)
         self._keep_finished(known)
 
-    def _place(self, known: Round, counts: dict[Phase, int]) -> Round:
+    def _place(self, known: Round) -> Round:
         if known.done:
             self._keep_finished(known)
         else:
             self.live[known.id] = known
-            self._metrics.set_rounds(counts)
         return known
 
     def _keep_finished(self, known: Round) -> None:

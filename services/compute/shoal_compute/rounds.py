@@ -33,7 +33,7 @@ from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownHolder, WrongManifest
 from shoal_protocol.wire.phases import FINISHED, Phase
-from shoal_protocol.wire.service_errors import NotInPopulation, WrongLength, WrongNode, WrongRound
+from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, WrongRound, WrongShare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +82,11 @@ class Intake:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
             UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part, or here.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
-            WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
+            WrongShare: not the share that this node is due.
         """
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
-            raise WrongLength
+            raise WrongShare("the share does not have the round's length")
         holder = envelope.holder
         if holder >= roster.holders:
             raise UnknownHolder
@@ -250,10 +250,8 @@ class Round:
 
     def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
         """Return this node's own document of a kind."""
-        for signed in self.documents.values():
-            if isinstance(signed.body, kind) and signed.signer == self.own:
-                return signed
-        return None
+        own = (each for each in self.documents.values() if each.signer == self.own)
+        return next((each for each in own if isinstance(each.body, kind)), None)
 
 
 def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:

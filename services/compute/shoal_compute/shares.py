@@ -31,6 +31,7 @@ from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
+TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
 _READ_BYTES: Final = 4 << 20  # of payloads that are read together
 _RESTORED: Final = "SELECT 1 FROM machines WHERE epoch > 0 AND holder BETWEEN ? AND ? LIMIT 1"
@@ -85,10 +86,14 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
-        if _takes(phase):
-            results = _store(db, number, offered)
-            if Outcome.STORED in results:
-                _move(db, number, phase)
+        if phase in TAKES_SHARES:
+            if _store_in_bulks(db, number, offered):
+                results = [Outcome.STORED] * len(offered)
+            else:
+                results = _store_singly(db, number, offered)
+            if phase is Phase.ANNOUNCED and Outcome.STORED in results:
+                moved = after(ROUND, phase, Event.SHARE_STORED)
+                db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
         else:
             closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
             stored = _digests(db, number, [share.holder for share in offered])
@@ -99,16 +104,6 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
         for position, outcome in zip(positions, results, strict=True):
             outcomes[position] = outcome
     return outcomes
-
-
-def _takes(phase: Phase) -> bool:
-    return (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING
-
-
-def _move(db: Connection, number: int, phase: Phase) -> None:
-    if phase is Phase.ANNOUNCED:
-        moved = after(ROUND, phase, Event.SHARE_STORED)
-        db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
 
 
 def _any_held(db: Connection, number: int, holders: BitMap) -> bool:
@@ -126,12 +121,6 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
     to_be_moved = db.execute(_ANNOUNCED, chosen).first() is not None
     locked = _TO_BE_MOVED if to_be_moved else _TO_STAY
     return [(round_id, number, phase) for round_id, number, phase in db.execute(locked, chosen)]
-
-
-def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
-    if _store_in_bulks(db, number, offered):
-        return [Outcome.STORED] * len(offered)
-    return _store_singly(db, number, offered)
 
 
 def _store_in_bulks(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> bool:
@@ -218,18 +207,8 @@ def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dic
     return {} if number is None else _digests(db, number, holders)
 
 
-def holds(db: Connection, round_id: str, holder: int) -> bool:
-    """Tell whether a share of a data holder is, or was, stored in a round."""
-    return bool(stored_digests(db, round_id, [holder]))
-
-
-def held_holders(db: Connection, number: int) -> BitMap:
-    """Return the data holders whose shares are stored in the round with this number."""
-    return held_answers(db, number).holders
-
-
 def held_answers(db: Connection, number: int) -> StoredAnswers:
-    """Return the same holders with the tags of their answers."""
+    """Return whose shares are stored in the round with this number, with their answers' tags."""
     holders, tags = [np.empty(0, np.uint32)], [np.empty(0, f"V{TAG_BYTES}")]
     answer = np.dtype([("tag", f"V{TAG_BYTES}"), ("rest", f"V{ANSWER_BYTES - TAG_BYTES}")])
     for encoded, answers in db.execute(_IN_BULKS, {"number": number}):

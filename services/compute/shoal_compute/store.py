@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, Row, bindparam, func, select, update
@@ -74,15 +74,6 @@ class StoredRound:
         return self.spec.digest
 
 
-class Glimpse(NamedTuple):
-    """The changing part of a round on file, except its shares."""
-
-    phase: Phase
-    reported: bool
-    erased: bool
-    documents: int  # how many
-
-
 class Kept(Enum):
     """The status of a party's document on file."""
 
@@ -135,20 +126,17 @@ def rounds_with_work(db: Connection) -> list[StoredRound]:
     return [_read(db, row) for row in db.execute(select(rounds).where(~_FINISHED)).all()]
 
 
-def glance(db: Connection) -> dict[str, Glimpse]:
-    """Return the glimpse of each unfinished round, by id, to compare copies in memory with."""
+def glance(db: Connection) -> dict[str, tuple[Phase, bool, bool, int]]:
+    """Return what changes of each unfinished round, by id, to compare copies in memory with.
+
+    It is its phase, whether it is reported and erased, and how many documents it has.
+    """
     count = select(func.count()).where(documents.c.round == rounds.c.number).scalar_subquery()
     query = select(rounds.c.id, rounds.c.phase, rounds.c.reported, rounds.c.erased, count)
     return {
-        round_id: Glimpse(Phase(phase), reported, erased, documents)
+        round_id: (Phase(phase), reported, erased, documents)
         for round_id, phase, reported, erased, documents in db.execute(query.where(~_FINISHED))
     }
-
-
-def count_phases(db: Connection) -> dict[Phase, int]:
-    """Return how many rounds are in each phase."""
-    query = select(rounds.c.phase, func.count()).group_by(rounds.c.phase)
-    return dict.fromkeys(Phase, 0) | {Phase(each): count for each, count in db.execute(query)}
 
 
 def _read(db: Connection, row: Row[Any]) -> StoredRound:

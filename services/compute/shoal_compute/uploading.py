@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Final
 
+from prometheus_client import Counter, Histogram
 from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Intake, Round
-from shoal_compute.shares import Outcome, add_shares, stored_digests
+from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
 from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
@@ -21,7 +21,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.receipt_query import decode_query
 from shoal_protocol.wire.service_errors import (
     BeforeRestore,
-    ConflictingShare,
+    ConflictingDocument,
     MalformedEnvelope,
     RoundAbandoned,
     StorageUnavailable,
@@ -32,10 +32,11 @@ from shoal_protocol.wire.service_errors import (
 MOST_IN_BULK: Final = 10_000
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking an envelope takes at least as long as reading these
 _LARGEST_COMMIT: Final = MOST_IN_BULK
+_BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _COMMITS_AT_ONCE: Final = 2  # one reaches the disk while the one before it is noted
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
-    Outcome.CONFLICTING: ConflictingShare,
+    Outcome.CONFLICTING: ConflictingDocument,
     Outcome.CLOSED: TooLate,
     Outcome.ABANDONED: RoundAbandoned,
     Outcome.UNKNOWN_ROUND: UnknownRound,
@@ -52,14 +53,22 @@ class Uploads:
         resources: Resources,
         rounds: RoundBook,
         tallies: Tallies,
-        metrics: Metrics,
         leads: Callable[[], bool],
     ) -> None:
         """Start idle. Only the replica that leads adds shares up as they come."""
         self._own = resources
         self._validator = resources.worker("validation")
-        self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
+        self._rounds, self._tallies, self._leads = rounds, tallies, leads
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
+        self._stored = Counter(
+            "shoal_compute_shares_stored", "Shares stored durably", registry=resources.registry
+        )
+        self._batch_size = Histogram(
+            "shoal_compute_commit_batch_shares",
+            "Shares in one transaction",
+            buckets=_BATCH_SIZES,
+            registry=resources.registry,
+        )
 
     async def take(self, round_id: str, encoded: bytes) -> int:
         """Store one envelope; return 201, or 200 if the same envelope is stored already.
@@ -93,7 +102,7 @@ class Uploads:
         The answer is from what is on file, not from memory: that is what a freeze would attest.
 
         Raises:
-            MalformedQuery, UnknownRound, StorageUnavailable
+            MalformedDocument, UnknownRound, StorageUnavailable
         """
         entries = decode_query(body)
         await self._rounds.find(round_id)
@@ -104,7 +113,9 @@ class Uploads:
 
     async def _take(self, round_id: str, envelopes: Sequence[bytes]) -> list[int | ProtocolError]:
         round_ = await self._rounds.find(round_id)
-        if not self._takes_shares(round_):
+        # the deadline counts by the clock, whether or not the freeze has been carried out
+        is_over = self._own.clock() >= round_.spec.body.deadline
+        if is_over or round_.phase not in TAKES_SHARES:
             return await self._look_up(round_, envelopes)
         checked = await self._validate(round_.intake, envelopes)
         accepted = [each for each in checked if isinstance(each, AcceptedShare)]
@@ -116,11 +127,6 @@ class Uploads:
                 raise  # the answer as a whole tells the sender when to come back
             statuses = repeat(error)
         return [each if isinstance(each, ProtocolError) else next(statuses) for each in checked]
-
-    def _takes_shares(self, round_: Round) -> bool:
-        # The deadline counts by the clock, whether or not the freeze has been carried out.
-        is_open = round_.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
-        return is_open and self._own.clock() < round_.spec.body.deadline
 
     async def _look_up(
         self, round_: Round, envelopes: Sequence[bytes]
@@ -164,18 +170,17 @@ class Uploads:
                 stored[share.round_id, share.kind].append(share)
         for fresh in stored.values():
             await self._note(fresh)
-        self._metrics.batch_size.observe(len(shares))
+        self._batch_size.observe(len(shares))
         return [_status(outcome) for outcome in outcomes]
 
     async def _note(self, fresh: Sequence[AcceptedShare]) -> None:
         """Account for shares of one round and kind that were just stored."""
-        self._metrics.stored(len(fresh))
+        self._stored.inc(len(fresh))
         round_ = self._rounds.live.get(fresh[0].round_id)
         if round_ is None:
             return
         round_.held |= BitMap([share.holder for share in fresh])
         if round_.phase is Phase.ANNOUNCED:
-            self._metrics.moved(round_.phase, Phase.COLLECTING)
             round_.phase = Phase.COLLECTING
         if len(round_.held) == len(round_.intake.asked_here):
             self._own.wake.set()

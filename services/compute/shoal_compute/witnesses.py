@@ -94,11 +94,8 @@ class Witnesses:
         nodes = {each.name for each in self._own.book.current.manifest.compute_nodes}
         return await self._own.storage.run(_newest_votes, node) if node in nodes else []
 
-    def is_due(self) -> bool:
-        """Tell whether there is somebody to ask now."""
-        return bool(self._due())
-
-    def _due(self) -> list[ServiceParty]:
+    def due(self) -> list[ServiceParty]:
+        """Return who is to be asked now."""
         manifest, now = self._own.book.current.manifest, self._own.clock()
         others = {each.name: each for each in (*manifest.compute_nodes, manifest.aggregator)}
         waiting = others.keys() - self._answered - {self._own.name}
@@ -111,7 +108,7 @@ class Witnesses:
             StorageUnavailable
         """
         async with self._asking:
-            found = await asyncio.gather(*(self._ask(party) for party in self._due()))
+            found = await asyncio.gather(*(self._ask(party) for party in self.due()))
             signed = [each for some in found for each in some]
             lost = await self._own.storage.run(_not_charged, signed)
             if lost - self._lost:
@@ -229,7 +226,9 @@ def _count_accepted(db: Connection) -> int:
 
 def _accept(db: Connection, lost: set[str]) -> None:
     rows = [{"round": each} for each in sorted(lost)]
-    db.execute(insert_ignoring(db)(accepted_losses).values(rows).on_conflict_do_nothing())
+    db.execute(
+        insert_ignoring(db.dialect.name)(accepted_losses).values(rows).on_conflict_do_nothing()
+    )
 
 
 def _token(node: str, lost: Iterable[str]) -> str:

@@ -22,16 +22,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, GradientSum
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.wire.encoding import domain
+
+if TYPE_CHECKING:
+    from shoal_protocol.studies.variational import NumpyroTask
 
 
 class _Loader(SourceFileLoader):
@@ -86,17 +88,6 @@ class ModelNotUsable(ValueError):
     """A model is not installed, or not the one that is meant; the message says what to do."""
 
 
-def installed() -> dict[str, str]:
-    """Return {entry point: digest} of all models here; a package that has none has "" for it."""
-    found = {}
-    for point in entry_points(group=GROUP):
-        try:
-            found[point.name] = _digest(_contents(point))
-        except ModelNotUsable:
-            found[point.name] = ""
-    return found
-
-
 def digest_of(entry_point: str) -> str:
     """Return the digest of the sources that hold a model, without importing them.
 
@@ -118,16 +109,7 @@ def refusal(query: GradientSum) -> str | None:
     return None
 
 
-class AsksForAModel(Protocol):
-    """A task whose gradients are a NumPyro model's."""
-
-    @property
-    def model(self) -> InstalledModel: ...
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]: ...
-
-
-def model_for(task: AsksForAModel) -> CompiledModel:
+def model_for(task: "NumpyroTask") -> CompiledModel:
     """Return the compiled model that a task names.
 
     Raises:
@@ -225,7 +207,8 @@ def _entry_point(name: str) -> EntryPoint:
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if not found:
         raise ModelNotUsable(
-            "the model is not installed here: install its distribution, then see `shoal model list`"
+            "the model is not installed here: install its distribution, with its entry point "
+            f"of the group {GROUP}"
         )
     if len(found) > 1:
         raise ModelNotUsable("two distributions here offer a model of this name: remove one")

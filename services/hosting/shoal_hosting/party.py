@@ -9,7 +9,7 @@ says of the party; a service does not start otherwise, and says which file is at
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -31,7 +31,11 @@ CARD = "card.json"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
 TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
 
+_NOT_LISTED = "{}, or a later generation of it, is not the one in the manifest"
+
 KeyT = TypeVar("KeyT", SigningKey, PrivateKey)
+
+PartyRole = Literal["compute", "aggregator", "trainer", "analyst"]
 
 
 class Endorsement(Model):
@@ -44,7 +48,7 @@ class Endorsement(Model):
 class Card(Model):
     """A party's public card for the consortium's authority; it holds no secret."""
 
-    role: Literal["compute", "aggregator", "trainer", "analyst"]
+    role: PartyRole
     name: Name
     operator: str
     verify_key: VerifyKeyHex
@@ -89,12 +93,7 @@ class Party:
             KeyNotHere: no file has the key.
         """
         wanted = self.listed_in(version).verify_key
-        if wanted == public_half(self.signing_key):
-            return self.signing_key
-        key = _key_among(generations(self.directory, SIGNING_KEY), SigningKey, wanted)
-        if key is None:
-            raise KeyNotHere("no signing key of the party is the one in the manifest")
-        return key
+        return self._key(SigningKey, SIGNING_KEY, self.signing_key, wanted)
 
     def box_key_in(self, version: Parties) -> PrivateKey:
         """Return the key that opens what is sealed to a Compute node under a version.
@@ -102,14 +101,15 @@ class Party:
         Raises:
             UnknownSigner, KeyNotHere: as `signing_key_in`.
         """
-        listed = self.listed_in(version)
-        wanted = listed.box_key if isinstance(listed, ComputeParty) else ""
-        newest = self.box_private_key
-        if newest is not None and wanted == public_half(newest):
+        wanted = getattr(self.listed_in(version), "box_key", None)
+        return self._key(PrivateKey, BOX_KEY, self.box_private_key, wanted)
+
+    def _key(self, kind: type[KeyT], name: str, newest: KeyT | None, wanted: str | None) -> KeyT:
+        if newest is not None and public_half(newest) == wanted:
             return newest
-        key = _key_among(generations(self.directory, BOX_KEY), PrivateKey, wanted)
+        key = _key_among(generations(self.directory, name), kind, wanted)
         if key is None:
-            raise KeyNotHere("no box key of the party is the one in the manifest")
+            raise KeyNotHere(_NOT_LISTED.format(name))
         return key
 
     def tls_in(self, version: Parties) -> tuple[Path, Path]:
@@ -126,7 +126,21 @@ class Party:
                 return path, path.with_suffix(".key")
         if wanted == self.card.certificate:
             return files[-1], files[-1].with_suffix(".key")  # whoever serves it reads it
-        raise KeyNotHere("no certificate of the party is the one in the manifest")
+        raise KeyNotHere(_NOT_LISTED.format(TLS_CERTIFICATE))
+
+    def check_keys_in(self, version: Parties) -> None:
+        """Check that the directory has all keys that a version lists for the party.
+
+        Raises:
+            UnknownSigner: the version does not list the party.
+            KeyNotHere: it lacks one.
+        """
+        listed = self.listed_in(version)
+        self.signing_key_in(version)
+        if isinstance(listed, ComputeParty):
+            self.box_key_in(version)
+        if isinstance(listed, ServiceParty):
+            self.tls_in(version)
 
 
 def generations(directory: Path, name: str) -> Iterator[Path]:
@@ -204,19 +218,10 @@ def check_party(party: Party, version: Consortium) -> None:
     role = party.card.role
     if role in ("aggregator", "trainer") and listed != getattr(version.manifest, role):
         raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
-    needed: dict[str, Callable[[Parties], object]] = {SIGNING_KEY: party.signing_key_in}
-    if isinstance(listed, ComputeParty):
-        needed[BOX_KEY] = party.box_key_in
-    if isinstance(listed, ServiceParty):
-        needed[TLS_CERTIFICATE] = party.tls_in
-    for name, find in needed.items():
-        try:
-            find(version)
-        except KeyNotHere:
-            raise StartupRefused(
-                f"{party.directory / name}, or a later generation of it, is not the one in the "
-                "manifest"
-            ) from None
+    try:
+        party.check_keys_in(version)
+    except KeyNotHere as error:
+        raise StartupRefused(f"{party.directory}: {error}") from None
 
 
 def read_seed(path: Path) -> bytes:

@@ -21,7 +21,7 @@ from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
-from shoal_hosting.settings import read_settings
+from shoal_hosting.settings import PREFIX, read_settings
 from shoal_hosting.startup import StartupRefused, read_pin, startup_of
 from shoal_hosting.storage.database_schema import (
     FORM,
@@ -104,18 +104,18 @@ def run_service(
     argparse.ArgumentParser(
         prog=f"python -m shoal_{role}",
         description=f"Run the service until it is told to stop. {also}",
-        epilog=f"It reads the environment:\n{_describe(settings, 'SHOAL_')}",
+        epilog=f"It reads the environment:\n{_describe(settings)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     with startup_of(f"shoal-{role}"):
-        read = read_settings(settings, "SHOAL_", os.environ)
+        read = read_settings(settings, os.environ)
         configure_logs(level=read.log_level)
         party = load_party(read.party)
         if party.card.role != role:
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
         hold_data_directory(read.data)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_choice(read.data, role, read.database_url, book.current)
+        check_choice(read.data, role, read.database_url)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         special = type(read).model_fields.keys() - ServiceSettings.model_fields.keys()
@@ -132,7 +132,7 @@ def run_service(
                 **{name: getattr(read, name) for name in special},
             )
         service.resources.on_manifest.append(served.renew)
-        note_choice(read.data, read.database_url, book.current)
+        note_choice(read.data, read.database_url)
         serve(
             service.app,
             host=read.host,
@@ -169,7 +169,7 @@ async def _work(service: Service, tick_seconds: float) -> None:
         await asyncio.shield(service.close())
 
 
-def _describe(model: type[BaseModel], prefix: str) -> str:
+def _describe(model: type[BaseModel]) -> str:
     """Return a line for each variable that `read_settings` reads."""
     lines = []
     for name, setting in model.model_fields.items():
@@ -178,7 +178,7 @@ def _describe(model: type[BaseModel], prefix: str) -> str:
             needed = " (must be set)"
         elif setting.default is not None:
             needed = f" (default: {setting.default})"
-        lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
+        lines.append(f"  {PREFIX}{name.upper()}: {setting.description}{needed}")
     return "\n".join(lines)
 
 

@@ -5,12 +5,6 @@ from pathlib import Path
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import KeyNotHere, Party
@@ -34,40 +28,34 @@ def server_tls(
         StartupRefused: a file cannot be used, the key belongs to another certificate, or the
             certificate is not `expected_certificate_pem`, so no peer would accept it.
     """
-    certificate = _read_certificate(certificate_path)
+    read_private_file(key_path)  # it refuses one that others can reach
+    fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # a refusal leaves `context` as it is
     try:
+        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
         pinned = x509.load_pem_x509_certificate(expected_certificate_pem.encode())
-    except ValueError:
-        raise StartupRefused("the certificate pinned in the manifest is not valid PEM") from None
-    try:
-        key = load_pem_private_key(read_private_file(key_path), password=None)
-    except TypeError:
-        raise StartupRefused(f"{key_path} is encrypted; provide the key without a password") from (
-            None
-        )
-    except (ValueError, UnsupportedAlgorithm):
-        raise StartupRefused(f"{key_path} does not hold a private key in PEM form") from None
-
-    public = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*public) != certificate.public_key().public_bytes(*public):
+        fresh.load_cert_chain(certificate_path, key_path, password="")
+    except ssl.SSLError as error:
         raise StartupRefused(
-            f"the key in {key_path} does not belong to the certificate in {certificate_path}; "
-            "provide the two that were made together"
-        )
-    if certificate.public_bytes(Encoding.DER) != pinned.public_bytes(Encoding.DER):
+            f"{certificate_path} and {key_path} cannot serve TLS ({error.reason}): provide the two "
+            "that were made together, in PEM form, the key without a password"
+        ) from None
+    except OSError as error:
+        raise StartupRefused(f"{certificate_path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise StartupRefused(
+            f"{certificate_path} does not hold a certificate in PEM form, or the manifest lists "
+            "none for this party"
+        ) from None
+    if certificate != pinned:
         raise StartupRefused(
             f"the certificate in {certificate_path} is not the one that the manifest pins for "
             "this party; provide that one, or have the authority publish a manifest with this one"
         )
-
-    context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(certificate_path, key_path)
-    except ssl.SSLError as error:
-        raise StartupRefused(f"{certificate_path} cannot serve TLS: {error.reason}") from None
-    return context
+    served = context or fresh
+    served.minimum_version = ssl.TLSVersion.TLSv1_2
+    served.set_alpn_protocols(["http/1.1"])
+    served.load_cert_chain(certificate_path, key_path, password="")
+    return served
 
 
 class ServedCertificate:
@@ -110,12 +98,3 @@ class ServedCertificate:
 
     def _load(self, version: Consortium, context: ssl.SSLContext | None) -> ssl.SSLContext:
         return server_tls(*self._party.tls_in(version), self._listed(version), context)
-
-
-def _read_certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise StartupRefused(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise StartupRefused(f"{path} does not hold a certificate in PEM form") from None

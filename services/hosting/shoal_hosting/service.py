@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
+from types import ModuleType
+from typing import Any, NotRequired, Self, TypedDict, Unpack
 
 import httpx
 from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
-from sqlalchemy import MetaData, Table, select
+from sqlalchemy import Table, select
 
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import HANDOVER, ManifestBook, newest_with
@@ -26,8 +27,8 @@ from shoal_hosting.manifests.manifest_routes import (
     MANIFEST_PATH,
     manifest_routes,
 )
-from shoal_hosting.operators.console import OperatorConsole
-from shoal_hosting.operators.view import Look, Operator, nothing_more
+from shoal_hosting.operators.console import console_routes
+from shoal_hosting.operators.view import Look, Operator
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_hosting.server.application import create_application
@@ -38,7 +39,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
 from shoal_hosting.storage.database_schema import check_schema
-from shoal_hosting.storage.ledger import RESTORE, LedgerTables
+from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.vitals import Vitals
 from shoal_hosting.work import Worker
@@ -58,19 +59,6 @@ class Given(TypedDict):
     transport: NotRequired[httpx.AsyncBaseTransport | None]
     accept_loss: NotRequired[str | None]
     operator: NotRequired[Operator | None]
-
-
-class Schema(Protocol):
-    """The module with a service's tables."""
-
-    @property
-    def metadata(self) -> MetaData: ...
-    @property
-    def VERSION(self) -> int: ...
-    @property
-    def memory(self) -> Table: ...
-    @property
-    def ledger(self) -> LedgerTables | None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +88,7 @@ class Resources:
     @classmethod
     def open(
         cls,
-        schema: Schema,
+        schema: ModuleType,
         *,
         alone: bool,
         mark: str = MARK,
@@ -110,8 +98,10 @@ class Resources:
     ) -> Self:
         """Open the database of the party that is `given`, and go on from what is in it.
 
-        With `alone`, no other process may use it. Commits are marked in the file `mark`. Who is
-        asked has `answer_seconds` for an answer's head. `transport` stands in for the network;
+        `schema` is the module with the service's tables: it has `metadata`, `VERSION`, `memory`
+        and `ledger`. With `alone`, no other process may use the database. Commits are marked in
+        the file `mark`. Who is asked has `answer_seconds` for an answer's head. `transport` stands
+        in for the network.
         `accept_loss` is the token of a loss that the operator accepts.
 
         Raises:
@@ -286,13 +276,13 @@ class Resources:
         *,
         body_limit_bytes_by_ending: Mapping[str, int],
         busy: Callable[[], Awaitable[bool]],
-        look: Look = nothing_more,
+        look: Look | None = None,
         ready: Callable[[], Awaitable[None]] | None = None,
     ) -> FastAPI:
         """Return an application with what all services answer, and the manifest's routes.
 
         `busy` tells whether something is open here that began under the party's own version; the
-        console shows what `look` returns.
+        console shows what `look` returns beside what every service shows.
         """
 
         async def told() -> dict[str, str]:
@@ -315,18 +305,8 @@ class Resources:
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:
-            console = OperatorConsole(
-                title,
-                party=self.name,
-                token=self.operator.token,
-                ready=told,
-                look=look,
-                vitals=self.vitals,
-                peers=self.peers,
-                registry=self.registry,
-                clock=self.clock,
-            )
-            app.include_router(console.routes)
+            token = self.operator.token
+            app.include_router(console_routes(self, title, token=token, ready=told, look=look))
         return app
 
     async def close(self) -> None:
@@ -338,7 +318,7 @@ class Resources:
 
 
 def open_storage(
-    schema: Schema,
+    schema: ModuleType,
     url: str,
     mark: Path,
     *,
@@ -346,7 +326,7 @@ def open_storage(
     accept_loss: str | None,
     alone: bool,
 ) -> StorageThread:
-    """Open a service's database, whose commits are marked in the file `mark`.
+    """Open the database of the tables in `schema`, whose commits are marked in the file `mark`.
 
     A refusal leaves no database where there was none.
 

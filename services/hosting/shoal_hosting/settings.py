@@ -10,7 +10,8 @@ from shoal_hosting.startup import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
-PROXY: Final = "SHOAL_HTTPS_PROXY"
+PREFIX: Final = "SHOAL_"
+PROXY: Final = f"{PREFIX}HTTPS_PROXY"
 """The environment's variable with the URL of a forward proxy, http://[user:password@]host:port."""
 
 _PROXY_PORT: Final = 3128
@@ -46,8 +47,8 @@ def proxy_in(environ: Mapping[str, str]) -> str | None:
     return url if match["port"] else f"{url.rstrip('/')}:{_PROXY_PORT}"
 
 
-def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]) -> Settings:
-    """Return the settings that the variables `<prefix><FIELD>` of `environ` spell out.
+def read_settings(model: type[Settings], environ: Mapping[str, str]) -> Settings:
+    """Return the settings that the variables `SHOAL_<FIELD>` of `environ` spell out.
 
     An empty variable counts as unset, since that is how compose files pass on what is not there.
     A variable with the prefix that no field has is refused: it is a setting that someone
@@ -56,14 +57,9 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
 
     Raises:
         StartupRefused: names each variable that is missing, unknown or wrong, and its value never.
-        ValueError: `model` is not frozen, or `prefix` does not end in an underscore.
     """
-    if not model.model_config.get("frozen"):
-        raise ValueError(f"{model.__name__} must be frozen: settings are read once")
-    if not prefix.endswith("_"):
-        raise ValueError("a prefix ends in an underscore, so that it ends a word")
-    variables = {f"{prefix}{field.upper()}": field for field in model.model_fields}
-    given = {name: value for name, value in environ.items() if name.startswith(prefix)}
+    variables = {f"{PREFIX}{field.upper()}": field for field in model.model_fields}
+    given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
     unknown = given.keys() - variables - _OTHERS
     complaints = [f"{name} is not a setting of this service" for name in unknown]
     try:
@@ -76,9 +72,9 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
         )
     except ValidationError as error:
         complaints += [
-            _complaint(model, prefix, str(item["loc"][0]) if item["loc"] else "", item["type"])
+            _complaint(model, str(item["loc"][0]), item["type"])
             if item["type"] in _OURS_TO_WORD
-            else f"{prefix}{str(item['loc'][0]).upper()}: {item['msg']}"
+            else f"{PREFIX}{str(item['loc'][0]).upper()}: {item['msg']}"
             for item in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise StartupRefused("; ".join(sorted(complaints))) from None
@@ -87,10 +83,8 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
     return settings
 
 
-def _complaint(model: type[BaseModel], prefix: str, field: str, kind: str) -> str:
+def _complaint(model: type[BaseModel], field: str, kind: str) -> str:
     """Word a complaint without the validator's own message."""
-    if not field:
-        return f"the variables {prefix}... contradict each other"
     description = model.model_fields[field].description
     wanted = f": {description}" if description else ""
-    return f"{prefix}{field.upper()} {'must be set' if kind == 'missing' else 'is wrong'}{wanted}"
+    return f"{PREFIX}{field.upper()} {'must be set' if kind == 'missing' else 'is wrong'}{wanted}"

@@ -22,7 +22,7 @@ from shoal_hosting.party import (
 )
 from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
-from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
 from shoal_protocol.wire.errors import NotReady
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
@@ -51,9 +51,13 @@ class Standing:
             registry=registry,
         ).set_function(lambda: self._days_left() or float("nan"))
 
-    def _days_left(self) -> float | None:
+    def _listed(self) -> ServiceParty | Analyst | None:
+        """Return what the newest version with the party says of it."""
         version = newest_with(self._book, self._party.name)
-        listed = self._party.listed_in(version) if version.lists(self._party.name) else None
+        return self._party.listed_in(version) if version.lists(self._party.name) else None
+
+    def _days_left(self) -> float | None:
+        listed = self._listed()
         if not isinstance(listed, ServiceParty):
             return None
         try:
@@ -66,10 +70,7 @@ class Standing:
 
         None where the party has no box key in force.
         """
-        version = newest_with(self._book, self._party.name)
-        if not version.lists(self._party.name):
-            return None
-        listed = getattr(version.party(self._party.name), "box_key", None)
+        listed = getattr(self._listed(), "box_key", None)
         for path in generations(self._party.directory, BOX_KEY):
             if _box_key(path) == listed:
                 made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -109,11 +110,8 @@ class Standing:
             what = "serves what is open here" if await busy() else "may be switched off"
             return told | {"party": f"is no longer in the manifest, and {what}"}
         try:
-            self._party.signing_key_in(current)
-            if isinstance(self._party.listed_in(current), ComputeParty):
-                self._party.box_key_in(current)
-            self._party.tls_in(current)
-        except KeyNotHere as error:
+            self._party.check_keys_in(current)
+        except KeyNotHere as error:  # the store is well, whose refusal this is otherwise
             raise NotReady(str(error)) from error
         return told
 

@@ -129,10 +129,9 @@ def host_of(url: str) -> str:
         port = parts.port
     except ValueError as error:
         raise ValueError("the URL has a malformed address or port") from error
-    if parts.scheme != "https" or not parts.hostname or port == 0:
+    is_bare = url.lower() == f"https://{parts.netloc}".lower() and parts.username is None
+    if not is_bare or not parts.hostname or port == 0:
         raise ValueError("the URL must be of the form https://host or https://host:port")
-    if parts.path or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError("the URL must end after the host and port")
     return parts.hostname
 
 

@@ -1,9 +1,14 @@
 """The trainer's HTTP routes: bytes in, bytes out."""
 
-from typing import Annotated, Final
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
+from sqlalchemy import Connection
 
+from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
@@ -36,8 +41,12 @@ from shoal_protocol.jobs.membership import (
     Join,
     Leave,
 )
+from shoal_protocol.privacy.accounting import NOTHING, Balances
+from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.dictionary import DataDictionary
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import (
     RefusedJob,
     RevokedHolder,
@@ -45,26 +54,29 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     WrongPhase,
 )
+from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import (
     BudgetExceeded,
     HolderLeft,
     OutdatedDeclaration,
     StaleQuery,
 )
-from shoal_trainer import store
+from shoal_trainer import notices, releases, store
+from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
-from shoal_trainer.job_views import JobViews, check_query
 from shoal_trainer.jobs import (
     CertificateIncomplete,
     DocumentsDeleted,
     JobFailed,
     JobFinished,
-    WrongJob,
 )
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import Resources
+from shoal_trainer.schema import crowds as crowd_tables
+from shoal_trainer.schema import jobs, ledger, reports, rounds, withdrawals
+from shoal_trainer.store import JobRecord
 
 LOG_SECONDS: Final = 10.0
 JOINS_LIMIT_BYTES: Final = 16 << 20
@@ -72,22 +84,79 @@ RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
 _KEPT: Final = (*_ENDED, DocumentsDeleted)
-_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongJob, WrongPhase)
+_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongPhase)
+
+
+_MOST_GROUPS: Final = 100  # of clients with as much left
+_NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
+
+
+def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]]:
+    enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
+    charged = enrolled & committed.charged
+    sizes = Counter(committed.of(charged).values())
+    groups = sorted(sizes.items(), key=lambda each: (each[0].mu, each[0].epsilon))
+    if untouched := len(enrolled) - len(charged):
+        groups.insert(0, (NOTHING, untouched))
+    if len(groups) > _MOST_GROUPS:  # the rest, none of whom have less left than this
+        rest = sum(size for _, size in groups[_MOST_GROUPS - 1 :])
+        groups = [*groups[: _MOST_GROUPS - 1], (committed.largest(enrolled), rest)]
+    shown = []
+    for spent, size in groups:
+        pure, gaussian = epsilon_left(cap, spent)
+        shown.append({"clients": size, "left": {"pure": pure, "gaussian": gaussian}})
+    return shown
+
+
+def _shown(
+    records: Sequence[JobRecord], counts: dict[str, dict[str, int]], holders: int
+) -> list[dict[str, Any]]:
+    shown = []
+    for record in records:
+        request = record.study
+        shown.append(
+            {
+                "job": record.job,
+                "phase": record.phase.value,
+                "submitted_at": format_time(record.submitted_at),
+                "ends_by": format_time(record.ends_by),
+                "analyst": request.analyst,
+                "task": request.task.name,
+                "columns": list(request.task.column_names),
+                "purpose": request.purpose,
+                "epsilon": request.privacy.epsilon,
+                "delta": request.privacy.delta,
+                "approvals": counts.get(record.job, notices.NOBODY) | {"holders": holders},
+                "reason": record.reason,
+            }
+        )
+    return shown
+
+
+def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:
+    shown = (("Jobs", jobs), ("Rounds", rounds), ("Crowd jobs", crowd_tables.jobs))
+    return [by_phase(db, *each) for each in shown], ledger_in_words(db, ledger)
 
 
 def create_app(
     joining: Joining,
-    views: JobViews,
+    certifier: Certifier,
     resources: Resources,
     crowds: Crowds,
     dictionaries: Dictionaries,
     declarations: Declarations,
 ) -> FastAPI:
-    """Return the trainer's ASGI application."""
+    """Return the trainer's ASGI application; its answers name no client."""
+    changes, run, book = resources.changes, resources.storage.run, resources.book
+
+    async def look() -> View:
+        manifest = book.current.manifest
+        return View(*await run(_look), (*manifest.compute_nodes, manifest.aggregator))
+
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         busy=joining.is_busy,
-        look=views.look,
+        look=look,
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
@@ -98,7 +167,42 @@ def create_app(
         },
     )
     app.include_router(crowd_routes(crowds))
-    changes = resources.changes
+
+    async def state(job: str, status: int = 200) -> Response:
+        """Say where a job stands: with 202 to who asks for what is not there yet."""
+        record = await run(store.find_job, job)
+        counts, newest = await run(store.newest_rounds, job, count=_NEWEST_ROUNDS)
+        population = None if record.population is None else len(record.clients)
+        approvals = await run(notices.counts, [job])
+        return shown(
+            {
+                "job": job,
+                "phase": record.phase.value,
+                "population_size": population,
+                "joined": record.joined,
+                "left": len(await run(store.left_holders, job)),
+                "approvals": approvals[job] | {"holders": book.current.roster.in_force},
+                "ends_by": format_time(record.ends_by),
+                "round_counts": counts,
+                "rounds": newest,
+                "reason": record.reason,
+            },
+            status,
+        )
+
+    def refuse_failed(record: JobRecord) -> None:
+        if record.phase is JobPhase.FAILED:
+            raise JobFailed(record.reason)
+        if record.phase is JobPhase.WITHDRAWN:
+            raise JobWithdrawn
+
+    async def without_document(job: str) -> JobRecord:
+        """Return a job whose document may come yet."""
+        record = await run(store.find_job, job)
+        refuse_failed(record)
+        if record.erased:
+            raise DocumentsDeleted
+        return record
 
     @app.post(
         "/v1/jobs",
@@ -132,8 +236,23 @@ def create_app(
         **answers(having("jobs", "budgets", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
     )
     async def list_for_analyst(request: Request) -> Response:
-        """List jobs with who asked what at which price, and what is left, for an analyst alone."""
-        return shown(await views.list_for_analyst(await request.body()))
+        """List jobs with who asked what at which price, and what is left, for an analyst alone.
+
+        `budgets` are groups of enrolled clients with the largest epsilon of one more job that each
+        of them could pay, pure or Gaussian, by the public ledger and what open jobs may cost.
+        """
+        query = await crowds.resources.query(await request.body(), JobsQuery)
+        records = await run(store.find_jobs, after=query.after, count=query.count)
+        joinable = [each.job for each in records if each.phase is JobPhase.JOINING]
+        counts, holders = await run(notices.counts, joinable), book.current.roster.in_force
+        committed = resources.committed.copy()
+        return shown(
+            {
+                "jobs": await asyncio.to_thread(_shown, records, counts, holders),
+                "budgets": await asyncio.to_thread(_budgets, committed, book.current),
+                "next": query.after + query.count if len(records) == query.count else None,
+            }
+        )
 
     @app.post(
         "/v1/jobs/joining",
@@ -148,8 +267,10 @@ def create_app(
     )
     async def list_joining(request: Request) -> Response:
         """List the jobs that may be joined, for data holders."""
-        await check_query(crowds.resources, await request.body(), HolderQuery)
-        return shown(await views.list_joining())
+        await crowds.resources.query(await request.body(), HolderQuery)
+        phase = JobPhase.JOINING
+        listed = [{"job": job, "phase": phase.value} for job in await run(store.list_jobs, phase)]
+        return shown({"jobs": listed})
 
     @app.get("/v1/jobs/check", include_in_schema=False)
     @app.get("/v1/jobs/joining", include_in_schema=False)
@@ -179,7 +300,7 @@ def create_app(
     )
     async def show_declarations(request: Request) -> Response:
         """Serve analysts data holders' newest declarations, from the holder of index `after` on."""
-        query = await check_query(crowds.resources, await request.body(), JobsQuery)
+        query = await crowds.resources.query(await request.body(), JobsQuery)
         return shown(await declarations.page(after=query.after, count=query.count))
 
     @app.put(
@@ -199,12 +320,12 @@ def create_app(
     @app.get("/v1/jobs/{job}", **answers(_STATE, UnknownJob))
     async def show_job(job: JobId) -> Response:
         """Say where the job stands: counts, its newest rounds, and the reason if it failed."""
-        return shown(await views.state(job))
+        return await state(job)
 
     @app.get("/v1/jobs/{job}/request", **answers(signed(StudyRequest), UnknownJob))
     async def show_request(job: JobId) -> Response:
         """Serve the job request as its analyst signed it."""
-        return document((await resources.storage.run(store.find_job, job)).request)
+        return document((await run(store.find_job, job)).request)
 
     @app.post(
         "/v1/jobs/{job}/joins",
@@ -254,7 +375,13 @@ def create_app(
     )
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
-        return document(await views.withdrawal(job))
+        record = await run(store.find_job, job)
+        found = await run(store.find_document, withdrawals, job)
+        if found is not None:
+            return document(found)
+        if record.erased:
+            raise DocumentsDeleted
+        raise WrongPhase("the job is not withdrawn")
 
     @app.get(
         "/v1/jobs/{job}/rounds/{number}",
@@ -262,10 +389,19 @@ def create_app(
     )
     async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
         """Serve the signed round spec once all services accepted it: 202 before, 410 never."""
-        spec = await changes.until_found(job, lambda: views.spec(job, number), wait)
-        if spec is None:
-            return await pending(job)
-        return document(spec)
+
+        async def spec() -> bytes | None:
+            if job in resources.opened:
+                newest, opened = resources.opened[job]
+                return opened if newest >= number else None
+            record, accepted = await run(store.find_spec, job, number)
+            refuse_failed(record)
+            if accepted is None and record.phase is JobPhase.FINISHED:
+                raise JobFinished
+            return accepted
+
+        found = await changes.until_found(job, spec, wait)
+        return await state(job, 202) if found is None else document(found)
 
     @app.get(
         "/v1/jobs/{job}/result",
@@ -273,10 +409,17 @@ def create_app(
     )
     async def show_result(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed posterior report: 202 while there is none, 410 if the job failed."""
-        found = await changes.until_found(job, lambda: views.report(job), wait)
-        if found is None:
-            return await pending(job)
-        return document(found)
+
+        async def report() -> bytes | None:
+            if job in resources.opened:  # it runs
+                return None
+            found = await run(store.find_document, reports, job)
+            if found is None:
+                await without_document(job)
+            return found
+
+        found = await changes.until_found(job, report, wait)
+        return await state(job, 202) if found is None else document(found)
 
     @app.get(
         "/v1/jobs/{job}/certificate",
@@ -294,12 +437,28 @@ def create_app(
         With `wait`, hold the answer of a finished job back until its certificate is complete, and
         `LOG_SECONDS` of that for the proof that the log has it.
         """
-        found = await changes.until_found(job, lambda: views.certificate(job), wait)
-        if found is not None and not found.logged:
-            await changes.until_found(job, lambda: views.logged(job), min(wait, LOG_SECONDS))
-            found = await views.certificate(job)
+
+        async def certificate() -> releases.StoredCertificate | None:
+            found = await run(releases.find_certificate, job)
+            if found is None and (await without_document(job)).phase is not JobPhase.FINISHED:
+                raise WrongPhase("the job is not finished, and has no certificate yet")
+            return found
+
+        async def logged() -> releases.StoredCertificate | None:
+            found = await certificate()
+            return found if found is not None and found.logged else None
+
+        found = await changes.until_found(job, certificate, wait)
         if found is None:
-            raise await views.incomplete(job)
+            missing = (await certifier.unsigned(job)).missing
+            raise CertificateIncomplete(
+                "not all of the job's Compute nodes have signed how many of its rounds they "
+                f"charged; missing: {', '.join(missing)}"
+                if missing
+                else None
+            )
+        if not found.logged:
+            found = await changes.until_found(job, logged, min(wait, LOG_SECONDS)) or found
         return document(found.document, media_type="application/gzip")
 
     @app.get(
@@ -308,10 +467,21 @@ def create_app(
         **answers(having("entries", "next", "withdrawn"), 401),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
-        """List the rounds ever announced and what they cost, from entry `after` on."""
-        return shown(await views.ledger(after=after, count=count))
+        """List the rounds ever announced and what they cost, from entry `after` on.
 
-    async def pending(job: str) -> Response:
-        return shown(await views.state(job), 202)
+        `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
+        population who has spent most. `next` is the last one's number, null if there was no more
+        than that. `withdrawn` are all jobs that their analysts withdrew.
+        """
+        lines = await run(resources.ledger.page, after=after, count=count)
+        delta = book.current.manifest.policy.delta
+        entries = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
+        return shown(
+            {
+                "entries": entries,
+                "next": after + count if len(lines) == count else None,
+                "withdrawn": await run(store.list_jobs, JobPhase.WITHDRAWN),
+            }
+        )
 
     return app

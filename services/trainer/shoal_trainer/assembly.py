@@ -33,7 +33,6 @@ from shoal_trainer.crowds.store import CrowdBook
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.job_views import JobViews
 from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
 from shoal_trainer.resources import Resources
@@ -311,8 +310,7 @@ def assemble(
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
-    views = JobViews(resources, certifier)
-    app = create_app(joining, views, resources, serving, dictionaries, declarations)
+    app = create_app(joining, certifier, resources, serving, dictionaries, declarations)
     retention = Retention(resources, KEEPINGS)
     app.include_router(retention.routes)
     return Service(app, resources, joining, runner, certifier, serving, retention)

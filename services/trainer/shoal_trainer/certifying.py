@@ -34,7 +34,6 @@ from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
-from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
@@ -100,7 +99,7 @@ class Certifier:
         return Unsigned(asked, versions, signed)
 
     async def _attempt(self, job: str) -> None:
-        """Certify a job.
+        """Keep the totals that nodes sign now and that hold, and certify a job if none is missing.
 
         Raises:
             Unavailable: totals are missing.
@@ -110,7 +109,15 @@ class Certifier:
         heard = [total for total in answers if total is not None]
         if unsigned.missing and not heard:
             raise Unavailable("no node that is missing has signed its total")
-        await self._take(job, unsigned, heard)
+        own = self._resources
+        filed = await own.storage.run(releases.find_finished, job)
+        kept, certificate = await asyncio.to_thread(self._certified, unsigned, filed, heard)
+        await own.storage.run(releases.keep_totals, job, kept, certificate)
+        if certificate is None:
+            raise Unavailable("not all nodes have signed their totals")
+        log.info("job certified", job=job)
+        own.changes.tell(job)
+        own.wake.set()  # it can be logged
 
     async def _log(self, job: str) -> None:
         """Have a certificate logged, and put the proof beside it; nothing waits for this.
@@ -147,17 +154,6 @@ class Certifier:
             log.error("a node's total is no document", party=node, reason=error.code)
         return None
 
-    async def _take(self, job: str, unsigned: Unsigned, heard: Sequence[Signed[JobTotal]]) -> None:
-        """Keep the totals that hold, and certify the job if none is missing."""
-        own = self._resources
-        filed = await own.storage.run(releases.find_finished, job)
-        kept, certificate = await asyncio.to_thread(self._certified, unsigned, filed, heard)
-        await own.storage.run(releases.keep_totals, job, kept, certificate)
-        if certificate is None:
-            raise Unavailable("not all nodes have signed their totals")
-        log.info("job certified", job=job)
-        own.changes.tell(job)
-
     def _certified(
         self, unsigned: Unsigned, filed: Filed, heard: Sequence[Signed[JobTotal]]
     ) -> tuple[list[Signed[JobTotal]], Signed[ReleaseCertificate] | None]:
@@ -193,7 +189,7 @@ class Certifier:
             [each for each in rounds if isinstance(each, LostRound)],
             [by_node[node] for node in needed],
             decode(filed.report, PosteriorReport),
-            population=decode_clients(filed.population),
+            population=filed.population,
             version=own.book.get,
         )
         return kept, own.sign(certificate)

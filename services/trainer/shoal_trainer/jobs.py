@@ -4,7 +4,7 @@ Specs are made as if records were spread evenly over their bounds, so that a job
 is refused before anybody joins. No data is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
@@ -159,15 +159,6 @@ def _mean(query: Query) -> NDArray[np.float64]:
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 
 
-class WrongJob(ProtocolError):
-    """A join that names another job than the address it was sent to."""
-
-    code = "wrong-job"
-    title = "The join names another job"
-    status = 409
-    remedy = "Send it to the address of its own job."
-
-
 class DocumentsDeleted(ProtocolError):
     """A document of a job whose documents are kept no longer."""
 
@@ -295,18 +286,3 @@ def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bo
         return not missing
     spare = len(spec.compute_nodes) - spec.threshold
     return missing <= set(spec.compute_nodes) and len(missing) <= spare
-
-
-def problem_text(problem: object) -> str:
-    """Say why a party refused, from the problem document that it sent; trust nothing in it."""
-    code, detail = "without a reason", ""
-    if isinstance(problem, Mapping):
-        kind, said = str(problem.get("type", "")), str(problem.get("detail", ""))
-        if kind.startswith("urn:shoal:problem:"):
-            code = _plain(kind.removeprefix("urn:shoal:problem:"), 60)
-        detail = _plain(said, 200)
-    return code + (f" ({detail})" if detail else "")
-
-
-def _plain(text: str, length: int) -> str:
-    return "".join(letter for letter in text[:length] if letter.isascii() and letter.isprintable())

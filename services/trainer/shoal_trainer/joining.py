@@ -26,8 +26,8 @@ from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Role, Signed, decode
-from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed
+from shoal_protocol.wire.encoding import encode_clients, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -40,7 +40,7 @@ from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.jobs import check_affordable, check_request
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import Resources
@@ -92,14 +92,15 @@ class Joining:
     def _restore(self, db: Connection) -> None:
         committed = self._resources.committed
         self._resources.ledger.verify(db)
-        for held in store.commitments(db):
-            if held.phase is JobPhase.JOINING:
-                self._members[held.job] = store.joined_slots(db, held.job)
-                committed.add(_together(self._members[held.job]), held.allowed)
-            elif held.phase is JobPhase.RUNNING:
-                committed.add(decode_clients(held.population or ""), held.allowed)
-            for clients, cost in held.spent:
-                committed.add(clients, cost)
+        for job in store.find_jobs(db):
+            if job.phase is JobPhase.JOINING:
+                self._members[job.job] = store.joined_slots(db, job.job)
+                committed.add(_together(self._members[job.job]), job.study.privacy.cost)
+            elif job.phase is JobPhase.RUNNING:
+                committed.add(job.clients, job.study.privacy.cost)
+            else:
+                for clients, cost in store.kept_charges(db, job.job):
+                    committed.add(clients, cost)
 
     async def is_busy(self) -> bool:
         """Tell whether a job has not ended, or has no certificate yet."""
@@ -235,7 +236,7 @@ class Joining:
         all_slots = {holder: roster.slots_of(holder) for holder in asking}
         able = own.committed.affording(_together(all_slots), request.privacy.cost, cap)
         joining: dict[int, tuple[Signed[Join], BitMap]] = {}
-        population, room = _population(record), request.maximum_population - record.joined
+        population, room = record.clients, request.maximum_population - record.joined
 
         def admit(join: Signed[Join]) -> Outcome:
             nonlocal room
@@ -332,15 +333,16 @@ class Joining:
         """
         own = self._resources
         record = await own.storage.run(store.find_job, job)
-        request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
+        request = await asyncio.to_thread(lambda: record.study)
         signed = await own.read(encoded, JobWithdrawal)
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
-            members = _together(self._members_of(record)) | _population(record)
-            if not await own.storage.run(store.withdraw_job, signed, at=own.clock()):
+            members = _together(self._members_of(record)) | record.clients
+            spent = await own.storage.run(store.withdraw_job, signed, at=own.clock())
+            if spent is None:
                 return False
-            await own.end_job(job, "withdrawn", members, request.privacy.cost)
+            own.end_job(job, "withdrawn", members, request.privacy.cost, spent)
             self._members.pop(job, None)
         return True
 
@@ -358,7 +360,7 @@ class Joining:
         jobs, closed = await storage.run(store.open_jobs), False
         for record in jobs:
             if record.phase is JobPhase.JOINING:
-                request = decode(record.request, StudyRequest).body
+                request = record.study
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:
@@ -382,8 +384,8 @@ class Joining:
                 f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
-            await own.storage.run(store.fail_job, job, event, reason, at=now)
-            await own.end_job(job, "failed", members, allowed, reason=event.value)
+            spent = await own.storage.run(store.fail_job, job, event, reason, at=now)
+            own.end_job(job, "failed", members, allowed, spent, reason=event.value)
         else:
             await own.storage.run(
                 store.move_job,
@@ -440,17 +442,13 @@ def _together(slots: Mapping[int, BitMap]) -> BitMap:
     return BitMap.union(BitMap(), *slots.values())
 
 
-def _population(record: JobRecord) -> BitMap:
-    return BitMap() if record.population is None else decode_clients(record.population)
-
-
 def _read(
     document: bytes, kind: type[DocumentT], job: str, consortium: Consortium, book: ManifestBook
 ) -> Signed[DocumentT] | ProtocolError:
     try:
         signed = book.decode(document, kind)
         if signed.body.job != job:
-            return WrongJob()
+            return MalformedDocument("it names another job than the address that it was sent to")
         consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
         return error

@@ -5,9 +5,8 @@ from typing import Final
 
 from sqlalchemy import Connection, exists, func, select
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, State
-from shoal_protocol.wire.documents import BoundDocument, Signed, decode
+from shoal_protocol.wire.documents import BoundDocument, Signed
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
@@ -23,7 +22,7 @@ def request_of(db: Connection, job: str) -> tuple[BoundDocument, bool]:
     """
     if store.knows_job(db, job):
         record = store.find_job(db, job)
-        return decode(record.request, StudyRequest).body, record.phase is JobPhase.JOINING
+        return record.study, record.phase is JobPhase.JOINING
     crowd = crowd_store.find_crowd(db, job)
     is_open = job in dict(crowd_store.open_crowds(db))
     return crowd.request.body, is_open
@@ -36,13 +35,8 @@ def states(db: Connection, job: str) -> dict[int, State]:
     return {holder: state for holder, state in db.execute(query)}
 
 
-def count(db: Connection, job: str) -> dict[str, int]:
-    """Return how many data holders that are not in a job wait for approval, or were refused."""
-    return counts(db, [job])[job]
-
-
 def counts(db: Connection, jobs: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the `count` of each of these jobs."""
+    """Return by job how many data holders not in it wait for approval, or were refused."""
     columns = schema.notices.c
     undecided = [
         ~exists().where(each.c.job == columns.job, each.c.holder == columns.holder)

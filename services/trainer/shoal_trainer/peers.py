@@ -6,7 +6,7 @@ Answers are bytes from another organisation: bounded here, verified by whoever a
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import exchange
@@ -16,13 +16,11 @@ from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.errors import (
     BadSignature,
-    MalformedDocument,
     ProtocolError,
     UnknownManifest,
     WrongManifest,
 )
 from shoal_protocol.wire.service_errors import MissingRequest, RefusedResult
-from shoal_trainer.jobs import problem_text
 
 
 def _document_limit_bytes(dimension: int) -> int:
@@ -40,10 +38,8 @@ ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for it
 # they ask for another try, unlike the rest of 400 to 499
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
 # what a party answers that has another version: a key may be another one there
-_BEHIND: Final = frozenset(
-    f"urn:shoal:problem:{each.code}" for each in (WrongManifest, UnknownManifest, BadSignature)
-)
-_LACKS_REQUEST: Final = f"urn:shoal:problem:{MissingRequest.code}"
+_BEHIND: Final = frozenset({WrongManifest.code, UnknownManifest.code, BadSignature.code})
+_LONGEST_REASON: Final = 250  # characters of a party's own words, which a job's reason has
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class Peers:
             return "no answer in time"
         except Unavailable as error:
             return str(error)
-        return None if reply.status == 200 else problem_text(_members(reply))
+        return None if reply.status == 200 else reply.reason[:_LONGEST_REASON]
 
     async def _offer(
         self,
@@ -135,7 +131,7 @@ class Peers:
         """
         try:
             reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
-            if _members(reply).get("type") == _LACKS_REQUEST:
+            if reply.code == MissingRequest.code:
                 reply = await self._hand_bound(party, "/v1/jobs", *job)
                 if reply.status in {200, 201}:
                     reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
@@ -143,9 +139,9 @@ class Peers:
             return None, str(error)
         if reply.status in {200, 201}:
             return True, ""
-        why, again = problem_text(_members(reply)), reply.status in _TRY_AGAIN
-        again |= _members(reply).get("type") == f"urn:shoal:problem:{WrongManifest.code}"
-        return False if 400 <= reply.status < 500 and not again else None, why
+        again = reply.status in _TRY_AGAIN or reply.code == WrongManifest.code
+        is_refused = 400 <= reply.status < 500 and not again
+        return False if is_refused else None, reply.reason[:_LONGEST_REASON]
 
     async def total(self, party: ServiceParty, end: bytes, consortium: Consortium) -> bytes:
         """Have a Compute node sign what it charged of a job, at the trainer's signed `end` of it.
@@ -167,10 +163,11 @@ class Peers:
 
         Raises:
             Unavailable: also where the Compute nodes have not signed it yet.
-            MalformedDocument: the proof is none; whether it holds is not checked.
+            MalformedDocument: the proof or the answer is none; whether it holds is not checked.
         """
         reply = await self._hand_bound(aggregator, "/v1/log", request, consortium)
-        place = _members(reply).get("place") if reply.status == 201 else None
+        answer = reply.json() if reply.status == 201 else None
+        place = answer.get("place") if isinstance(answer, dict) else None
         if not isinstance(place, int):
             raise Unavailable("the aggregator logs nothing now")
         path = f"/v1/log/proofs/{place}?wait={PROOF_SECONDS}"
@@ -228,17 +225,15 @@ class Peers:
         """
         limit = HANDED_LIMIT_BYTES
         reply = await self._send(party, "POST", path, document, limit_bytes=limit)
-        if 400 <= reply.status < 500 and _members(reply).get("type") in _BEHIND:
+        if 400 <= reply.status < 500 and reply.code in _BEHIND:
             # it may not have heard of the version, or we of a later one: anyone may relay that
-            if await self._exchange(party):
+            try:
+                is_told = await exchange(self._connections.to(party), self._book)
+            except (ProtocolError, OSError) as error:
+                raise Unavailable("it shows no manifest that follows") from error
+            if is_told:
                 reply = await self._send(party, "POST", path, document, limit_bytes=limit)
         return reply
-
-    async def _exchange(self, party: ServiceParty) -> bool:
-        try:
-            return await exchange(self._connections.to(party), self._book)
-        except (ProtocolError, OSError) as error:
-            raise Unavailable("it shows no manifest that follows") from error
 
     async def _send(
         self,
@@ -253,11 +248,3 @@ class Peers:
         return await self._connections.to(party).ask(
             method, path, content, limit_bytes=limit_bytes, wait_seconds=wait_seconds
         )
-
-
-def _members(reply: Reply) -> dict[str, Any]:
-    try:
-        value = reply.json()
-    except MalformedDocument:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -29,7 +29,14 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
-from shoal_trainer.store import find_job, move_job
+from shoal_trainer.store import (
+    Charges,
+    StoredRound,
+    find_document,
+    find_job,
+    kept_charges,
+    move_job,
+)
 
 
 @dataclass(frozen=True)
@@ -83,36 +90,41 @@ def find_rounds(db: Connection, job: str) -> Sequence[EndedRound]:
 class Filed:
     """What is on file of a finished job beside its request, in wire form."""
 
-    population: str
+    population: BitMap
     rounds: Sequence[EndedRound]
     report: bytes
     totals: Sequence[bytes]
 
 
 def conclude(
-    request: StudyRequest, ended: Sequence[EndedRound], population: BitMap, posterior: Posterior
+    request: StudyRequest, ended: Sequence[StoredRound], population: BitMap, posterior: Posterior
 ) -> PosteriorReport:
     """Return the report of a job with these rounds and this posterior.
 
     `population` are the clients who joined. The same arguments give the same report.
     """
-    specs = [decode(each.spec, RoundSpec).body for each in ended]
-    results = [None if each.is_lost else decode(each.outcome or b"", Result).body for each in ended]
-    rounds = list(zip(specs, results, strict=True))
+    released, lost = [], []
+    for each in ended:
+        spec = decode(each.spec, RoundSpec).body
+        if each.phase is Phase.ABANDONED:
+            lost.append(spec)
+        else:
+            released.append((spec, decode(each.outcome or b"", Result).body))
     return PosteriorReport.of(
         request,
-        [(spec, result) for spec, result in rounds if result is not None],
-        lost=[spec for spec, result in rounds if result is None],
+        released,
+        lost=lost,
         population=population,
         posterior=posterior,
     )
 
 
-def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
-    """Store a job's report, and end the job with it."""
+def finish_job(db: Connection, report: Signed[PosteriorReport]) -> Charges:
+    """Store a job's report, and end the job with it; return what its rounds were charged."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
     row = {"job": report.body.job, "document": report.encode()}
     db.execute(schema.reports.insert().values(row))
+    return kept_charges(db, report.body.job)
 
 
 def uncertified_jobs(db: Connection) -> Sequence[str]:
@@ -124,15 +136,9 @@ def uncertified_jobs(db: Connection) -> Sequence[str]:
 
 def find_finished(db: Connection, job: str) -> Filed:
     """Return all that is on file of a finished job; it may be large."""
-    record, columns = find_job(db, job), totals.c
-    report = db.execute(select(schema.reports.c.document).where(schema.reports.c.job == job))
-    signed = db.execute(select(columns.document).where(columns.job == job))
-    return Filed(
-        record.population or "",
-        find_rounds(db, job),
-        report.scalar_one(),
-        signed.scalars().all(),
-    )
+    signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
+    report = find_document(db, schema.reports, job) or b""
+    return Filed(find_job(db, job).clients, find_rounds(db, job), report, signed)
 
 
 def keep_totals(
@@ -162,12 +168,6 @@ def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
     table = schema.certificates
     values = {"document": certificate, "logged": True}
     db.execute(table.update().where(table.c.job == job).values(**values))
-
-
-def find_report(db: Connection, job: str) -> bytes | None:
-    """Return the wire form of a job's report, if there is one."""
-    columns = schema.reports.c
-    return db.execute(select(columns.document).where(columns.job == job)).scalar_one_or_none()
 
 
 class StoredCertificate(NamedTuple):

@@ -3,16 +3,22 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TypeVar
 
 import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 
 from shoal_hosting import service
+from shoal_protocol.certificates.study_request import JobsQuery
+from shoal_protocol.jobs.charges_asked import check_age
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.privacy.accounting import Balances, Cost
-from shoal_trainer.store import Ledger, kept_charges
+from shoal_protocol.wire.documents import Role
+from shoal_trainer.store import Charges, Ledger
 
 log = structlog.get_logger()
+QueryT = TypeVar("QueryT", bound=HolderQuery | JobsQuery)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +35,42 @@ class Resources(service.Resources):
     heard: dict[int, datetime] = field(default_factory=dict)
     """When data holders' agents asked for jobs last, by holder, since this process began."""
 
-    async def end_job(
-        self, job: str, end: str, clients: BitMap, allowed: Cost, **facts: str
+    def end_job(
+        self, job: str, end: str, clients: BitMap, allowed: Cost, spent: Charges, **facts: str
     ) -> None:
         """Count the end of a job, which is on file, and tell everyone who waits for it.
 
-        What it reserved of its clients' budgets, `allowed` for each, and did not spend, is freed.
+        What it reserved of its clients' budgets, `allowed` for each, is freed except `spent`.
         """
         self.ends.labels(end).inc()
         log.info(f"job {end}", job=job, **facts)
-        spent = await self.storage.run(kept_charges, job)
         self.committed.take_back(clients, allowed)
         for charged, cost in spent:
             self.committed.add(charged, cost)
         self.opened.pop(job, None)
         self.changes.tell(job)
+        self.wake.set()  # a finished job can be certified
+
+    async def query(self, encoded: bytes, *kinds: type[QueryT]) -> QueryT:
+        """Return a query of one of `kinds`, signed just now by who may send it.
+
+        A data holder may be behind by versions of the manifest, and hears of the newest by a job.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature
+            UnknownManifest, UnknownHolder, RevokedHolder: of a data holder's.
+            WrongManifest: of an analyst's.
+            StaleQuery: it was signed too long ago, or by a clock that is ahead.
+        """
+        signed, book = await self.read(encoded, *kinds), self.book
+        if signed.body.signed_by is Role.HOLDER:
+            book.get(signed.body.manifest).verify_in_force(signed, book.current)
+        else:
+            book.in_force(signed.body.manifest).verify(signed)
+        check_age(signed.body.at, self.clock())
+        if isinstance(signed.body, HolderQuery):
+            self.heard[signed.body.holder] = self.clock()
+        return signed.body
 
     @cached_property
     def ends(self) -> Counter:

@@ -39,14 +39,13 @@ from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
-from shoal_trainer.releases import conclude, find_rounds, finish_job
+from shoal_trainer.releases import conclude, finish_job
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord, StoredRound
 
@@ -55,15 +54,11 @@ log = structlog.get_logger()
 
 @dataclass
 class CurrentRound:
-    """A job's newest round."""
+    """A job's newest round, and who has accepted it as long as services are asked to."""
 
     spec: Signed[RoundSpec]
     phase: Phase
-
-    @property
-    def id(self) -> str:
-        """Return the round's id."""
-        return self.spec.digest
+    reception: Reception = field(default_factory=Reception)
 
 
 @dataclass
@@ -82,7 +77,6 @@ class RunningJob:
     sums: list[ReleasedSum] = field(default_factory=list)
     lost: int = 0  # rounds that released nothing
     current: CurrentRound | None = None
-    opened_at: datetime | None = None  # of the newest round
     first_population_size: int | None = None
 
     @property
@@ -128,7 +122,7 @@ class RunningJob:
         """Add a round that is on file."""
         body = spec.body
         self.participation.add(body.clients(), body.cost)
-        self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at
+        self.current = CurrentRound(spec, phase)
         self.first_population_size = self.first_population_size or body.population_size
 
     def lose(self) -> None:
@@ -150,8 +144,7 @@ class RunningJob:
 
 def read_job(record: JobRecord, rounds: Iterable[StoredRound]) -> RunningJob:
     """Return a running job from all that is on file of it."""
-    request = decode(record.request, StudyRequest).body
-    population = decode_clients(record.population or "")
+    request, population = record.study, record.clients
     job = RunningJob(
         record.request,
         request,
@@ -217,7 +210,6 @@ class Runner:
         """Go on from what the storage holds."""
         self._resources = resources
         self._peers, self._long_polls = peers, long_polls
-        self._receptions: dict[str, Reception] = {}  # of rounds that wait for services
         self._jobs: dict[str, RunningJob] = {}
         self._work = Work(resources.clock)
 
@@ -230,6 +222,8 @@ class Runner:
         Raises:
             StorageUnavailable
         """
+        still_running = {job.job for job in running}
+        self._jobs = {job: known for job, known in self._jobs.items() if job in still_running}
         begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
         tasks = [task for task in begun if task is not None]
         if tasks and not self._long_polls:
@@ -243,13 +237,11 @@ class Runner:
         if own.clock() <= record.ends_by + own.patience:
             return
         with suppress(WrongPhase):  # it has just ended
-            await own.storage.run(
+            allowed, clients = record.study.privacy.cost, record.clients
+            spent = await own.storage.run(
                 store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
             )
-            allowed = decode(record.request, StudyRequest).body.privacy.cost
-            clients = decode_clients(record.population or "")
-            await own.end_job(record.job, "failed", clients, allowed, reason="time_over")
-        self._jobs.pop(record.job, None)
+            own.end_job(record.job, "failed", clients, allowed, spent, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
@@ -289,7 +281,7 @@ class Runner:
         step = self._announce if current.phase is Phase.ANNOUNCED else self._collect
         following = await step(job, current)
         if isinstance(following, Ended):
-            return await self._take_end(job, current.id, following)
+            return await self._take_end(job, current.spec.digest, following)
         return following
 
     async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
@@ -297,7 +289,7 @@ class Runner:
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
         needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
-        before = self._receptions.pop(round_.id, Reception())
+        before = round_.reception
         # the last quarter of the time is for the clients
         latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
         if own.clock() >= latest:
@@ -317,7 +309,7 @@ class Runner:
         if reception.refusal is not None:
             return Ended("spec_refused", reception.refusal, is_for_good=True)
         if may_open(spec, needed - reception.accepted, now=own.clock()):
-            await own.storage.run(store.open_round, round_.id)
+            await own.storage.run(store.open_round, round_.spec.digest)
             round_.phase = Phase.COLLECTING
             own.opened[job.id] = (spec.number, round_.spec.encode())
             own.changes.tell(job.id)
@@ -326,7 +318,7 @@ class Runner:
         if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
             changed = f"the manifest changed before round {spec.number} was accepted"
             return Ended("manifest_changed", changed)
-        self._receptions[round_.id] = reception
+        round_.reception = reception
         return Next.LATER
 
     async def _collect(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
@@ -337,7 +329,7 @@ class Runner:
         read = own.worker("reading").run_sized
         try:
             seconds = LONG_POLL_SECONDS if self._long_polls else 0
-            outcome = await self._peers.outcome(aggregator, round_.id, wait_seconds=seconds)
+            outcome = await self._peers.outcome(aggregator, spec.digest, wait_seconds=seconds)
             if outcome is None:
                 return Next.LATER
             signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
@@ -361,7 +353,7 @@ class Runner:
             )
         await own.storage.run(store.publish_round, signed, sums)
         job.publish(signed.body)
-        log.info("round published", job=job.id, round=round_.id)
+        log.info("round published", job=job.id, round=spec.digest)
         return Next.AT_ONCE
 
     async def _take_end(self, job: RunningJob, round_id: str, end: Ended) -> Next:
@@ -424,6 +416,9 @@ class Runner:
         self, job: RunningJob, wanted: RequestedRound, consortium: Consortium, clients: BitMap
     ) -> Next:
         own = self._resources
+        now = own.clock()
+        if job.current is not None:  # the clock may have been set back since
+            now = max(now, job.current.spec.body.opened_at)
         spec = await asyncio.to_thread(
             next_spec,
             job.request,
@@ -433,7 +428,7 @@ class Runner:
             wanted=wanted,
             spent=job.participation.largest(clients),
             earlier=job.sums,
-            now=max(filter(None, (own.clock(), job.opened_at))),
+            now=now,
         )
         signed = own.sign(spec)
         await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
@@ -448,10 +443,10 @@ class Runner:
             ValueError: these rounds make no report.
         """
         own = self._resources
-        filed = await own.storage.run(find_rounds, job.id)
+        filed = await own.storage.run(store.filed_rounds, job.id)
         report = await asyncio.to_thread(conclude, job.request, filed, job.population, posterior)
-        await own.storage.run(finish_job, own.sign(report))
-        await own.end_job(job.id, "finished", job.population, job.request.privacy.cost)
+        spent = await own.storage.run(finish_job, own.sign(report))
+        own.end_job(job.id, "finished", job.population, job.request.privacy.cost, spent)
         return Next.NEVER
 
     async def _fail(
@@ -467,7 +462,7 @@ class Runner:
         What rounds cost that clients were told of stays charged.
         """
         own = self._resources
-        await own.storage.run(
+        spent = await own.storage.run(
             store.fail_job,
             job.id,
             JobEvent.ROUND_ABANDONED,
@@ -477,7 +472,8 @@ class Runner:
             abandonment=abandonment,
         )
         # the reason's text may be in a peer's words
-        await own.end_job(job.id, "failed", job.population, job.request.privacy.cost, reason=code)
+        price = job.request.privacy.cost
+        own.end_job(job.id, "failed", job.population, price, spent, reason=code)
         return Next.NEVER
 
 

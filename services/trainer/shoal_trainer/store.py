@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, ScalarSelect, Table, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Table, func, select
 
 from shoal_hosting.storage.database import insert_new
 from shoal_hosting.storage.ledger import (
@@ -113,6 +113,10 @@ def _anchors(db: Connection) -> list[LedgerEntry]:
     ]
 
 
+Charges = Sequence[tuple[BitMap, Cost]]
+"""Clients, and what each of them was charged."""
+
+
 @dataclass(frozen=True)
 class JobRecord:
     """A job's state. `population` is a bitmap in base64, once it is fixed."""
@@ -126,6 +130,16 @@ class JobRecord:
     population: str | None
     reason: str | None
     erased: bool
+
+    @property
+    def study(self) -> StudyRequest:
+        """Return what the analyst asks for."""
+        return decode(self.request, StudyRequest).body
+
+    @property
+    def clients(self) -> BitMap:
+        """Return the population; it is empty until it is fixed."""
+        return BitMap() if self.population is None else decode_clients(self.population)
 
 
 @dataclass(frozen=True)
@@ -159,10 +173,32 @@ def find_job(db: Connection, job: str) -> JobRecord:
     Raises:
         UnknownJob
     """
-    row = db.execute(all_jobs().where(schema.jobs.c.id == job)).one_or_none()
-    if row is None:
+    found = find_jobs(db, schema.jobs.c.id == job)
+    if not found:
         raise UnknownJob
-    return job_record(row)
+    return found[0]
+
+
+def find_jobs(
+    db: Connection, *where: ColumnElement[bool], after: int = 0, count: int | None = None
+) -> list[JobRecord]:
+    """Return up to `count` of the jobs of which all of this holds, newest first, but `after`."""
+    jobs = schema.jobs.c
+    query = select(
+        *(jobs.id, jobs.request, jobs.phase, jobs.submitted_at, jobs.ends_by),
+        *(jobs.joined, jobs.population, jobs.reason, jobs.erased),
+    )
+    chosen = query.where(*where).order_by(jobs.submitted_at.desc(), jobs.id)
+    return [
+        JobRecord(
+            *(job, request, JobPhase(phase)),
+            *(datetime.fromisoformat(submitted_at), datetime.fromtimestamp(ends_by, UTC)),
+            *rest,
+        )
+        for job, request, phase, submitted_at, ends_by, *rest in db.execute(
+            chosen.offset(after).limit(count)
+        )
+    ]
 
 
 def knows_job(db: Connection, job: str) -> bool:
@@ -174,9 +210,7 @@ def knows_job(db: Connection, job: str) -> bool:
 def open_jobs(db: Connection) -> Sequence[JobRecord]:
     """Return the jobs that have not ended."""
     phases = [JobPhase.JOINING.value, JobPhase.RUNNING.value]
-    return [
-        job_record(row) for row in db.execute(all_jobs().where(schema.jobs.c.phase.in_(phases)))
-    ]
+    return find_jobs(db, schema.jobs.c.phase.in_(phases))
 
 
 def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
@@ -220,15 +254,19 @@ def fail_job(
     at: datetime,
     abandoned_round: str | None = None,
     abandonment: Signed[Abandonment] | None = None,
-) -> None:
+) -> Charges:
     """End a job without a posterior, and with it a round that released nothing.
 
+    Return what stays charged.
+
     Raises:
+        WrongPhase: it has ended.
         LedgerBroken
     """
     move_job(db, job, event, reason=reason)
     if abandoned_round is not None:
         lose_round(db, abandoned_round, abandonment, at=at)
+    return kept_charges(db, job)
 
 
 def lose_round(
@@ -261,8 +299,7 @@ def add_round(
         WrongPhase: the job has ended.
         LedgerBroken
     """
-    if find_job(db, signed.body.job).phase is not JobPhase.RUNNING:
-        raise WrongPhase("a round of a job that does not run")
+    _check_running(db, signed.body.job)
     db.execute(
         schema.rounds.insert().values(
             id=signed.digest,
@@ -285,8 +322,14 @@ def open_round(db: Connection, round_id: str) -> None:
 def publish_round(
     db: Connection, result: Signed[Result], partial_sums: Sequence[Signed[PartialSum]]
 ) -> None:
-    """Store a round's verified result, with the partial sums that show that it is right."""
-    round_id = result.body.round
+    """Store a round's verified result, with the partial sums that show that it is right.
+
+    Raises:
+        WrongPhase: its job was withdrawn meanwhile.
+    """
+    round_id, columns = result.body.round, schema.rounds.c
+    job = db.execute(select(columns.job).where(columns.id == round_id)).scalar_one()
+    _check_running(db, job)
     told = {"outcome": result.encode(), "cohort": result.body.cohort_size}
     _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, **told)
     rows = [
@@ -294,6 +337,11 @@ def publish_round(
         for each in partial_sums
     ]
     db.execute(schema.partial_sums.insert(), rows)
+
+
+def _check_running(db: Connection, job: str) -> None:
+    if find_job(db, job).phase is not JobPhase.RUNNING:
+        raise WrongPhase("the job does not run any more")
 
 
 def newest_rounds(
@@ -336,22 +384,6 @@ def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes |
     return find_job(db, job), db.execute(query).scalar_one_or_none()
 
 
-def all_jobs() -> Any:
-    """Return SQL for the columns of `job_record` of every job."""
-    jobs = schema.jobs.c
-    return select(
-        *(jobs.id, jobs.request, jobs.phase, jobs.submitted_at, jobs.ends_by),
-        *(jobs.joined, jobs.population, jobs.reason, jobs.erased),
-    )
-
-
-def job_record(row: Any) -> JobRecord:
-    """Return the record that a row of `all_jobs` holds."""
-    job, request, phase, submitted_at, ends_by, *rest = row
-    times = datetime.fromisoformat(submitted_at), datetime.fromtimestamp(ends_by, UTC)
-    return JobRecord(job, request, JobPhase(phase), *times, *rest)
-
-
 def move_job(db: Connection, /, job: str, event: JobEvent, **values: object) -> None:
     """Take a job to the phase that follows on `event`; raise `WrongPhase` if it has ended."""
     before = find_job(db, job).phase
@@ -387,33 +419,7 @@ def _swap(
         raise RuntimeError("another process runs this trainer's jobs; run only one")
 
 
-@dataclass(frozen=True)
-class Commitment:
-    """The most that a job may cost each client; of an ended job, its real costs by client."""
-
-    job: str
-    phase: JobPhase
-    population: str | None
-    allowed: Cost
-    spent: Sequence[tuple[BitMap, Cost]]
-
-
-def commitments(db: Connection) -> Sequence[Commitment]:
-    """Return what every job that has or may have a price commits its clients to."""
-    open_phases = {JobPhase.JOINING, JobPhase.RUNNING}
-    return [
-        Commitment(
-            each.job,
-            each.phase,
-            each.population,
-            decode(each.request, StudyRequest).body.privacy.cost,
-            () if each.phase in open_phases else kept_charges(db, each.job),
-        )
-        for each in map(job_record, db.execute(all_jobs()).all())
-    ]
-
-
-def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
+def kept_charges(db: Connection, job: str) -> Charges:
     """Return the clients and costs that a job's rounds charged, except returned charges."""
     ledger = schema.ledger.entries.c
     returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
@@ -442,8 +448,8 @@ def add_leaves(
     db.execute(fewer.values(joined=columns.joined - fewer_joined))
 
 
-def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> bool:
-    """End a job as its analyst signed; False if it is withdrawn already.
+def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> Charges | None:
+    """End a job as its analyst signed; return what stays charged. None: it is withdrawn already.
 
     A round that no client was told of is given back. Any other one goes on at the services, and
     what it cost stays charged.
@@ -455,7 +461,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
     job = signed.body.job
     phase = find_job(db, job).phase
     if phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
-        return False
+        return None
     if phase in (JobPhase.FINISHED, JobPhase.FAILED):
         raise WrongPhase(f"the job has {phase} already: what it released and cost stays")
     move_job(db, job, JobEvent.WITHDRAWN)
@@ -464,10 +470,9 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
     untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
     for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
         lose_round(db, round_id, None, at=at)
-    return True
+    return kept_charges(db, job)
 
 
-def find_withdrawal(db: Connection, job: str) -> bytes | None:
-    """Return the wire form of a job's withdrawal, if there is one."""
-    query = select(schema.withdrawals.c.document).where(schema.withdrawals.c.job == job)
-    return db.execute(query).scalar_one_or_none()
+def find_document(db: Connection, table: Table, job: str) -> bytes | None:
+    """Return the wire form of a job's only document in a table, if there is one."""
+    return db.execute(select(table.c.document).where(table.c.job == job)).scalar_one_or_none()

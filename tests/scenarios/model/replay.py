@@ -23,7 +23,6 @@ from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
-from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import Phase
@@ -32,6 +31,7 @@ from tests.scenarios.model.machine import Action, Collected, Machine, Node, Stat
 from tests.scenarios.model.traces import Trace
 from tests.scenarios.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
 from tests.world import around_node, examples
+from tests.world.adding import added
 from tests.world.around_node import envelopes, expected
 from tests.world.examples import OPENED_AT, signing_key
 from tests.world.parties import party
@@ -84,7 +84,7 @@ class Collector:
             sent = envelopes(self.world.spec.body, client, attempt=attempt_of(answer))
             envelope = known.intake.parse(sent[node])
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
-        total = summation.add(known.intake.scheme, shares, self.world.spec.body.dimension)
+        total = added(known.intake.scheme, shares, self.world.spec.body.dimension)
         charge = examples.charge(self.world.spec.body, known.own)
         return attest_sum(known, summed(cohort), total, charge, signing_key(known.own))
 

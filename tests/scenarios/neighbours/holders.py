@@ -277,7 +277,7 @@ class _Agent:
         stack.callback(root.setLevel, root.level)
         configure_logs(level="debug", stream=self._log)
         self._service = assembly.assemble(
-            read_settings(Settings, "SHOAL_", environment),
+            read_settings(Settings, environment),
             clock=world.clock,
             transport=left.world.transport,
             inside=_chance(left),

@@ -10,12 +10,13 @@ import pydantic
 from nacl.signing import SigningKey
 
 from shoal_agent.status import AskingView, JobView, Left
+from shoal_hosting.peers.service_calls import Refused
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import Count, canonical_json
-from shoal_protocol.wire.errors import UnknownJob
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 
 class ApprovalsView(pydantic.BaseModel):
@@ -47,12 +48,12 @@ class ApprovalsView(pydantic.BaseModel):
         """Return the name under which an owner's key is listed.
 
         Raises:
-            ValueError: it is not.
+            Refused: it is not.
         """
         public = bytes(key.verify_key).hex()
         names = {listed: name for name, listed in self.owners.items()}
         if public not in names:
-            raise ValueError(
+            raise Refused(
                 f"the data holder's policy does not list this key among its `owners`: {public}"
             )
         return names[public]
@@ -62,12 +63,11 @@ def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
     """Return a job's request, which an agent that lies might show for another job's.
 
     Raises:
-        ValueError: it is another job's.
-        ProtocolError: it is none.
+        MalformedDocument: it is another job's, or none.
     """
     signed: Signed[Any] = decode(canonical_json(view.request), JobRequest, CrowdJobRequest)
     if signed.digest != view.job:
-        raise ValueError("the agent shows another job's request: do not trust this agent")
+        raise MalformedDocument("the agent shows another job's request: do not trust this agent")
     request: JobRequest | CrowdJobRequest = signed.body
     return request
 
@@ -79,12 +79,12 @@ def signed_decision(
 
     Raises:
         UnknownJob: the job does not ask.
-        ValueError: its request is another's, the key is not listed, or the data holder is not
-            enrolled.
+        MalformedDocument: its request is another's.
+        Refused: the key is not listed, or the data holder is not enrolled.
     """
     view = shown.asking(job)
     request, owner = request_of(view), shown.owner_of(key)
     if view.holder is None:
-        raise ValueError("the data holder is not enrolled: no job asks it")
+        raise Refused("the data holder is not enrolled: no job asks it")
     body = approval_of(request, holder=view.holder, owner=owner, decision=decision, now=now)
     return sign(body, owner, key).encode()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
-from shoal_agent.status import AgentPage, AskingView, ChargedJobs, HolderStatus, JobView
+from shoal_agent.status import AgentPage, AskingView, HolderStatus, JobView
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus, RoundStatus
 from shoal_hosting.clock import Clock
@@ -129,7 +129,7 @@ class _Pages:
             left = sentences.left_after(asked, shown.left, (await self._policy()).cap)
             try:
                 self._owner_in(shown)
-            except ValueError as error:
+            except Refused as error:
                 cannot = f"{error}."
         facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
         if asking is not None:
@@ -157,7 +157,7 @@ class _Pages:
             "decide.html",
             asking=asking,
             asked=request_of(asking),
-            analyst=sentences.party(asking.parties.analyst),
+            analyst=asking.parties.analyst,
             owner=owner,
             decision=decision,
             more=asking.needed - 1 - len(others),
@@ -177,10 +177,10 @@ class _Pages:
         """Return the owner's key, and the name under which the policy lists it.
 
         Raises:
-            ValueError: there is no key here, or it is not listed.
+            Refused: there is no key here, or it is not listed.
         """
         if self._key is None:
-            raise ValueError("This console only shows: `--owner KEYFILE` decides")
+            raise Refused("This console only shows: `--owner KEYFILE` decides")
         return self._key, shown.owner_of(self._key)
 
     async def jobs(self, request: Request) -> Response:
@@ -226,22 +226,12 @@ class _Pages:
         return go(f"{JOBS}/{status.job}")
 
     async def ledger(self, request: Request) -> Response:
-        """Show what was spent and what is left, and what each job charged, newest first."""
-        before = request.query_params.get("before", "0")
-        before = before if before.isascii() and before.isdecimal() and len(before) < 16 else "0"
-        page = await self._agent.answer(AgentPage, "/v1/ledger", count=1)
-        charged = await self._agent.answer(
-            ChargedJobs, "/v1/ledger/jobs", before=int(before), count=NEWEST_JOBS
-        )
-        known = await asyncio.gather(*(self._known(each.job) for each in charged.jobs))
+        """Show what was spent, what is left, and what open jobs reserve."""
         return self._show(
             request,
             "ledger.html",
-            page=page,
+            page=await self._agent.answer(AgentPage, "/v1/ledger"),
             cap=(await self._policy()).cap,
-            charges=list(zip(charged.jobs, known, strict=True)),
-            next=charged.next,
-            before=int(before),
         )
 
     async def sent(self, request: Request) -> Response:
@@ -280,7 +270,7 @@ class _Pages:
         """Return the request of an open job, None if there is none with its digest."""
         try:
             return _in_rounds(await self._job(job))
-        except (Refused, ProtocolError, ValueError):
+        except (Refused, ProtocolError):
             return None
 
     async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from statistics import NormalDist
 from typing import Any, Final
 
-from shoal_agent.status import AskingView, HolderStatus, Left, Parties, PartyView
+from shoal_agent.status import AskingView, HolderStatus, Left, Parties
 from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.jobs import WITHDRAWN
@@ -104,11 +104,6 @@ def ahead(at: datetime | str, *, now: datetime) -> str:
     return f"{moment(at)} ({to_go(at, now=now)})"
 
 
-def party(of: PartyView) -> str:
-    """Name a party and the organisation that runs it."""
-    return f"{of.name} ({of.operator})"
-
-
 def cost(request: Request) -> Cap:
     """Return what all of a job may cost one record."""
     if isinstance(request, CrowdJobRequest):
@@ -178,21 +173,19 @@ def asked(
     taken = {} if left is None else {"What would be left": left}
     if isinstance(request, CrowdJobRequest):
         return {
-            "Who asks": party(parties.analyst),
+            "Who asks": parties.analyst,
             "Variables": variables(request),
             **_asked_of_crowd(request, now=now, taken=taken),
-            "Who gets what leaves here": (
-                f"{party(parties.trainer)}, which sees each contribution"
-            ),
+            "Who gets what leaves here": (f"{parties.trainer}, which sees each contribution"),
         }
     return {
-        "Who asks": party(parties.analyst),
+        "Who asks": parties.analyst,
         "What for": request.purpose or "The request does not say.",
         "Variables": variables(request),
         **_asked_in_rounds(request, now=now, taken=taken),
         "Who gets what leaves here": [
-            f"{party(parties.trainer)}: that you take part",
-            *(f"{party(each)}: one sealed part of each answer" for each in parties.compute_nodes),
+            f"{parties.trainer}: that you take part",
+            *(f"{each}: one sealed part of each answer" for each in parties.compute_nodes),
         ],
     }
 

@@ -12,7 +12,6 @@ from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
     InstanceChain,
-    check_beginning,
     check_opening,
 )
 from shoal_protocol.trust.manifest import Consortium
@@ -90,7 +89,6 @@ class CrowdTrainer:
         consortium.verify(request)
         consortium.verify(opening)
         check_opening(opening.body, request.body)
-        check_beginning(opening.body, request.body)
         return Crowd(request.body, opening.body, consortium)
 
     async def draw_documents(self, job: str, nonces: Sequence[str]) -> list[bytes]:
@@ -123,9 +121,9 @@ class CrowdTrainer:
         # canonical documents in a canonical list are canonical
         body = b'{"documents":[' + b",".join(documents) + b"]}"
         answer = await self._peer().post(f"/v1/crowds/{job}/submissions", body, _JSON)
-        found = outcomes(answer, len(documents))
         if answer.is_refusal:
             return [(answer.code, b"") for _ in documents]
+        found = outcomes(answer, len(documents))
         listed = answer.json()["outcomes"]
         return [
             None if outcome is None else (outcome, _document_of(told.get("receipt")))

@@ -7,11 +7,12 @@ that yields the parts of logs that it needs; the caller fetches them.
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
+from shoal_holder.crowds.messages import WantedLog
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
@@ -29,15 +30,10 @@ MOST_REVISIONS: Final = 200_000
 """Longest log of an instance that a data holder fetches to check its own contributions."""
 
 
-class Wanted(NamedTuple):
-    """The part of an instance's log that follows a revision."""
-
-    instance: int
-    after: int
-
-
-Asking = Generator[Wanted, Sequence[LogEntry], tuple[dict[str, list[str]], set[str]]]
+Asking = Generator[WantedLog, Sequence[LogEntry], tuple[dict[str, list[str]], set[str]]]
 """Asks for parts of logs; returns the trainer's faults by contribution, and which are unread."""
+
+Judgement = Generator[WantedLog, Sequence[LogEntry], None]
 
 
 def faults(crowd: Crowd, closing: CrowdClosing, kept: Sequence[Evidence]) -> Asking:
@@ -70,7 +66,7 @@ def faults(crowd: Crowd, closing: CrowdClosing, kept: Sequence[Evidence]) -> Ask
         chain, seen = InstanceChain(closing, crowd.opening, instance), set[str]()
         try:
             while chain.revision < head.revision:
-                entries = yield Wanted(instance, chain.revision)
+                entries = yield WantedLog(instance=instance, after=chain.revision)
                 if not entries:
                     raise MalformedDocument(f"the log of instance {instance} ends too early")
                 chain.follow(entries)
@@ -109,7 +105,7 @@ def _entry(kept: Evidence, instance: int) -> LogEntry | None:
 class Closings(Part):
     """The trainer's closings, and how far each was compared."""
 
-    _under_way: dict[str, Generator[Wanted, Sequence[LogEntry], None]] = field(default_factory=dict)
+    _under_way: dict[str, Judgement] = field(default_factory=dict)
 
     def show(self, crowd: Crowd, document: bytes) -> None:
         """Keep a closing, unless another was shown first: only the first is judged.
@@ -119,8 +115,8 @@ class Closings(Part):
         """
         memory.keep_closing(self._state, crowd.job, checked_closing(crowd, document).encode())
 
-    def judge(self, crowd: Crowd) -> Wanted | None:
-        """Begin to compare; return the part of a log that is needed next, None once judged.
+    def judge(self, crowd: Crowd) -> WantedLog:
+        """Begin to compare; return the part of a log that is needed next; no instance once judged.
 
         Raises:
             UnknownJob: no closing of it was shown.
@@ -131,7 +127,7 @@ class Closings(Part):
         self._under_way[crowd.job] = self._judgement(crowd, decode(shown, CrowdClosing).body)
         return self._on(crowd.job, None)
 
-    def show_log(self, job: str, page: bytes) -> Wanted | None:
+    def show_log(self, job: str, page: bytes) -> WantedLog:
         """Continue with the part of a log that was needed; return as `judge`.
 
         Raises:
@@ -140,18 +136,16 @@ class Closings(Part):
         """
         return self._on(job, LogPage.read(page).entries)
 
-    def _on(self, job: str, entries: Any) -> Wanted | None:
+    def _on(self, job: str, entries: Any) -> WantedLog:
         if job not in self._under_way:
             raise UnknownJob
         try:
             return self._under_way[job].send(entries)
         except StopIteration:
             del self._under_way[job]
-            return None
+            return WantedLog(instance=None)
 
-    def _judgement(
-        self, crowd: Crowd, closing: CrowdClosing
-    ) -> Generator[Wanted, Sequence[LogEntry], None]:
+    def _judgement(self, crowd: Crowd, closing: CrowdClosing) -> Judgement:
         kept = memory.evidence(self._state, crowd.job)
         try:
             now = self._site.clock()

@@ -21,6 +21,7 @@ from shoal_hosting.outcome import PENDING
 from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import MalformedDocument
 
 NONCE_BYTES: Final = 32
 
@@ -203,22 +204,25 @@ def evidence(state: State, job: str) -> list[Evidence]:
     """Return the trainer's signed documents for each contribution to a job.
 
     Raises:
-        MalformedDocument, zlib.error: it was changed on file.
+        MalformedDocument: it was changed on file.
     """
     rows = state.file.rows(
         "SELECT contribution, outcome, draw, receipt FROM contributions"
         " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
         job,
     )
-    return [
-        Evidence(
-            contribution,
-            outcome,
-            decode(zlib.decompress(draw), Draw),
-            None if receipt is None else decode(zlib.decompress(receipt), SubmissionReceipt),
-        )
-        for contribution, outcome, draw, receipt in rows
-    ]
+    try:
+        return [
+            Evidence(
+                contribution,
+                outcome,
+                decode(zlib.decompress(draw), Draw),
+                None if receipt is None else decode(zlib.decompress(receipt), SubmissionReceipt),
+            )
+            for contribution, outcome, draw, receipt in rows
+        ]
+    except zlib.error:
+        raise MalformedDocument("what is kept of a contribution was changed on file") from None
 
 
 def conclude(state: State, job: str, *, verdict: str, kept: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ Loaded where the owner's policy allows crowd jobs, or allowed them once.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ from shoal_holder.crowds.messages import (
     ShowClosing,
     ShowLog,
     ValidateClosing,
-    WantedLog,
 )
 from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
@@ -45,7 +44,6 @@ from shoal_protocol.crowds.draws import (
     CrowdOpening,
     RefusedDraw,
     Submission,
-    check_beginning,
     check_crowd_job,
     check_opening,
     reach_refusal,
@@ -120,8 +118,8 @@ class CrowdVault(Part):
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
             ShowClosing: self._show_closing,
-            ValidateClosing: lambda asked: _wanted(self._closings.judge(self._on_file(asked.job))),
-            ShowLog: lambda asked: _wanted(self._closings.show_log(asked.job, asked.parts[0])),
+            ValidateClosing: lambda asked: self._closings.judge(self._on_file(asked.job)),
+            ShowLog: lambda asked: self._closings.show_log(asked.job, asked.parts[0]),
         }
 
     def _agenda(self, _: AskCrowds) -> CrowdAgenda:
@@ -189,7 +187,6 @@ class CrowdVault(Part):
         check_same_key(opening.signer, bound_to, current)
         bound_to.verify(opening)
         check_opening(opening.body, request)
-        check_beginning(opening.body, request)
         return self._approvals.are_given(signed, until=request.closes_at)
 
     def _take_up(self, job: str) -> None:
@@ -304,9 +301,3 @@ class CrowdVault(Part):
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):
                 self._report("contributions not made", job=job, contributions=missing)
-
-
-def _wanted(found: Sequence[int] | None) -> WantedLog:
-    return (
-        WantedLog(instance=None) if found is None else WantedLog(instance=found[0], after=found[1])
-    )

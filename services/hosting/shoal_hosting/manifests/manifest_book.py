@@ -49,10 +49,12 @@ class ManifestBook:
 
     def __init__(self, first: Consortium, data_directory: Path) -> None:
         """Begin with the pinned version; `data_directory` keeps those that follow."""
-        self._directory = data_directory
+        self.directory = data_directory
+        """Where the versions that follow the pinned one are kept."""
         self.published: Path | None = None  # the consortium directory, where it was opened from one
         self._versions = {first.digest: first}
-        self._current = first
+        self.current = first
+        """The version in force."""
         self._lock = threading.Lock()
 
     @classmethod
@@ -68,7 +70,7 @@ class ManifestBook:
         """
         versions = _versions_below(consortium_directory)
         for manifest, roster in versions:
-            if decode_digest(manifest) == pin:
+            if _decoded(manifest).digest == pin:
                 try:
                     first = Consortium.pinned(
                         manifest.read_bytes(), roster.read_bytes(), digest=pin
@@ -95,35 +97,25 @@ class ManifestBook:
         self._versions = {each.digest: each for each in earlier}
 
     def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
-        accepted = {self._current.manifest.sequence: (self._current.digest, first)}
+        accepted = {self.current.manifest.sequence: (self.current.digest, first)}
         # the sort is stable: of two with the same number, the one listed first is followed
         for manifest, roster in sorted(versions, key=lambda paths: paths[0].name):
             sequence = int(manifest.name[:6])
-            if sequence == self._current.manifest.sequence + 1:
+            if sequence == self.current.manifest.sequence + 1:
                 try:
                     self.accept(manifest.read_bytes(), roster.read_bytes())
                 except TooFewWitnesses:
                     return  # it was made, and not published yet
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
-                accepted[sequence] = (self._current.digest, manifest)
+                accepted[sequence] = (self.current.digest, manifest)
             elif sequence in accepted:
                 digest, known = accepted[sequence]
-                if decode_digest(manifest) != digest:
+                if _decoded(manifest).digest != digest:
                     raise StartupRefused(
                         f"{manifest} and {known} are rival versions {sequence} of the manifest; "
                         "ask the consortium's authority which of them holds"
                     )
-
-    @property
-    def directory(self) -> Path:
-        """Return where the versions that follow the pinned one are kept."""
-        return self._directory
-
-    @property
-    def current(self) -> Consortium:
-        """Return the version in force."""
-        return self._current
 
     @property
     def versions(self) -> tuple[Consortium, ...]:
@@ -146,10 +138,8 @@ class ManifestBook:
         Raises:
             UnknownManifest: it was never accepted here.
         """
-        numbered = {each.manifest.sequence: each for each in self.versions}
-        if sequence not in numbered:
-            raise UnknownManifest
-        return numbered[sequence]
+        digests = {each.manifest.sequence: each.digest for each in self.versions}
+        return self.get(digests.get(sequence, ""))
 
     def roster(self, digest: str) -> Roster:
         """Return the roster of that digest of an accepted version.
@@ -172,9 +162,9 @@ class ManifestBook:
         Raises:
             WrongManifest: another is in force.
         """
-        if self._current.digest != digest:
+        if self.current.digest != digest:
             raise WrongManifest
-        return self._current
+        return self.current
 
     def decode(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         """Decode a signed document, once its signature holds by a version that was accepted.
@@ -229,29 +219,25 @@ class ManifestBook:
             known = self.known(signed_manifest)
             if known is not None:
                 return known
-            successor = following_version(self._current, signed_manifest, roster)
+            successor = following_version(self.current, signed_manifest, roster)
             for earlier in self._versions.values():
-                if successor.roster.takes_again(earlier.roster, since=self._current.roster):
+                if successor.roster.takes_again(earlier.roster, since=self.current.roster):
                     raise MalformedDocument("a key is back that was revoked or replaced")
-            paths = history_paths(self._directory, successor.manifest.sequence)
+            paths = history_paths(self.directory, successor.manifest.sequence)
             # the roster first: a manifest on file always has its roster
             replace(paths[1], roster)
             replace(paths[0], signed_manifest)
             self._versions[successor.digest] = successor
-            self._current = successor
+            self.current = successor
             return successor
 
 
-def decode_digest(manifest: Path) -> str:
-    """Return the digest of the manifest in a file.
+def _decoded(manifest: Path) -> Signed[Manifest]:
+    """Return the manifest in a file.
 
     Raises:
-        StartupRefused: the file holds no manifest.
+        StartupRefused: the file holds none.
     """
-    return _decoded(manifest).digest
-
-
-def _decoded(manifest: Path) -> Signed[Manifest]:
     try:
         return decode_manifest(manifest.read_bytes())
     except (ProtocolError, OSError) as error:

@@ -20,8 +20,6 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
     Raises:
         ValueError: there is no consortium, a version is missing or broken, or none has the pin.
     """
-    if not (directory / HISTORY).is_dir():
-        raise ValueError(f"{directory} holds no consortium")
     chain: list[Consortium] = []
     while (paths := history_paths(directory, len(chain) + 1))[0].exists():
         try:

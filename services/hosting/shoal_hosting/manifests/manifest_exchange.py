@@ -36,11 +36,8 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
         return connection.ask("GET", path, limit_bytes=limit_bytes)
 
     here = book.current.manifest.sequence
-    try:
-        shown = await _read(get, "/v1/manifest", _SMALL_BYTES)
-        there = decode_manifest(shown).body.sequence
-    except _NoMore:
-        there = here - 1
+    shown = await _read(get, "/v1/manifest", _SMALL_BYTES)
+    there = here - 1 if shown is None else decode_manifest(shown).body.sequence
     if there > here:
         await follow(get, book)
     for sequence in range(there + 1, here + 1):
@@ -64,27 +61,26 @@ async def follow(get: Callable[[str, int], Awaitable[Reply]], book: ManifestBook
     """
     while True:
         current = book.current
-        try:
-            following = f"/v1/manifests/{current.manifest.sequence + 1}"
-            signed = await _read(get, following, _SMALL_BYTES)
-        except _NoMore:
+        following = f"/v1/manifests/{current.manifest.sequence + 1}"
+        signed = await _read(get, following, _SMALL_BYTES)
+        if signed is None:
             return
         named = announced(current, signed).body.roster
-        if named.digest == current.manifest.roster.digest:
-            roster = current.roster.encode()
-        else:
+        roster: bytes | None = current.roster.encode()
+        if named.digest != current.manifest.roster.digest:
             roster = await _read(get, f"/v1/rosters/{named.digest}", named.size_bytes)
+        if roster is None:
+            raise Unavailable("it does not show the roster")
         book.accept(signed, roster)
 
 
-class _NoMore(Unavailable):
-    """There is nothing at the path."""
-
-
-async def _read(get: Callable[[str, int], Awaitable[Reply]], path: str, limit_bytes: int) -> bytes:
+async def _read(
+    get: Callable[[str, int], Awaitable[Reply]], path: str, limit_bytes: int
+) -> bytes | None:
+    """Return what is at a path; None: there is nothing."""
     reply = await get(path, limit_bytes)
     if reply.status == HTTPStatus.NOT_FOUND:
-        raise _NoMore("there is none")
+        return None
     if reply.status != HTTPStatus.OK:
         raise Unavailable("it shows no manifest")
     return reply.body

@@ -36,16 +36,14 @@ GRACE_SECONDS: Final = 5.0
 
 
 class _Body:
-    """A request body that is read in parts of given lengths as it arrives."""
+    """A request body that is read in parts of given lengths as it arrives.
+
+    Starlette's stream of it has one empty part, which is the last.
+    """
 
     def __init__(self, stream: AsyncIterator[bytes]) -> None:
         self._stream = stream
         self._rest = b""
-
-    async def _next(self) -> bytes | None:
-        async for part in self._stream:
-            return part
-        return None
 
     async def parts(self, length: int) -> AsyncIterator[bytes]:
         """Yield the next `length` bytes, in the parts in which they come.
@@ -54,13 +52,12 @@ class _Body:
             MalformedDocument: the body ends before.
         """
         while length:
-            part = self._rest or await self._next()
-            if part is None:
+            part = self._rest or await anext(self._stream, b"")
+            if not part:
                 raise MalformedDocument("the body ends before manifest and roster are complete")
             part, self._rest = part[:length], part[length:]
             length -= len(part)
-            if part:
-                yield part
+            yield part
 
     async def exactly(self, length: int) -> bytes:
         """Return the next `length` bytes."""
@@ -72,12 +69,8 @@ class _Body:
         Raises:
             MalformedDocument: something else comes.
         """
-        while not self._rest:
-            part = await self._next()
-            if part is None:
-                return
-            self._rest = part
-        raise MalformedDocument("more follows the roster")
+        if self._rest or await anext(self._stream, b""):
+            raise MalformedDocument("more follows the roster")
 
 
 @dataclass(eq=False)

@@ -44,11 +44,6 @@ class View:
 Look = Callable[[], Awaitable[View]]
 
 
-async def nothing_more() -> View:
-    """Return nothing: all that there is to show, every service has."""
-    return View()
-
-
 def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> Table:
     """Return how many rows of a table with a phase are in each, as a table to show."""
     query = select(table.c.phase, func.count()).group_by(table.c.phase)

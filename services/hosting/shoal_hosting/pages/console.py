@@ -126,7 +126,8 @@ class Console:
     ) -> None:
         """Serve pages, and take forms, for which a party is asked that may refuse or not answer.
 
-        `whom` names it. What it does not do becomes a page that says why.
+        `whom` names it. What it does not do becomes a page that says why. A page says itself what
+        is wrong with a form. Any other error is a fault of ours, of which nothing is shown.
         """
         for path, show in pages.items():
             self.page(path, partial(self._or_why_not, whom, show))
@@ -151,7 +152,7 @@ class Console:
             status, heading, message = HTTPStatus.NOT_FOUND, error.title, f"{error}."
         except ProtocolError as error:
             message = f"{error}. {error.remedy}"
-        except (Refused, NoResult, ValueError) as error:
+        except (Refused, NoResult) as error:
             message = f"{error}."
         return self.shown(request, "message.html", status=status, heading=heading, message=message)
 

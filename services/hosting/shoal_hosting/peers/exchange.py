@@ -46,9 +46,25 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 _PARTS: Final = 1024
 _BYTES_PER_PART: Final = 256
 _OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_OTHER_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
-_NOT_YET_VALID, _OF_ANOTHER_HOST = 9, frozenset({62, 64})  # verify codes of OpenSSL
-_EXPIRED: Final = 10
+# verify codes of OpenSSL: not yet valid and expired, and of another name or address
+_NOT_VALID_NOW, _OF_ANOTHER_HOST = frozenset({9, 10}), frozenset({62, 64})
+_OTHER_CERTIFICATE: Final = (
+    "it shows another certificate than the one listed for it: it was renewed and the newest "
+    "manifest is missing on one side, or something in between inspects TLS, which must let this "
+    "host pass"
+)
+_NO_TLS: Final = (
+    "what listens there does not speak TLS as a party does, or ends the connection: see whether "
+    "the port is the party's, and whether a proxy or firewall is in between"
+)
+_NO_CONNECTION: Final[Mapping[type[BaseException], str]] = {
+    TimeoutError: "no connection in time: see that it runs and that no firewall drops what is sent",
+    ssl.SSLError: _NO_TLS,
+    ConnectionResetError: _NO_TLS,
+    socket.gaierror: "its host name has no address here: see that it is right and DNS knows it",
+    ConnectionRefusedError: "it refuses connections: nobody listens on its port; see that it runs",
+}
+"""Why there is no connection, and what to do about it, by the system's or TLS's error."""
 
 # httpcore imports sniffio several times a request, whether or not it is installed. Python would
 # search all paths for it each time, which takes longer than the rest of a small request.
@@ -241,37 +257,38 @@ class Connection:
         except (TimeoutError, httpx.ReadTimeout) as error:
             raise Unavailable("no answer in time") from error
         except (httpx.TransportError, OSError) as error:
-            reason, is_other = self._reason(error, request.url)
-            if is_other and self._meet_other is not None:
+            reason = self._reason(error, request.url)
+            if reason == _OTHER_CERTIFICATE and self._meet_other is not None:
                 await self._meet_other()
             raise Unavailable(reason) from error
         return Reply(response.status_code, body, response.headers)
 
-    def _reason(self, error: Exception, url: httpx.URL) -> tuple[str, bool]:
-        """Say why there is no answer, and tell whether it is that the certificate is another."""
+    def _reason(self, error: Exception, url: httpx.URL) -> str:
+        """Say why there is no answer, and what to do about it."""
         if isinstance(error, httpx.ProxyError):  # whose message begins with the proxy's status
-            return f"the proxy that {PROXY} names refuses: {str(error)[:3]}", False
+            return f"the proxy that {PROXY} names refuses: {str(error)[:3]}"
         if isinstance(error, httpx.RemoteProtocolError):
-            return "its answer breaks off, or is not HTTP as a service speaks it", False
+            return "its answer breaks off, or is not HTTP as a service speaks it"
         if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return "the connection ended before the answer did", False
+            return "the connection ended before the answer did"
         cause = _first_cause(error)
         if not isinstance(cause, ssl.SSLCertVerificationError):
-            return _no_connection(cause, is_proxied=_proxy_to(url) is not None), False
+            return _no_connection(cause, is_proxied=_proxy_to(url) is not None)
         code = getattr(cause, "verify_code", None)  # missing where the pinned one is compared
         if code in _OF_ANOTHER_HOST:
             return (
                 "its certificate is for another host name than its URL has: its operator makes one "
                 "for this host by `shoal party rotate --tls`, or corrects the URL by `shoal "
                 "consortium change`"
-            ), False
-        if code in {_NOT_YET_VALID, _EXPIRED}:
-            return _not_valid_now(self._certificate or "", is_expired=code == _EXPIRED), False
-        return (
-            "it shows another certificate than the one listed for it: it was renewed and the "
-            "newest manifest is missing on one side, or something in between inspects TLS, which "
-            "must let this host pass"
-        ), True
+            )
+        if code in _NOT_VALID_NOW:
+            begin, end = validity(self._certificate or "")
+            return (
+                f"its certificate is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} "
+                f"UTC, and this machine's clock says {system_clock():%Y-%m-%d %H:%M} UTC: set the "
+                "clock right, or its operator renews the certificate by `shoal party rotate --tls`"
+            )
+        return _OTHER_CERTIFICATE
 
 
 def transport_to(url: httpx.URL, tls: ssl.SSLContext, connections: int) -> httpx.AsyncBaseTransport:
@@ -346,40 +363,13 @@ def _first_cause(error: BaseException) -> BaseException:
 
 def _no_connection(cause: BaseException, *, is_proxied: bool) -> str:
     """Say why there is no connection, and what to do about it."""
-    if isinstance(cause, TimeoutError):
-        reason = "no connection in time: see that it runs and that no firewall drops what is sent"
-    elif isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError | ConnectionResetError):
-        if is_proxied:  # TLS is all that is between this process and the party then
-            return f"the proxy that {PROXY} names is not reached: {cause.strerror or 'no address'}"
-        reason = f"no connection: {cause.strerror}"
-        if isinstance(cause, socket.gaierror):
-            reason = "its host name has no address here: see that it is right and that DNS knows it"
-        elif isinstance(cause, ConnectionRefusedError):
-            reason = "it refuses connections: nobody listens on its port, so see that it runs"
-    else:
-        reason = (
-            "what listens there does not speak TLS as a party does, or ends the connection: see "
-            "whether the port is the party's, and whether a proxy or firewall is in between"
-        )
-    proxy = next((name for name in _OTHER_PROXIES if os.environ.get(name)), None)
-    if proxy is None or os.environ.get(PROXY):
-        return reason
-    return (
-        f"{reason}. {proxy} is set and not used: let the firewall pass what goes to the party's "
-        f"host and port, or name the proxy in {PROXY}"
-    )
-
-
-def _not_valid_now(certificate_pem: str, *, is_expired: bool) -> str:
-    """Say when a certificate is valid, and what to do about it."""
-    begin, end = validity(certificate_pem)
-    clock = f"this machine's clock says {system_clock():%Y-%m-%d %H:%M} UTC"
-    if not is_expired:
-        return f"its certificate begins at {begin:%Y-%m-%d %H:%M} UTC, and {clock}: set it right"
-    return (
-        f"its certificate ended at {end:%Y-%m-%d %H:%M} UTC, and {clock}: if that is right, its "
-        "operator renews the certificate by `shoal party rotate --tls`"
-    )
+    reason = next((said for kind, said in _NO_CONNECTION.items() if isinstance(cause, kind)), None)
+    if not isinstance(cause, OSError):
+        return reason or _NO_TLS
+    if is_proxied and reason != _NO_TLS and not isinstance(cause, TimeoutError):
+        # TLS is all that is between this process and the party then
+        return f"the proxy that {PROXY} names is not reached: {cause.strerror or 'no address'}"
+    return reason or f"no connection: {cause.strerror}"
 
 
 class Connections:

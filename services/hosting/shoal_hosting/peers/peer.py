@@ -43,13 +43,11 @@ def outcomes(answer: Reply, count: int) -> list[str | None]:
     """Return the outcome of each of `count` messages in a bulk request, in order.
 
     "acknowledged", the code of a refusal, or None where the same message may be sent again later.
-    A refusal of the whole request is one of each message in it.
+    The request as a whole was not refused.
 
     Raises:
         MalformedDocument: the answer does not say it for each.
     """
-    if answer.is_refusal:
-        return [answer.code] * count
     body = answer.json()
     listed = body.get("outcomes") if isinstance(body, dict) else None
     if not isinstance(listed, list) or len(listed) != count:

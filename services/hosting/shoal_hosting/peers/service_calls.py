@@ -131,10 +131,9 @@ def json_of(reply: Reply) -> Any:
         value = reply.json()
     except MalformedDocument:
         raise Refused(f"status {reply.status}") from None
-    if 200 <= reply.status < 300:
+    if not reply.is_refusal:
         return value
-    if not isinstance(value, dict):
-        raise Refused(f"status {reply.status}")
-    said = str(value.get("detail") or value.get("title") or "without a reason")
-    remedy = f". {value['remedy']}" if "remedy" in value else ""
+    problem = value if isinstance(value, dict) else {}
+    said = str(problem.get("detail") or problem.get("title") or "without a reason")
+    remedy = f". {problem['remedy']}" if "remedy" in problem else ""
     raise Refused(f"{reply.status}: {said}{remedy}")

@@ -47,7 +47,8 @@ class AnswerLimits:
     longest, if that is `STALLED_SECONDS` or more, and is refused with 503 otherwise. So stalled
     readers keep nobody else from an answer for long.
 
-    An answer of at most `PIECE_BYTES` is not counted: a connection has one at a time.
+    An answer of at most `PIECE_BYTES` is not counted: a connection has one at a time. The
+    application sends the whole body of each answer in one message, as all of ours do.
     """
 
     def __init__(self, app: ASGIApp, *, unsent_bytes: int) -> None:
@@ -61,47 +62,33 @@ class AnswerLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start: Message | None = None  # held back until it is clear that there is room
-        refused = False
+        head: Message = {}  # held back until it is clear that there is room
+        cut = scope.get("extensions", {}).get(CUT)
 
         async def paced_send(message: Message) -> None:
-            nonlocal start, refused
+            nonlocal head
+            content = message.get("body", b"")
             if message["type"] == "http.response.start":
-                start = message
-                return
-            if refused:
-                return
-            content, answer = message.get("body", b""), None
-            if len(content) > PIECE_BYTES:
-                cut = scope.get("extensions", {}).get(CUT)
-                answer = self._admit(content, cut, refusable=start is not None)
-                refused = answer is None
-            if refused:
+                head = message
+            elif len(content) <= PIECE_BYTES:
+                await send(head)
+                await send(message)
+            elif (answer := self._admit(content, cut)) is None:
                 refuses = NotReady("Too many large answers wait for those who asked for them.")
                 await refusal(refuses)(scope, receive, send)
-                return
-            try:
-                if start is not None:
-                    begins, start = start, None
-                    await send(begins)
-                if answer is None:
-                    await send(message)
-                else:
-                    await _send_in_pieces(answer, send, more=message.get("more_body", False))
-            finally:
-                if answer is not None:
+            else:
+                try:
+                    await send(head)
+                    await _send_in_pieces(answer, send)
+                finally:
                     self._release(answer)
 
         await self._app(scope, receive, paced_send)
 
-    def _admit(
-        self, content: bytes, cut: Callable[[], None] | None, *, refusable: bool
-    ) -> _Answer | None:
+    def _admit(self, content: bytes, cut: Callable[[], None] | None) -> _Answer | None:
         while self._held_bytes and self._held_bytes + self._cost(content) > self._limit_bytes:
             if not self._cut_longest_stalled():
-                if refusable:
-                    return None
-                break  # the peer has the beginning already
+                return None
         self._held_bytes += self._cost(content)
         body = self._bodies.setdefault(content, _Body(content))
         body.answers += 1
@@ -133,10 +120,10 @@ class AnswerLimits:
         return True
 
 
-async def _send_in_pieces(answer: _Answer, send: Send, *, more: bool) -> None:
+async def _send_in_pieces(answer: _Answer, send: Send) -> None:
     loop, view = asyncio.get_running_loop(), memoryview(answer.body.content)
     for begin in range(0, len(view), PIECE_BYTES):
         end = begin + PIECE_BYTES
         answer.waits_since = loop.time()
         message = {"type": "http.response.body", "body": view[begin:end]}
-        await send(message | {"more_body": more or end < len(view)})
+        await send(message | {"more_body": end < len(view)})

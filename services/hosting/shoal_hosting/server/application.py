@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
 from time import perf_counter
 from typing import Any, Final
 
@@ -264,8 +263,6 @@ NO_TELEMETRY: Final[Any] = {
     "auto_configure": False,
 }
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-
 
 def create_application(
     name: str,
@@ -274,7 +271,6 @@ def create_application(
     registry: CollectorRegistry,
     vitals: Vitals | None = None,
     metrics_token: str | None = None,
-    lifespan: Lifespan | None = None,
     body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
     streamed: Collection[str] = (),
@@ -300,7 +296,6 @@ def create_application(
         docs_url=None,  # it would load its scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # a redirect would repeat the path that was sent
-        lifespan=lifespan,
         telemetry=NO_TELEMETRY,
         responses=refusals(),
     )

@@ -24,13 +24,7 @@ def configure_logs(*, level: str = "info", stream: TextIO | None = None) -> None
     """Send every log line of this process, ours and the libraries', to `stream` as JSON.
 
     `level` is `debug`, `info`, `warning` or `error`; successful requests are logged at `debug`.
-
-    Raises:
-        ValueError: `level` is none of these.
     """
-    levels = logging.getLevelNamesMapping()
-    if level.upper() not in levels:
-        raise ValueError("the log level is one of debug, info, warning, error")
     out = stream if stream is not None else sys.stderr
     shared: list[Processor] = [
         structlog.processors.add_log_level,
@@ -41,7 +35,9 @@ def configure_logs(*, level: str = "info", stream: TextIO | None = None) -> None
     renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(levels[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
         logger_factory=structlog.WriteLoggerFactory(file=out),
     )
     handler = logging.StreamHandler(out)

@@ -6,9 +6,9 @@ import resource
 import signal
 import socket
 import ssl
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from types import FrameType
 from typing import Any, Final
 
 import structlog
@@ -157,31 +157,18 @@ class Server(uvicorn.Server):
 
     on_stop: Callable[[], None] | None = None
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop on SIGTERM and SIGINT; unlike uvicorn's own, do not raise the signal again."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        stops = (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, self.handle_exit) for number in stops}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish requests in progress, then the application; each has its bounded time."""
-        bound = self.config.timeout_graceful_shutdown or STOP_WITHIN_SECONDS
+        """Finish requests in progress; uvicorn bounds the time."""
         if self.on_stop is not None:
             self.on_stop()
         dropping = asyncio.create_task(self._drop_idle_connections())
         try:
-            async with asyncio.timeout(2 * bound + 1):
-                await super().shutdown(sockets)
-        except TimeoutError:
-            log.error("the application did not stop in time and is ended")
+            await super().shutdown(sockets)
         finally:
             dropping.cancel()
 
@@ -218,7 +205,7 @@ def server(
         loop="uvloop",
         http=BoundedHeads,
         ws="none",
-        lifespan="on",
+        lifespan="off",
         interface="asgi3",
         log_config=None,
         log_level="warning",
@@ -244,7 +231,7 @@ def serve(
     stop_within_seconds: int = STOP_WITHIN_SECONDS,
     most_connections: int | None = None,
 ) -> None:
-    """Serve `app` until SIGTERM or SIGINT, then stop within about twice `stop_within_seconds`.
+    """Serve `app` until SIGTERM or SIGINT, then stop within about `stop_within_seconds`.
 
     `on_stop` is called as soon as it is told to stop, to let go of requests that wait.
 
@@ -333,13 +320,13 @@ def _allow_open_files() -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_ipv6 = ":" in host
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    both = is_ipv6 and socket.has_dualstack_ipv6()
     try:
-        listener.bind((host, port))
-        # At once: from here on a connection waits to be accepted instead of being refused.
-        listener.listen(BACKLOG)
+        # It listens at once: from here on a connection waits to be accepted instead of refused.
+        return socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both
+        )
     except OSError as error:
-        listener.close()
         raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
-    return listener

@@ -126,7 +126,7 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
     # a server may have gone since its connection was used last; a file has not
     engine = create_engine(url, pool_pre_ping=is_postgresql, hide_parameters=True, **options)
     if is_postgresql:
-        event.listen(engine, "connect", _prepare_postgresql)
+        _at_each_connection(engine, _SESSION)
         if alone:
             event.listen(engine, "connect", _hold_postgresql)
     if engine.dialect.name == "sqlite":
@@ -141,9 +141,14 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute(pragma)
 
 
-def _prepare_postgresql(connection: Any, _record: object) -> None:
-    connection.execute(_SESSION)
-    connection.commit()  # or the driver would undo it with the transaction that it began
+def _at_each_connection(engine: Engine, statement: str) -> None:
+    """Have a statement carried out on each new connection to PostgreSQL."""
+
+    def execute(connection: Any, _record: object) -> None:
+        connection.execute(statement)
+        connection.commit()  # or the driver would undo it with the transaction that it began
+
+    event.listen(engine, "connect", execute)
 
 
 def _hold_postgresql(connection: Any, _record: object) -> None:
@@ -160,12 +165,7 @@ def tell_compared(engine: Engine, db: Connection) -> None:
     Every session of the process says so, from `db` on.
     """
     db.exec_driver_sql(_COMPARED)  # for the session: it outlasts the transaction
-    event.listen(engine, "connect", _tell_compared)
-
-
-def _tell_compared(connection: Any, _record: object) -> None:
-    connection.execute(_COMPARED)
-    connection.commit()
+    _at_each_connection(engine, _COMPARED)
 
 
 def _begin_immediate(connection: Connection) -> None:
@@ -186,14 +186,14 @@ def translating_storage_errors() -> Iterator[None]:
         raise StorageUnavailable from error
 
 
-def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
+def insert_ignoring(dialect: str) -> type[postgresql.Insert] | type[sqlite.Insert]:
     """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
-    return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
+    return postgresql.Insert if dialect == "postgresql" else sqlite.Insert
 
 
 def insert_new(db: Connection, table: Table, **values: object) -> bool:
     """Insert a row unless one with its key is there; tell whether it is new."""
-    statement = insert_ignoring(db)(table).values(**values).on_conflict_do_nothing()
+    statement = insert_ignoring(db.dialect.name)(table).values(**values).on_conflict_do_nothing()
     # a row comes back if it is new; the row count of an insertion is not always known
     return db.execute(statement.returning(*table.primary_key)).first() is not None
 
@@ -204,8 +204,7 @@ def inserting_new(dialect: str, told: Column[Value]) -> ReturningInsert[Value]:
 
     It is built once for each dialect: that takes longer than SQLite takes to carry it out.
     """
-    kind = postgresql.Insert if dialect == "postgresql" else sqlite.Insert
-    return kind(told.table).on_conflict_do_nothing().returning(told)
+    return insert_ignoring(dialect)(told.table).on_conflict_do_nothing().returning(told)
 
 
 def sqlstate(error: BaseException | None) -> str | None:

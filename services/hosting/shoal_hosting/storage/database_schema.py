@@ -155,19 +155,13 @@ def is_postgresql_url(url: str) -> bool:
     return parsed.drivername == DRIVER and bool(parsed.database)
 
 
-def check_choice(
-    data_directory: Path, role: str, database_url: str | None, own: Consortium | None = None
-) -> None:
+def check_choice(data_directory: Path, role: str, database_url: str | None) -> None:
     """Refuse another kind of database than the one that holds the service's state.
 
-    With `own`, state of another consortium in PostgreSQL is refused, too.
-
     Raises:
-        StartupRefused: it says where the state is, or whose, and what to do.
+        StartupRefused: it says where the state is, and what to do.
     """
     marker = data_directory / MARKER
-    if own is not None and marker.exists():
-        refuse_foreign(data_directory, marker.read_text().split()[-1], own)
     file = data_directory / f"{role}.sqlite"
     if database_url and file.exists():
         raise StartupRefused(
@@ -181,8 +175,8 @@ def check_choice(
         )
 
 
-def note_choice(data_directory: Path, database_url: str | None, own: Consortium) -> None:
-    """Note durably that the state is in PostgreSQL, and of which consortium it is.
+def note_choice(data_directory: Path, database_url: str | None) -> None:
+    """Note durably that the state is in PostgreSQL.
 
     It is to be called before anything is acknowledged.
 
@@ -193,7 +187,7 @@ def note_choice(data_directory: Path, database_url: str | None, own: Consortium)
     if not database_url or marker.exists():
         return
     try:
-        replace(marker, f"postgresql {own.manifest.identity}\n".encode())
+        replace(marker, b"postgresql\n")
     except OSError as error:
         raise StartupRefused(f"{marker} cannot be written: {error.strerror}") from None
 

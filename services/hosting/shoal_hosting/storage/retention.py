@@ -67,8 +67,8 @@ class Keepings:
 
     kinds: Sequence[Keeping]
     due: Callable[[Connection, datetime, int], Jobs]
-    begin: Callable[[Connection, Jobs], None]
-    note: Callable[[Connection, Jobs], None]
+    begin: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
+    note: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
     knows_ends: bool = True
 
 
@@ -79,9 +79,9 @@ class Retention:
         """Keep what `keepings` lists, in the storage of `resources`."""
         self._own, self._keepings = resources, keepings
         self._next_at: datetime | None = None
+        self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self._seen_at: datetime | None = None
         self._steady_since: datetime | None = None
-        self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self.routes = APIRouter(dependencies=resources.for_the_operator, responses=refusals(401))
         shape = having("retention_days", "is_due", "kinds")
         self.routes.add_api_route(PATH, self._show, methods=["GET"], **answers(shape))

@@ -42,11 +42,12 @@ class SharedManifests:
         """
         query = select(func.coalesce(func.max(self._table.c.sequence), 0))
         on_file: int = db.execute(query).scalar_one()
-        own = self._book.current.manifest.sequence
-        if on_file > own:
+        if on_file > self._book.current.manifest.sequence:
             self._adopt(db)
-        for sequence in range(on_file + 1, own + 1):
-            self._add(db, sequence)
+        for version in self._book.versions:
+            if (sequence := version.manifest.sequence) > on_file:
+                signed, roster = version.signed_manifest.encode(), version.roster.encode()
+                insert_new(db, self._table, sequence=sequence, manifest=signed, roster=roster)
 
     def _adopt(self, db: Connection) -> None:
         while True:
@@ -66,11 +67,3 @@ class SharedManifests:
                 self._refused = sequence
                 return
             log.info("a manifest is adopted from another replica", sequence=sequence)
-
-    def _add(self, db: Connection, sequence: int) -> None:
-        try:
-            version = self._book.version(sequence)
-        except ProtocolError:  # older than the one that this replica's party pinned
-            return
-        signed, roster = version.signed_manifest.encode(), version.roster.encode()
-        insert_new(db, self._table, sequence=sequence, manifest=signed, roster=roster)

@@ -31,7 +31,6 @@ from shoal_hosting.server.replies import (
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.draws import (
-    ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     CrowdClosing,
@@ -58,14 +57,13 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
 )
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, StaleQuery
+from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
 from shoal_trainer import notices, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
 from shoal_trainer.crowds.store import CrowdBook, open_crowds
 from shoal_trainer.crowds.submitting import Answer, Submissions
-from shoal_trainer.job_views import check_query
 from shoal_trainer.resources import Resources
 
 
@@ -174,7 +172,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     async def state_of(job: str) -> bytes:
         crowd = await book.find(job)
         state, instances = await storage.run(store.state, crowd.number)
-        counted = approvals(await storage.run(notices.count, job))
+        counted = approvals((await storage.run(notices.counts, [job]))[job])
         return await asyncio.to_thread(_state_shown, crowd.request.body, state, instances, counted)
 
     @router.post(
@@ -205,7 +203,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     )
     async def list_crowds(request: Request, phase: CrowdPhase | None = None) -> Response:
         """List crowd jobs: for data holders those in a phase, for analysts a page of the newest."""
-        query = await check_query(own, await request.body(), HolderQuery, JobsQuery)
+        query = await own.query(await request.body(), HolderQuery, JobsQuery)
         if isinstance(query, HolderQuery):
             found = await storage.run(store.list_crowds, phase)
             return shown({"crowds": [{"job": job, "phase": here} for job, here in found]})
@@ -270,7 +268,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             RefusedDraw,
             SessionExpired,
             RefusedSubmission,
-            ConflictingSubmission,
+            ConflictingDocument,
             ContributionsUsedUp,
             CrowdClosed,
             takes=one_or_several(signed(Submission)),

@@ -48,7 +48,7 @@ def add_crowd(
     seed: bytes,
 ) -> bool:
     """Open a crowd job that was checked; False if it was opened before, and then stays as it is."""
-    new = insert_ignoring(db)(crowds.jobs).values(
+    new = insert_ignoring(db.dialect.name)(crowds.jobs).values(
         id=request.digest,
         request=request.encode(),
         opening=opening.encode(),

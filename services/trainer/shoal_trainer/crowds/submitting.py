@@ -19,7 +19,6 @@ from shoal_hosting.server.replies import documents_in
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.crowds.draws import (
-    ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     CrowdJobRequest,
@@ -35,7 +34,7 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.wire.documents import Role, Signed
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
 from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, log_entry, pack
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds
@@ -147,7 +146,7 @@ class _Job:
         if offered.nonce in self._known:
             submission, entry = self._known[offered.nonce]
             same = submission == offered.submission
-            return Replaced(entry, is_new=False) if same else ConflictingSubmission()
+            return Replaced(entry, is_new=False) if same else ConflictingDocument()
         request = self._request
         is_full = self._contributions >= request.contributions
         if not self._is_open or is_full or now >= request.closes_at:
@@ -204,7 +203,7 @@ class _Job:
             for instance, weights in self._weights.items()
         ]
         db.execute(crowds.instances.update().where(here), changed)
-        insert = insert_ignoring(db)(crowds.contributors)
+        insert = insert_ignoring(db.dialect.name)(crowds.contributors)
         counted = insert.on_conflict_do_update(
             index_elements=["job", "client"], set_={"contributions": insert.excluded.contributions}
         )

@@ -1,1 +1,0 @@
-"""Reads records from Parquet files, where the owner has such."""
