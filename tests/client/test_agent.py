@@ -126,7 +126,7 @@ async def test_the_process_of_a_vault_adds_real_noise_to_what_it_answers(
         monkeypatch.setenv(name, value)
     world.clock.now = datetime.now(UTC).replace(microsecond=0)  # the process reads the system's
     agent = assemble(
-        read_settings(Settings, "SHOAL_", settings), clock=world.clock, transport=world.transport
+        read_settings(Settings, settings), clock=world.clock, transport=world.transport
     )
     request = world.submit(
         join_deadline=world.clock() + timedelta(hours=1), round_seconds=1800, grace_seconds=1800

@@ -70,12 +70,11 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     answering = asyncio.Event()
-    federation.freeze("compute-1", answering)
+    asked = federation.freeze("compute-1", answering)
     await joined(trainer)
     clock.now = JOB.join_deadline
     stepping = asyncio.create_task(trainer.step())
-    while not federation.rounds["compute-0"]:  # noqa: ASYNC110 -- the fake tells nobody
-        await asyncio.sleep(0.01)
+    await asked.wait()
     assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
     answering.set()
     await stepping
