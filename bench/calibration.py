@@ -1,8 +1,8 @@
-"""How often the linear regression's intervals hold, and how well it predicts, by simulation.
+"""How often the linear regression's intervals hold, by simulation.
 
     python -m bench.calibration [--methods plain ball_projection] [--repeats 60] [--seed 1]
 
-One generator runs through each table, so that a row's numbers depend on the methods before it.
+One generator runs through the table, so that a row's numbers depend on the methods before it.
 
 Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`; delta is 1e-5;
 20 clients may drop out, 10 of them do, 10 more may collude.
@@ -10,7 +10,6 @@ Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`;
 
 import argparse
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -18,21 +17,15 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from demo import diabetes
 from shoal_learning.linear_regression import LinearRegression
-from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
-from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.queries.sums import matrix_from
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
-from shoal_protocol.studies.measurements import record_count
 
 Floats = NDArray[np.float64]
 
@@ -170,75 +163,14 @@ def print_coverage(methods: Sequence[RegressionMethod], repeats: int, seed: int)
                     print(f"| {label} | {figures} |", flush=True)
 
 
-def ridge_predictions(sum_: ReleasedSum, x: Floats) -> Floats:
-    """Return what a ridge matched to the noise, without its posterior, predicts for rows `x`."""
-    query = sum_.query
-    if not isinstance(query, SecondMomentMatrix):
-        raise TypeError("ridge regression needs the matrix of second moments")
-    diagonal_sd, off_diagonal_sd = (sum_.noise_sd[[0, -2]] / query.grid**2).tolist()
-    estimate = ridge_estimate(
-        NoisyMoments(
-            matrix=matrix_from(query, sum_.values),
-            diagonal_sd=diagonal_sd,
-            off_diagonal_sd=off_diagonal_sd,
-            records=record_count(sum_),
-            records_sd=0.0,
-            largest_square=math.inf,
-        )
-    )
-    *features, target = query.columns
-    centres, scales = np.array([(column.centre, column.scale) for column in features]).T
-    scores = query.intercept * estimate[0] + (x - centres) / scales @ estimate[1:]
-    predictions: Floats = target.centre + target.scale * scores
-    return predictions
-
-
-def print_diabetes(methods: Sequence[RegressionMethod], repeats: int, seed: int) -> None:
-    """Print mean absolute errors on the demonstration's held-out patients."""
-    data = diabetes.load()
-    training, held_out = data.asked_for(data.training), data.asked_for(data.held_out)
-    x, y = held_out[:, :-1], held_out[:, -1]
-    design = np.column_stack([np.ones(len(training)), training[:, :-1]])
-    fit = np.linalg.lstsq(design, training[:, -1], rcond=None)[0]
-    exact = np.mean(np.abs(fit[0] + x @ fit[1:] - y))
-    trivial = np.mean(np.abs(np.mean(training[:, -1]) - y))
-    print(f"\nDiabetes, held-out error without privacy {exact:.1f}, of the mean {trivial:.1f}\n")
-    print(
-        "| method | epsilon | median error | 5 % | 95 % | new y in 90 % | ridge, median error |\n|"
-        + "---|" * 7
-    )
-    generator = np.random.default_rng(seed)
-    for method in methods:
-        learner = LinearRegression(diabetes.TASK.model_copy(update={"method": method}))
-        for epsilon in EPSILONS:
-            setting = replace(federation(0, epsilon), population=len(training), colluders=8)
-            errors, held, ridge = [], [], []
-            for _ in range(repeats):
-                outcome = run(learner, training, setting, generator)
-                posterior = outcome.posterior
-                if not isinstance(posterior, LinearRegressionPosterior):
-                    raise TypeError("the learner is not that of a linear regression")
-                mean, sd = posterior.predict(x)
-                ridge.append(np.mean(np.abs(ridge_predictions(outcome.sums[-1], x) - y)))
-                errors.append(np.mean(np.abs(mean - y)))
-                held.append(np.mean(np.abs(mean - y) < 1.6449 * sd))
-            low, high = np.quantile(errors, [0.05, 0.95])
-            print(
-                f"| {method} | {epsilon:g} | {np.median(errors):.1f} | {low:.1f} "
-                f"| {high:.1f} | {np.mean(held):.2f} | {np.median(ridge):.1f} |",
-                flush=True,
-            )
-
-
 def main() -> None:
-    """Run both experiments."""
+    """Read the options and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="+", choices=get_args(RegressionMethod), default=METHODS)
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     print_coverage(arguments.methods, arguments.repeats, arguments.seed)
-    print_diabetes(arguments.methods, arguments.repeats, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 The trainer is a real process with its database on disk; the phones are one process beside it. Every
 contribution is one draw, one step with exact noise, one signed submission and one receipt, each
 checked. At the end the closing, all logs and all receipts are compared: whatever was acknowledged
-must be in an instance's chain, once. The floor is an empty request to the same process.
+must be in an instance's chain, once.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
 from bench.processes import cpu_seconds, disk_bytes, peak_memory_mib
-from bench.raw_requests import ask, request
 from shoal.planning import Study, assume, crowd_task, draw_and_discard
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book
@@ -41,8 +40,6 @@ EPSILON: Final = 4.0
 FEATURES: Final = 5
 INSTANCES: Final = 20
 SESSION_SECONDS: Final = 600
-_EMPTY_REQUESTS: Final = 3000
-_FRESH_CONNECTIONS: Final = 200
 _WAIT_SECONDS: Final = 20
 
 
@@ -127,7 +124,6 @@ async def measure(
     # a phone whose request is open holds a draw, or is about to
     work = _Job(directory, trainer, study(contributions, concurrency * together))
     try:
-        empty, fresh = await _connections(work, concurrency)
         job = await work.open()
         load = work.load(job, together=together, concurrency=concurrency)
         data = Path(trainer.environment["SHOAL_DATA"])
@@ -153,8 +149,6 @@ async def measure(
             "contributions acknowledged": figures.acknowledged,
             "seconds": figures.seconds,
             "contributions a second": figures.contributions_per_second,
-            "the same, of empty requests": figures.contributions_per_second / empty,
-            "empty requests a second": empty,
             "refused": figures.refused,
             "errors": figures.errors,
             "ms until answered": {
@@ -164,7 +158,6 @@ async def measure(
                 if kind != "other"
             },
             "of each contribution": used,
-            "a new TLS connection, trainer's CPU ms": fresh,
             "trainer, peak MiB": peak_memory_mib(trainer.pid),
             "checked": await _checked(work, job, closing, figures),
             "error of the averaged coefficients": _learned(work, closing),
@@ -200,20 +193,6 @@ def _learned(work: _Job, closing: CrowdClosing) -> dict[str, float]:
         "planned": work.prospect.error.total,
         "of zeros": work.study.effect,
     }
-
-
-async def _connections(work: _Job, connections: int) -> tuple[float, float]:
-    """Return empty requests a second over so many connections, and the CPU ms of a new one."""
-    service = work.book.current.manifest.trainer
-    content = request(service, "GET", "/healthz")
-    await ask(service, [content] * connections, connections=connections)
-    begun = time.perf_counter()
-    await ask(service, [content] * _EMPTY_REQUESTS, connections=connections)
-    rate = _EMPTY_REQUESTS / (time.perf_counter() - begun)
-    before = cpu_seconds([work.process])
-    for _ in range(_FRESH_CONNECTIONS):
-        await ask(service, [content], connections=1)
-    return rate, (cpu_seconds([work.process]) - before) * 1e3 / _FRESH_CONNECTIONS
 
 
 def _now() -> datetime:

@@ -6,7 +6,6 @@ is acknowledged when a node said so, heard or not, and lost when the node's sign
 sum over its cohort, lack it. It ends with status 1 if one was lost or counted twice.
 """
 
-import argparse
 import asyncio
 import atexit
 import logging
@@ -24,6 +23,7 @@ from typing import Final
 
 import structlog
 
+from bench.command import options
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from tests.world.audit import audit
 from tests.world.durable import DurableSteps
@@ -167,11 +167,7 @@ def table(total: Tally) -> str:
 
 def main() -> None:
     """Run jobs until there are as many rounds as asked for, and print what came of them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    wanted = parser.parse_args()
+    wanted = options(__doc__, rounds=300, seed=1, workers=os.cpu_count() or 1)
     total = Tally()
     with suppress(KeyboardInterrupt):  # what was done so far is judged all the same
         for tally in tallies(wanted.seed, wanted.workers):

@@ -10,7 +10,6 @@ loaded their records before the job is submitted.
 import sqlite3
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +18,11 @@ from nacl.signing import SigningKey
 
 from bench.command import options, write
 from bench.drive import quickstart
-from bench.processes import children, cpu_seconds, peak_memory_mib, seconds_of, with_children
+from bench.processes import cpu_seconds, peak_memory_mib
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
-from shoal_consortium.processes import Federation, Process
+from shoal_consortium.processes import Federation
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
@@ -65,8 +64,7 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         working = [*services[:nodes], *agents]
         analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
         few = holders * records // 100
-        before, begun = _split(services[:nodes], agents), time.monotonic()
-        cpu = cpu_seconds(working)
+        begun, cpu = time.monotonic(), cpu_seconds(working)
         job = analyst.submit(
             TASK,
             JobSettings(
@@ -83,7 +81,6 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         )
         report = job.wait()
         seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
-        after = _split(services[:nodes], agents)
         memory = {each.name: peak_memory_mib(each.pid) for each in (*services[:nodes], agents[0])}
     if report.cohort_sizes != (holders * records,):
         raise RuntimeError("records were lost")
@@ -95,41 +92,18 @@ def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[
         "dimension": spec.dimension,
         "seconds": round(seconds, 2),
         "cpu_microseconds_per_record": round(1e6 * spent / (holders * records), 2),
-        "cpu_milliseconds": {
-            **{name: round(1000 * (after[name] - each), 1) for name, each in before.items()},
-            "vault before submission": round(1000 * before["vault"], 1),
-            "encoding alone": round(1000 * _encoding_seconds(spec, records), 1),
-        },
         "bytes_per_holder": sent,
         "roster_bytes_per_million_slots": _roster_bytes(holders=1000),
         "peak_mib": {name: round(each, 1) for name, each in memory.items()},
     }
 
 
-def _split(nodes: Sequence[Process], agents: Sequence[Process]) -> dict[str, float]:
-    """Return the mean CPU seconds so far of each kind of process; a vault draws its noise."""
-    vaults = [child for each in agents for child in children(each.pid)]
-    return {
-        "node": cpu_seconds(nodes) / len(nodes),
-        "courier": sum(seconds_of(each.pid) for each in agents) / len(agents),
-        "vault": with_children(vaults) / len(agents),
-    }
-
-
-def _encoding_seconds(spec: RoundSpec, records: int) -> float:
-    """Return the CPU seconds that as many made-up records take to be encoded, and nothing else."""
-    values = np.random.default_rng(0).uniform(-1, 1, (records, len(spec.query.columns)))
-    whole = spec.query.model_copy(update={"records_per_client": records})
-    begun = time.process_time()
-    whole.encode(values)
-    return time.process_time() - begun
-
-
 def _sent(state: Path) -> tuple[int, RoundSpec]:
     """Return how many bytes a data holder sent in bodies for its one job, and its round's spec."""
     with sqlite3.connect(state) as database:
         [(join, holder)] = database.execute(
-            "SELECT length(document), json_extract(document, '$.body.holder') FROM joins"
+            "SELECT length(document), json_extract(document, '$.body.holder') FROM letters"
+            " WHERE what = 'join'"
         )
         [(encoded,)] = database.execute("SELECT spec FROM rounds")
     spec = decode(encoded, RoundSpec).body

@@ -1,22 +1,19 @@
 """CPU microseconds that one Compute node spends on one share.
 
-    python -m bench.node_costs [--holders 20000] [--dimension 10] [--nodes 10] [--profile]
+    python -m bench.node_costs [--holders 20000] [--dimension 10] [--nodes 10]
 
 One of `--nodes` Compute nodes, in this process without TLS: its application takes the envelopes of
 data holders of one record, in bulk, and stores the shares; then it reads what it holds, as a freeze
-does, and adds it up. `--profile` names the functions that take longest.
+does, and adds it up.
 """
 
 import asyncio
-import cProfile
-import pstats
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 from pyroaring import BitMap
@@ -40,20 +37,15 @@ from shoal_protocol.wire.documents import Signed
 class Costs:
     """CPU seconds of this process by what was done, without what is not the node's."""
 
-    def __init__(self, profile: cProfile.Profile | None) -> None:
+    def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._profile = profile
 
     @contextmanager
     def of(self, what: str) -> Iterator[None]:
         """Count what is done inside."""
-        if self._profile is not None:
-            self._profile.enable()
         begun = time.process_time()
         yield
         self.seconds[what] = self.seconds.get(what, 0.0) + time.process_time() - begun
-        if self._profile is not None:
-            self._profile.disable()
 
 
 @asynccontextmanager
@@ -91,15 +83,11 @@ def envelope_of(drive: Drive, spec: Signed[RoundSpec], phone: int) -> bytes:
     )
 
 
-async def measure(
-    directory: Path, *, holders: int, dimension: int, nodes: int, profile: cProfile.Profile | None
-) -> Costs:
+async def measure(directory: Path, *, holders: int, dimension: int, nodes: int) -> Costs:
     """Return the costs by name."""
     quickstart(directory, phones=holders, nodes=nodes)
-    drive, costs, phones = Drive(directory), Costs(profile), range(holders)
+    drive, costs, phones = Drive(directory), Costs(), range(holders)
     configure_logs(level="error")
-    if profile is not None:  # of one thread, so all is done in this one
-        asyncio.get_running_loop().run_in_executor = _at_once  # type: ignore[method-assign, assignment]
     async with one_node(directory, drive) as (service, client):
 
         async def post(path: str, body: bytes) -> None:
@@ -133,30 +121,13 @@ async def measure(
     return costs
 
 
-def _at_once(executor: object, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-    done = asyncio.get_running_loop().create_future()
-    done.set_result(work(*arguments))
-    return done
-
-
 def main() -> None:
     """Measure and print."""
-    asked = options(__doc__, holders=20_000, dimension=10, nodes=10, profile=False)
-    profile = cProfile.Profile(time.process_time) if asked.profile else None
+    asked = options(__doc__, holders=20_000, dimension=10, nodes=10)
     with tempfile.TemporaryDirectory() as directory:
-        costs = asyncio.run(
-            measure(
-                Path(directory),
-                holders=asked.holders,
-                dimension=asked.dimension,
-                nodes=asked.nodes,
-                profile=profile,
-            )
-        )
+        costs = asyncio.run(measure(Path(directory), **vars(asked)))
     for what, seconds in costs.seconds.items():
         print(f"{what:24} {seconds / asked.holders * 1e6:8.2f} us a holder")
-    if profile is not None:
-        pstats.Stats(profile).sort_stats("tottime").print_stats(40)
 
 
 if __name__ == "__main__":

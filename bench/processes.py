@@ -29,29 +29,14 @@ def cpu_seconds(processes: Iterable[Process]) -> float:
     Raises:
         OSError: one of them has ended.
     """
-    return with_children(each.pid for each in processes)
-
-
-def with_children(pids: Iterable[int]) -> float:
-    """Return the CPU seconds so far of these processes and all that they started."""
-    seconds, left = 0.0, list(pids)
+    seconds, left = 0.0, [each.pid for each in processes]
     while left:
-        pid = left.pop()
-        seconds += seconds_of(pid)
-        left += children(pid)
+        process = Path(f"/proc/{left.pop()}")
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        seconds += sum(map(int, fields[11:15])) / _TICKS  # and of children that have ended
+        for thread in (process / "task").iterdir():
+            left += map(int, (thread / "children").read_text().split())
     return seconds
-
-
-def seconds_of(pid: int) -> float:
-    """Return the CPU seconds of one process, and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that one has started and that run."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(each) for thread in threads for each in (thread / "children").read_text().split()]
 
 
 def disk_bytes(directory: Path) -> int:

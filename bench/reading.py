@@ -14,7 +14,6 @@ from typing import Final
 
 PAGE: Final = Path(__file__).parents[1] / "docs/reading.md"
 AGENT: Final = "shoal_agent.__main__"
-WAY: Final = "3. From a record to sealed bytes: choice, encoding, noise, shares, boxes"
 WHEEL: Final = ("shoal_protocol", "shoal_holder", "shoal_agent", "shoal_hosting")
 
 

@@ -3,12 +3,11 @@
     python -m bench.rounds [--rounds 500] [--batch 64] [--clients 256] [--sites 4] [--nodes 3]
 
 Real processes over TLS with their databases on disk: a logistic regression on 9 features, d = 10.
-The patients are drawn at random and mean nothing. The floor is what the same processes cannot do
-without: an empty request, and how long answers are kept back so that noise shows in no timing.
+The patients are drawn at random and mean nothing. Answers are kept back, so that noise shows in no
+timing: no round takes less than that.
 """
 
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ import numpy as np
 
 from bench.command import options, show
 from bench.drive import quickstart
-from bench.processes import cpu_seconds, disk_bytes, peak_memory_mib, service_client
+from bench.processes import cpu_seconds, peak_memory_mib, service_client
 from bench.sites import site_agent, write_records
 from demo.quickstart import first_agent_port
 from shoal import Analyst, ColumnBounds, JobSettings
@@ -55,23 +54,11 @@ def measure(
     processes = [*services, *agents]
     with Federation() as federation:
         federation.start(*processes)
-        empty = _empty_request_seconds(services[-1])
-        disk = {each.name: disk_bytes(directory / "data" / each.name) for each in processes}
         used = {each.name: cpu_seconds([each]) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
-        steps = [(0, used["trainer"])]
-        report = job.wait(lambda seen: steps.append((seen.published, cpu_seconds([services[-1]]))))
+        report = job.wait()
         entries = _ledger(services[-1])
-        per_round = {
-            "CPU, ms": {
-                each.name: (cpu_seconds([each]) - used[each.name]) * 1e3 / rounds
-                for each in processes
-            },
-            "disk, bytes": {
-                each.name: (disk_bytes(directory / "data" / each.name) - disk[each.name]) / rounds
-                for each in processes
-            },
-        }
+        spent = {each.name: cpu_seconds([each]) - used[each.name] for each in processes}
         peaks = {each.name: peak_memory_mib(each.pid) for each in processes}
         certificate = job.certificate() or b""
     begun = time.perf_counter()
@@ -79,21 +66,14 @@ def measure(
     checked = time.perf_counter() - begun
     seconds = np.diff([datetime.fromisoformat(each["at"]).timestamp() for each in entries])
     return {
-        "floor": {
-            "one empty request, ms": empty * 1e3,
-            "answers are kept back, s": GRID_SECONDS,
-        },
+        "answers are kept back, s": GRID_SECONDS,
         "seconds for a round": {
             "median": float(np.median(seconds)),
             "95 % take at most": float(np.quantile(seconds, 0.95)),
             f"first {_COMPARED}, median": float(np.median(seconds[:_COMPARED])),
             f"last {_COMPARED}, median": float(np.median(seconds[-_COMPARED:])),
         },
-        "CPU of the trainer for a round, ms": {
-            "first quarter": _slope(steps, 0, rounds // 4),
-            "last quarter": _slope(steps, rounds - rounds // 4, rounds),
-        },
-        "of each round": per_round,
+        "CPU of each round, ms": {name: each * 1e3 / rounds for name, each in spent.items()},
         "peak MiB": peaks,
         "certificate": {
             "bytes": len(certificate),
@@ -163,17 +143,6 @@ def _write_patients(path: Path, count: int, seed: int) -> None:
     write_records(path, [*FEATURES, TARGET], ([*row, int(is_ill)] for row, is_ill in each))
 
 
-def _empty_request_seconds(service: Process) -> float:
-    client, url = service_client(service)
-    taken = []
-    with client:
-        for _ in range(101):
-            begun = time.perf_counter()
-            client.get(f"{url}/healthz").raise_for_status()
-            taken.append(time.perf_counter() - begun)
-    return statistics.median(taken)
-
-
 def _ledger(trainer: Process) -> list[dict[str, Any]]:
     client, url = service_client(trainer)
     token = Path(trainer.environment["SHOAL_DATA"], "operator.token").read_text().strip()
@@ -186,13 +155,6 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
             entries += page["entries"]
             after = page["next"]
     return entries
-
-
-def _slope(steps: list[tuple[int, float]], first: int, last: int) -> float:
-    """Return the milliseconds for each round from round `first` to `last`, as they were seen."""
-    inside = [(number, seconds) for number, seconds in steps if first <= number <= last]
-    (begun, before), (ended, after) = inside[0], inside[-1]
-    return (after - before) * 1e3 / max(1, ended - begun)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -101,9 +101,7 @@ def seconds() -> dict[str, float]:
     for run in range(RUNS - 2):
         with tempfile.TemporaryDirectory() as directory:
             costs = asyncio.run(
-                node_costs.measure(
-                    Path(directory), holders=HOLDERS, dimension=10, nodes=3, profile=None
-                )
+                node_costs.measure(Path(directory), holders=HOLDERS, dimension=10, nodes=3)
             )
         for unit, all_of_them in costs.seconds.items():
             each = all_of_them / HOLDERS

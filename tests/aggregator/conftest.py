@@ -10,7 +10,7 @@ from shoal_aggregator.assembly import Service, assemble
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, client_of, party, problem_code, signed_by
+from tests.world.parties import book, party, post, signed_by
 
 Assemble = Callable[[], Service]
 
@@ -49,13 +49,6 @@ async def assembled(
 @pytest.fixture
 def aggregator(assembled: Assemble) -> Service:
     return assembled()
-
-
-async def post(service: Service, path: str, body: bytes) -> object:
-    """Return the status, or the problem's code."""
-    async with client_of(service.app) as http:
-        response = await http.post(path, content=body)
-    return response.status_code if response.status_code < 400 else problem_code(response)
 
 
 @asynccontextmanager

@@ -13,10 +13,10 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
-from tests.aggregator.conftest import Assemble, post
+from tests.aggregator.conftest import Assemble
 from tests.world import examples
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, problem_code, signed_by
+from tests.world.parties import client_of, post, problem_code, signed_by
 
 ROUND = examples.SPEC.digest
 ROUND_PATH = f"/v1/rounds/{ROUND}"

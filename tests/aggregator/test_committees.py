@@ -12,10 +12,10 @@ from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
-from tests.aggregator.conftest import post, told_of
+from tests.aggregator.conftest import told_of
 from tests.world import examples
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, signed_by
+from tests.world.parties import client_of, post, signed_by
 
 FIVE = examples.consortium(
     nodes=5,

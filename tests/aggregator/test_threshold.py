@@ -22,11 +22,11 @@ from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
-from tests.aggregator.conftest import post, told_of
+from tests.aggregator.conftest import told_of
 from tests.world import examples
 from tests.world.adding import added
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, problem_code, signed_by
+from tests.world.parties import client_of, post, problem_code, signed_by
 
 NODES = 5
 THREE = ThresholdSharing(threshold=3)

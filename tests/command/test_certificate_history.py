@@ -29,6 +29,7 @@ from shoal_protocol.trust.succession import following_version, origin_of
 from shoal_protocol.wire.documents import sign, with_log_proof
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
+from tests.command.test_certificate_command import in_one_line
 from tests.protocol.test_succession import NODES, NOW, following, proved, replaced
 from tests.world import examples
 from tests.world.certified import (
@@ -95,10 +96,6 @@ def verify(making: Making, directory: Path, *more: str, by: str = "manifest.json
     file = directory / "certificate.json"
     file.write_bytes(making.encode())
     return run("certificate", *more, str(file), "--manifest", str(directory / by))
-
-
-def in_one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", CERTIFICATES)

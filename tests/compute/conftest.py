@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal_compute import shares
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Signed
 from tests.world.around_node import Federation
 
 
@@ -14,6 +16,13 @@ async def federation(tmp_path: Path) -> AsyncIterator[Federation]:
     made = Federation(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def spec(federation: Federation) -> Signed[RoundSpec]:
+    announced = federation.spec()
+    await federation.announce(announced)
+    return announced
 
 
 @pytest.fixture(autouse=True)

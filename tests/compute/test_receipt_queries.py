@@ -1,7 +1,5 @@
 """A node tells a sender which of its envelopes it has, and tells nobody else anything."""
 
-import pytest
-
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import envelope_digest, receipt_query
 from shoal_protocol.wire.documents import Signed
@@ -9,13 +7,6 @@ from tests.world.around_node import Federation, envelopes
 from tests.world.parties import problem_code
 
 CLIENTS = range(6)
-
-
-@pytest.fixture
-async def spec(federation: Federation) -> Signed[RoundSpec]:
-    announced = federation.spec()
-    await federation.announce(announced)
-    return announced
 
 
 def digests(spec: Signed[RoundSpec], node: int) -> list[tuple[int, bytes]]:

@@ -20,13 +20,6 @@ from tests.world.around_node import SECOND, Federation, envelopes
 from tests.world.examples import answer_id, client_key, random_bytes
 
 
-@pytest.fixture
-async def spec(federation: Federation) -> Signed[RoundSpec]:
-    announced = federation.spec()
-    await federation.announce(announced)
-    return announced
-
-
 def sealed(
     spec: Signed[RoundSpec],
     *,

@@ -21,16 +21,11 @@ from tests.federation.test_crowd_jobs import (
     open_crowd,
 )
 from tests.world.federation import Federation
-from tests.world.trust import SITES, Trust, make_trust
+from tests.world.trust import SITES, Trust
 
 JUMPER, *OTHERS = SITES
 BEYOND = 2 * OPEN_SECONDS  # seconds: past the job's end, or to before its beginning
 WITHIN = OPEN_SECONDS // 4
-
-
-@pytest.fixture(scope="module")
-def open_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return make_trust(tmp_path_factory.mktemp("open"), nodes=2, maximum_local_epsilon=2.0)
 
 
 @pytest.fixture

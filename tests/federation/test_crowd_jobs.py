@@ -17,7 +17,7 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.world.federation import Federation
-from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.world.trust import HOLDER_POLICY, SITES, Trust
 from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
@@ -36,12 +36,6 @@ POLICY = Policy.model_validate(
     HOLDER_POLICY.model_dump() | {"maximum_local_epsilon": 1.0, "crowd_families": ("linear",)}
 )
 HOLDERS: dict[str, dict[str, Any]] = {site: {"policy": POLICY} for site in SITES}
-
-
-@pytest.fixture(scope="module")
-def open_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    """A consortium that allows crowd jobs."""
-    return make_trust(tmp_path_factory.mktemp("open"), nodes=2, maximum_local_epsilon=2.0)
 
 
 @pytest.fixture

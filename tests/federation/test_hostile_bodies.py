@@ -28,6 +28,7 @@ from shoal_hosting.party import load_party
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_protocol.wire.documents import Document, Role
 from tests.federation.test_bad_input import good_spec, offer
+from tests.protocol.test_documents import all_kinds
 from tests.world import examples
 from tests.world.around_trainer_crowds import Asker, crowd, trainer_of
 from tests.world.clock import HandMovedClock
@@ -210,12 +211,6 @@ def documents_of(app: FastAPI) -> dict[str, list[type[Document]]]:
         named = [each for each in kinds if f'schemas/{each}"' in text]
         found[path] = [kinds[each] for each in named]
     return found
-
-
-def all_kinds(kind: Any) -> Iterator[Any]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from all_kinds(each)
 
 
 def peak_bytes() -> int:

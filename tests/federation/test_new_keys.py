@@ -18,6 +18,7 @@ from shoal_trainer.resources import Resources
 from tests.federation.test_consortium_changes import both, publish
 from tests.federation.test_forgetful_holders import CHEAP, Forgetful
 from tests.federation.test_forgetful_holders import SITE as FORGETFUL
+from tests.federation.test_reupload import pass_time
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust
@@ -42,12 +43,6 @@ def trainer_of(federation: Federation) -> Resources:
     own = federation.party("trainer").resources
     assert isinstance(own, Resources)
     return own
-
-
-async def pass_time(federation: Federation, seconds: int) -> None:
-    for _ in range(seconds):
-        await federation.step()
-        federation.clock.move(1.0)
 
 
 def signers(federation: Federation, trust: Trust) -> dict[str, list[str]]:

@@ -241,3 +241,12 @@ def _improve(
             best, kept, codes[side] = found, value, code
     pair[side][where] = kept
     return best
+
+
+def largest_distance(query, mechanism, clients):
+    """Return the largest distance of clients' records, of coordinates in units of their noise."""
+    codes = np.unique([query.encode(records) for records in clients], axis=0)
+    blocks = query.design(mechanism).blocks
+    scales = np.repeat([each.relative_scale for each in blocks], [b.coordinates for b in blocks])
+    gaps = np.abs(codes[:, None] - codes[None]) / query.grid / scales
+    return np.linalg.norm(gaps, 2 if mechanism == "discrete_gaussian" else 1, axis=2).max()

@@ -20,6 +20,7 @@ from shoal_protocol.queries.models import (
     LogisticRegressionModel,
 )
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
+from tests.privacy.test_sensitivity import half, one_record_less, the_other_norm
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 LOGISTIC = LogisticRegressionModel(intercept=1.0)
@@ -127,20 +128,6 @@ def test_pitfall_17_rounding_does_not_push_sums_of_gradients_one_way():
     errors = many.rows(np.zeros((100_000, 4)), lambda *_: gradients) - gradients * query.grid
     standard_error = errors.std(axis=0) / math.sqrt(len(errors))
     assert np.all(np.abs(errors.mean(axis=0)) < 5.0 * standard_error)
-
-
-def half(design, query):
-    """Leaving a client out, where replacing is due."""
-    return design.sensitivity / 2.0
-
-
-def one_record_less(design, query):
-    return design.sensitivity * (query.records_per_client - 1) / query.records_per_client
-
-
-def the_other_norm(design, query):
-    """L2 declared where the mechanism needs L1."""
-    return design.sensitivity / math.sqrt(query.dimension)
 
 
 @pytest.mark.parametrize(

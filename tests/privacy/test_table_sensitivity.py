@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
 from shoal_protocol.queries.columns import Power, Term
 from shoal_protocol.queries.sums import tables_from
-from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
+from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, largest_distance
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 TREE = (Table(axes=(Axis(cut=0, merged=2),)), Table(axes=(Axis(cut=0),)))
@@ -53,15 +53,6 @@ def all_clients(query):
             yield np.array(records).reshape(size, len(query.columns))
 
 
-def largest_distance(query, mechanism):
-    """Return the largest distance in records, of coordinates in units of their noise."""
-    codes = np.unique([query.encode(records) for records in all_clients(query)], axis=0)
-    blocks = query.design(mechanism).blocks
-    scales = np.repeat([each.relative_scale for each in blocks], [b.coordinates for b in blocks])
-    gaps = np.abs(codes[:, None] - codes[None]) / query.grid / scales
-    return np.linalg.norm(gaps, 2 if mechanism == GAUSSIAN else 1, axis=2).max()
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("records", [1, 2])
 @pytest.mark.parametrize("tables", SHAPES.values(), ids=SHAPES)
@@ -70,7 +61,9 @@ def test_pitfall_15_the_sensitivity_of_tables_is_reached_and_never_exceeded(
 ):
     query = make(tables, records=records)
     declared = query.design(mechanism).sensitivity / query.grid
-    assert largest_distance(query, mechanism) == pytest.approx(declared, rel=1e-14)
+    assert largest_distance(query, mechanism, all_clients(query)) == pytest.approx(
+        declared, rel=1e-14
+    )
     clients = list(all_clients(query))
     worst = clients if records == 1 else clients[::17]
     for one, two in itertools.product(worst, worst):

@@ -20,17 +20,12 @@ from tests.federation.test_crowd_jobs import (
 )
 from tests.world.durable import Death, DurableSteps, Step, When
 from tests.world.federation import Federation
-from tests.world.trust import SITES, Trust, make_trust
+from tests.world.trust import SITES, Trust
 
 KNOWN = {
     "clinic-a": {"add", "charge", "settle", "end", "conclude"},
     "trainer": {"add_crowd", "replace_all", "close"},
 }
-
-
-@pytest.fixture(scope="module")
-def open_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return make_trust(tmp_path_factory.mktemp("open"), nodes=2, maximum_local_epsilon=2.0)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from shoal_protocol.certificates import study_request
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_trainer import declarations
 from shoal_trainer.assembly import Service
-from tests.trainer.test_jobs import JOB, post
+from tests.trainer.test_jobs import JOB
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, signed_job
+from tests.world.parties import post
 
 NOBODY = 19  # revoked
 RULES = HolderRules(

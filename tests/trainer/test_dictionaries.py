@@ -8,10 +8,10 @@ from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Number
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
-from tests.trainer.test_jobs import JOB, post
+from tests.trainer.test_jobs import JOB
 from tests.world.around_trainer import CONSORTIUM, signed_job
 from tests.world.examples import AUTHORITY, named
-from tests.world.parties import client_of, problem_code
+from tests.world.parties import client_of, post, problem_code
 
 COLUMNS = tuple(
     Number(name=each.name, meaning="as measured", lower=each.lower, upper=each.upper)

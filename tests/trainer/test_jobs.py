@@ -26,17 +26,10 @@ from shoal_trainer.assembly import Service
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, problem_code
+from tests.world.parties import client_of, post, problem_code
 
 JOB = job()
 NOT_VALID = "the aggregator's word on round 0 is not valid: "
-
-
-async def post(service: Service, path: str, body: bytes) -> Any:
-    """Return the status, or the problem's code."""
-    async with client_of(service.app) as http:
-        response = await http.post(path, content=body)
-    return response.status_code if response.status_code < 400 else problem_code(response)
 
 
 async def get(service: Service, path: str, **headers: str) -> tuple[Any, bytes]:

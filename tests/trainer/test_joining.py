@@ -15,7 +15,7 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, joined, ledger, post, running, state
+from tests.trainer.test_jobs import JOB, joined, ledger, running, state
 from tests.trainer.test_listing import ask, query
 from tests.world import examples
 from tests.world.around_trainer import (
@@ -27,7 +27,7 @@ from tests.world.around_trainer import (
     successor,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, problem_code
+from tests.world.parties import client_of, post, problem_code
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
 

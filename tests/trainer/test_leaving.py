@@ -14,10 +14,11 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.trainer.test_jobs import JOB, get, joined, ledger, running, state
 from tests.world import examples
 from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
+from tests.world.parties import post
 
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
 EVERYONE = range(20)
@@ -69,12 +70,11 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     answering = asyncio.Event()
-    federation.freeze("compute-1", answering)
+    asked = federation.freeze("compute-1", answering)
     await joined(trainer)
     clock.now = JOB.join_deadline
     stepping = asyncio.create_task(trainer.step())
-    while not federation.rounds["compute-0"]:  # noqa: ASYNC110 -- the fake tells nobody
-        await asyncio.sleep(0.01)
+    await asked.wait()
     assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
     answering.set()
     await stepping
@@ -90,10 +90,10 @@ async def test_a_result_that_comes_after_the_withdrawal_is_not_kept(
 ) -> None:
     federation.decided = False
     await running(trainer, clock)
-    answering, federation.decided = asyncio.Event(), True
-    federation.freeze("aggregator", answering)
+    answering = asyncio.Event()
+    asked, federation.decided = federation.freeze("aggregator", answering), True
     stepping = asyncio.create_task(trainer.step())
-    await asyncio.sleep(0.1)  # the aggregator has been asked
+    await asked.wait()
     assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
     answering.set()
     await stepping

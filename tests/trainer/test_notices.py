@@ -10,7 +10,7 @@ from shoal_protocol.jobs.membership import ApprovalNotice, State
 from shoal_protocol.wire.documents import sign
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, joined, post, state
+from tests.trainer.test_jobs import JOB, joined, state
 from tests.trainer.test_joining import bulk
 from tests.trainer.test_leaving import LEAVES, leave
 from tests.trainer.test_listing import ask, query
@@ -18,6 +18,7 @@ from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, join, signed_job
 from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, trainer_of
 from tests.world.clock import HandMovedClock
+from tests.world.parties import post
 
 NOTICES, JOINS = f"/v1/jobs/{JOB.digest}/approvals", f"/v1/jobs/{JOB.digest}/joins"
 HOLDERS = len(CONSORTIUM.roster.enrolled_set)

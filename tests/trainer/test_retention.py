@@ -8,9 +8,10 @@ from shoal_hosting.storage import retention
 from shoal_trainer import releases, schema, store
 from shoal_trainer.assembly import KEEPINGS, Service
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_jobs import JOB, get, post, running, state
+from tests.trainer.test_jobs import JOB, get, running, state
 from tests.world.around_trainer import job, signed_job
 from tests.world.clock import HandMovedClock
+from tests.world.parties import post
 
 LATER = JOB.ends_by + timedelta(seconds=1)
 NEWEST = {"certificates": 1}

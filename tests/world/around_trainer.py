@@ -98,14 +98,16 @@ class Federation:
         """What is shown, as it is; the result is always the one of `plain_sums`."""
         self.signer = "aggregator"
 
-    def freeze(self, name: str, until: asyncio.Event) -> None:
-        """Have a service answer nothing before then."""
+    def freeze(self, name: str, until: asyncio.Event) -> asyncio.Event:
+        """Have a service answer nothing before then; return what is set once it is asked."""
+        asked = asyncio.Event()
 
-        async def wait(request: httpx.Request) -> httpx.Response | None:
+        async def wait(request: httpx.Request) -> None:
+            asked.set()
             await until.wait()
-            return None
 
         self.wire.scripts[name] = wait
+        return asked
 
     def _answer(self, name: str, request: httpx.Request) -> httpx.Response:
         path = request.url.path.split("/")[2:]

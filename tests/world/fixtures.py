@@ -17,6 +17,12 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(tmp_path_factory.mktemp("trust"))
 
 
+@pytest.fixture(scope="session")
+def open_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    """A consortium that allows crowd jobs."""
+    return make_trust(tmp_path_factory.mktemp("open"), nodes=2, maximum_local_epsilon=2.0)
+
+
 @pytest.fixture
 async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
     async with Federation(trust, tmp_path) as running:

@@ -86,3 +86,10 @@ def problem_code(response: httpx.Response) -> Any:
     assert document["status"] == response.status_code
     assert document["detail"] and document["remedy"] and document["title"]
     return document["type"].removeprefix("urn:shoal:problem:")
+
+
+async def post(service: Any, path: str, body: bytes) -> Any:
+    """Return the status of a service's answer, or the problem's code."""
+    async with client_of(service.app) as http:
+        response = await http.post(path, content=body)
+    return response.status_code if response.status_code < 400 else problem_code(response)
