@@ -105,7 +105,7 @@ pyplot.show()
 # %%
 for epsilon in EPSILONS:
     outcomes = [
-        simulated(SIZES[-1], epsilon, seed, LinearRegressionInBounds(**BOUNDS))
+        simulated(SIZES[-1], epsilon, seed, LinearRegressionInBounds(**BOUNDS, method="plain"))
         for seed in range(REPEATS)
     ]
     width = np.median([width for width, _ in outcomes])

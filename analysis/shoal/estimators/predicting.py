@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_le
 from shoal_protocol.queries.models import Family
 from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.trust.dictionary import Category
-
-if TYPE_CHECKING:
-    pass
 
 
 def explained(

@@ -240,7 +240,9 @@ class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
 
     Parameters: see `LinearRegressionTask`.
 
-    LinearRegressionInBounds(features={"age": (18, 90)}, target={"pressure": (80, 180)})
+    LinearRegressionInBounds(
+        features={"age": (18, 90)}, target={"pressure": (80, 180)}, method="plain"
+    )
     """
 
     task_type = LinearRegressionTask

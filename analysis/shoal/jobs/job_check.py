@@ -24,7 +24,7 @@ from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_learning.simulated_records import bounds_read
 from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.certificates.study_request import StudyRequest, foreseen_refusal
+from shoal_protocol.certificates.study_request import Position, StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
@@ -87,7 +87,7 @@ class DeclarationPage(pydantic.BaseModel):
     """Declarations as they were signed, and where to go on."""
 
     documents: list[dict[str, Any]]
-    next: Count | None
+    next: Position | None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from datetime import datetime
 import pydantic
 
 from shoal.jobs.job_check import Budget
+from shoal_protocol.certificates.study_request import Position
 from shoal_protocol.wire.encoding import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
@@ -112,7 +113,7 @@ class JobsPage(pydantic.BaseModel):
 
     jobs: tuple[ListedJob, ...]
     budgets: tuple[Budget, ...]
-    next: Count | None
+    next: Position | None
 
 
 class _Crowd(pydantic.BaseModel):
@@ -184,4 +185,4 @@ class CrowdsPage(pydantic.BaseModel):
     """Crowd jobs, the newest first; where to go on."""
 
     crowds: tuple[ListedCrowd, ...]
-    next: Count | None
+    next: Position | None

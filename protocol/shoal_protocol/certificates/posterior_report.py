@@ -1,7 +1,7 @@
 """The trainer's report of a finished job: the posterior, its rounds and their cost."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -17,9 +17,6 @@ from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Digest
-
-if TYPE_CHECKING:
-    pass
 
 
 class Participations(Model):

@@ -6,7 +6,7 @@ It also foresees, by what a data holder declared, whether its vault would refuse
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,10 @@ class JobCheck(AnalystDocument):
     request: StudyRequest
 
 
+Position = Annotated[int, Field(ge=0, lt=2**31)]
+"""How many entries of a list come before a page."""
+
+
 class JobsQuery(AnalystDocument):
     """Analyst -> trainer: which jobs are there, and what is left? Or who declared what?
 
@@ -51,7 +55,7 @@ class JobsQuery(AnalystDocument):
 
     kind: Literal["jobs_query"] = "jobs_query"
     at: Timestamp
-    after: int = Field(default=0, ge=0, lt=2**31)
+    after: Position = 0
     count: int = Field(default=100, ge=1, le=1000)
 
 

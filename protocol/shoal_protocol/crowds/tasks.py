@@ -216,7 +216,8 @@ def feature_rows(task: CrowdTask, features: Floats) -> Floats:
         ValueError: as `design_rows`.
     """
     names = [each.name for each in task.features]
-    features = design.usable(features, names, max(1, len(features)))
+    features = np.asarray(features)
+    features = design.usable(features, names, max(1, len(np.atleast_1d(features))))
     whole = np.column_stack([features, np.full(len(features), task.target.upper)])
     return _normalised(task, whole)[0]
 

@@ -211,7 +211,8 @@ class VariationalPosterior(BasePosterior):
         if self.convergence is None:
             said = [_MEAN_FIELD, self._prior_caution]
         else:
-            said = [self.convergence.caution, self._prior_caution, _CLIPPED, _MEASURED]
+            said = [self.convergence.caution, self._prior_caution, _CLIPPED]
+            said += [] if self._is_real else [_MEASURED]
         return "; ".join(each for each in said if each is not None)
 
     @property
@@ -241,8 +242,15 @@ class VariationalPosterior(BasePosterior):
         shares = self._prior_shares
         if shares is None:
             return None
-        decided = np.flatnonzero(shares >= PRIOR_DECIDES) + 1
-        return prior_caution([f"unconstrained number {place}" for place in decided])
+        decided = np.flatnonzero(shares >= PRIOR_DECIDES).tolist()
+        if self._is_real:
+            return prior_caution([self.names[place] for place in decided])
+        return prior_caution([f"unconstrained number {place + 1}" for place in decided])
+
+    @property
+    def _is_real(self) -> bool:
+        """Whether the unconstrained numbers are the latents, as a regression's coefficients are."""
+        return all(latent.support == "real" for latent in self.latents)
 
     @property
     def mean(self) -> Floats:

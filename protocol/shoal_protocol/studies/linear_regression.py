@@ -217,7 +217,9 @@ class LinearRegressionTask(WholeStudy):
     Columns are normalised: centred at the middle of their bounds, and divided by half the range.
     `method` says what keeps rows short, so that noise may be small:
 
-    - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
+    - "plain": a ball of `radius`, or by a public rule that takes the mean square of a normalised
+      column to be .13. Rows beyond it are shrunk, which intervals do not count: where columns fill
+      their bounds, give the `radius` that holds their rows, at the price of more noise.
     - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
@@ -246,7 +248,7 @@ systolic_pressure = [60, 220]
     name: Literal["linear_regression"] = "linear_regression"
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
-    method: RegressionMethod = "plain"
+    method: RegressionMethod
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
