@@ -23,7 +23,7 @@ from shoal_protocol.jobs.membership import (
     check_approval,
 )
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import format_time
+from shoal_protocol.wire.encoding import Count, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -50,8 +50,8 @@ class Asking(BaseModel):
     job: str
     asked_at: str
     until: str
-    holder: int | None
-    needed: int
+    holder: Count | None
+    needed: Count
     stage: Stage
     decisions: tuple[Approval, ...]
 
