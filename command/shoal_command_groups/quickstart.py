@@ -51,7 +51,9 @@ def quickstart(
     name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
     dictionary: Annotated[
         Path | None,
-        typer.Option(help="The data dictionary in TOML; else one with the columns of `shoal job example`."),
+        typer.Option(
+            help="The data dictionary in TOML; else one of `shoal job example`'s columns."
+        ),
     ] = None,
     no_dictionary: Annotated[
         bool, typer.Option("--no-dictionary", help="Let jobs name any columns.")

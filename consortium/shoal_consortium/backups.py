@@ -49,7 +49,8 @@ def back_up(data: Path, to: Path) -> str:
     """
     if (data / _IN_POSTGRESQL).exists():
         raise ValueError(_DUMP)
-    role = next((each for each in ROLES if (data / f"{each}.sqlite").exists()), None)
+    held = {path.stem for path in data.glob("*.sqlite") if path.stat().st_size}
+    role = next((each for each in ROLES if each in held), None)
     if role is None:
         raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
     refusal = f"another command writes {to}: wait until it has ended"

@@ -269,6 +269,7 @@ class PeerState:
     missing: dict[str, datetime] = field(default_factory=dict)  # digests that only the peer has
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
+    is_away: bool = False  # and the log says so
 
     def message(
         self,
@@ -573,11 +574,13 @@ class Gossip:
             self._count("unreachable")
             if isinstance(error, StorageUnavailable):
                 raise
-            if peer_state.pace.failures == 1:
+            if not peer_state.is_away:
                 log.warning("no gossip with a peer", party=name, error=type(error).__name__)
+            peer_state.is_away = True
         else:
-            if peer_state.pace.failures:
+            if peer_state.is_away:
                 log.info("gossip with a peer again", party=name)
+            peer_state.is_away = False
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
             self._count("exchanged")
 

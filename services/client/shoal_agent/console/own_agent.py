@@ -10,7 +10,6 @@ import pydantic
 from nacl.signing import SigningKey
 
 from shoal_agent.status import AskingView, JobView, Left
-from shoal_hosting.peers.service_calls import Refused
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import Decision, approval_of
@@ -48,12 +47,12 @@ class ApprovalsView(pydantic.BaseModel):
         """Return the name under which an owner's key is listed.
 
         Raises:
-            Refused: it is not.
+            ValueError: it is not.
         """
         public = bytes(key.verify_key).hex()
         names = {listed: name for name, listed in self.owners.items()}
         if public not in names:
-            raise Refused(
+            raise ValueError(
                 f"the data holder's policy does not list this key among its `owners`: {public}"
             )
         return names[public]
@@ -65,7 +64,11 @@ def request_of(view: JobView) -> JobRequest | CrowdJobRequest:
     Raises:
         MalformedDocument: it is another job's, or none.
     """
-    signed: Signed[Any] = decode(canonical_json(view.request), JobRequest, CrowdJobRequest)
+    try:
+        encoded = canonical_json(view.request)
+    except ValueError as error:
+        raise MalformedDocument("the agent shows no request: do not trust this agent") from error
+    signed: Signed[Any] = decode(encoded, JobRequest, CrowdJobRequest)
     if signed.digest != view.job:
         raise MalformedDocument("the agent shows another job's request: do not trust this agent")
     request: JobRequest | CrowdJobRequest = signed.body
@@ -80,11 +83,11 @@ def signed_decision(
     Raises:
         UnknownJob: the job does not ask.
         MalformedDocument: its request is another's.
-        Refused: the key is not listed, or the data holder is not enrolled.
+        ValueError: the key is not listed, or the data holder is not enrolled.
     """
     view = shown.asking(job)
     request, owner = request_of(view), shown.owner_of(key)
     if view.holder is None:
-        raise Refused("the data holder is not enrolled: no job asks it")
+        raise ValueError("the data holder is not enrolled: no job asks it")
     body = approval_of(request, holder=view.holder, owner=owner, decision=decision, now=now)
     return sign(body, owner, key).encode()

@@ -181,7 +181,10 @@ class _Pages:
         """
         if self._key is None:
             raise Refused("This console only shows: `--owner KEYFILE` decides")
-        return self._key, shown.owner_of(self._key)
+        try:
+            return self._key, shown.owner_of(self._key)
+        except ValueError as error:
+            raise Refused(str(error)) from error
 
     async def jobs(self, request: Request) -> Response:
         """Show the newest jobs that were joined, and crowd jobs."""
