@@ -53,7 +53,7 @@ def test_a_variational_posterior_says_its_priors_share():
     posterior = run(learner_for(task), records, federation, generator).posterior
     assert posterior.prior_sd == pytest.approx([20.0, 3.0])
     assert (posterior.scale[1] / 3.0) ** 2 > 0.25
-    assert "THE PRIOR DECIDES unconstrained number 2" in posterior.caution
+    assert f"THE PRIOR DECIDES {posterior.names[1]}" in posterior.caution
     assert "Prior's share" in str(posterior.summary())
     assert VariationalPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
 
