@@ -150,14 +150,14 @@ class Summary:
             f"Each patient's price: ε = {self.epsilon:g}, δ = {self.delta:g}.",
             "",
             f"{'Progression after a year, by':<31}{'private, 90 % interval':>24}"
-            f"{'without privacy':>17}",
+            f"{'without privacy':>25}",
         ]
         for feature in FEATURES:
             each, step = self.coefficients[feature.bounds.name], feature.step
             private = f"{each.mean * step:+.1f}  [{each.low * step:+.1f}, {each.high * step:+.1f}]"
-            seen = "" if each.excludes_zero else " unclear"
+            seen = "" if each.excludes_zero else "unclear"
             told.append(
-                f"  {feature.difference:<31}{private:>22}{each.nonprivate * step:>+17.1f}{seen}"
+                f"  {feature.difference:<31}{private:>22} {seen:<9}{each.nonprivate * step:>+15.1f}"
             )
         told.append(
             f"Error on {self.held_out} other patients: {self.mae_private:.1f}; without privacy "
