@@ -147,7 +147,9 @@ def check(
         mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
         _warn_of_slots(file, mapped["records"])
         variables = [
-            each if each["outside_bounds"] is not None else each | {"outside_bounds": _UNBOUNDED}
+            each
+            if each["fault"] or each["outside_bounds"] is not None
+            else each | {"outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
         ]
         tell(
@@ -156,6 +158,8 @@ def check(
             mapped | {"variables": variables},
             "Nothing was written: `shoal records load` does that.",
         )
+        if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
+            raise ValueError(f"{', '.join(faulty)}: correct {MAPPING} or the source, as each says")
         return
     if consortium is not None:
         bounds = {

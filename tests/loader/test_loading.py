@@ -452,6 +452,11 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     foreign.write_text(mapping + '[columns.weight]\nsql = "1"\n')
     refused = shoal("records", "check", site, "--consortium", consortium, status=1)
     assert "dictionary, which has age, sex, seen, smokes" in refused.stderr
+    foreign.write_text(mapping.replace("CAST(age AS DOUBLE) / 3", "CAST(sex AS DOUBLE)"))
+    faulty = shoal("records", "check", site, "--consortium", consortium, "--json", status=1)
+    [age] = [v for v in json.loads(faulty.stdout)["variables"] if v["variable"] == "age"]
+    assert age["fault"] and age["missing"] is None and age["outside_bounds"] is None
+    assert "age: correct records.toml" in faulty.stderr
     foreign.write_text(mapping)
     forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")
     (consortium / "dictionary.json").write_bytes(forged)

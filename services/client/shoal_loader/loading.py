@@ -240,7 +240,7 @@ def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str
     """Return counts, and for each variable what it is made of and what is wrong with it.
 
     `outside_bounds` is the share of a variable's values outside its `bounds`, as (lower, upper);
-    None of one without bounds.
+    None of one without bounds. Of a variable with a `fault` nothing else is known.
 
     Raises:
         ValueError: bounds are given for what is no variable.
@@ -259,7 +259,9 @@ def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str
                 "variable": name,
                 "type": column.type,
                 "made_of": column.sql,
-                "missing": int(np.isnan(found.values[:, place]).sum()),
+                "missing": (
+                    None if name in found.faults else int(np.isnan(found.values[:, place]).sum())
+                ),
                 "unknown_levels": found.unknown.get(name),
                 "outside_bounds": _share_outside(found.values[:, place], bounds.get(name)),
                 "fault": found.faults.get(name),
