@@ -54,6 +54,9 @@ def test_a_variational_posterior_says_its_priors_share():
     assert posterior.prior_sd == pytest.approx([20.0, 3.0])
     assert (posterior.scale[1] / 3.0) ** 2 > 0.25
     assert f"THE PRIOR DECIDES {posterior.names[1]}" in posterior.caution
+    latents = [each.model_copy(update={"support": "positive"}) for each in posterior.latents]
+    bent = posterior.model_copy(update={"latents": tuple(latents)})
+    assert "THE PRIOR DECIDES unconstrained number 2" in bent.caution
     assert "Prior's share" in str(posterior.summary())
     assert VariationalPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
 
