@@ -110,7 +110,6 @@ class LogRequest(BoundDocument):
 
 
 class ForkedLog(ProtocolError):
-    code = "forked-log"
     title = "The log shows two histories"
     status = 409
     remedy = "Keep both checkpoints: together they are evidence. Tell the other parties."

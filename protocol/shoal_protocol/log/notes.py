@@ -345,14 +345,12 @@ ADD_CHECKPOINT: Final = "/witness/add-checkpoint"
 
 
 class UnknownLog(ProtocolError):
-    code = "unknown-log"
     title = "This log is not witnessed here, or nothing of it was signed yet"
     status = 404
     remedy = "Send a checkpoint of the log of this consortium."
 
 
 class WrongOldSize(ProtocolError):
-    code = "wrong-old-size"
     title = "The proof must begin at the last checkpoint that was signed here"
     status = 409
     remedy = "Send the proof from the size that the answer says."

@@ -29,14 +29,12 @@ _KEYS: Final = ("authority", "recovery", "founder")
 
 
 class WrongProof(ProtocolError):
-    code = "wrong-log-proof"
     title = "The proof does not hold for this log"
     status = 422
     remedy = "Ask for a new proof; if it fails again, keep both checkpoints: the log may be forked."
 
 
 class TooFewWitnesses(ProtocolError):
-    code = "too-few-witnesses"
     title = "Too few Compute nodes signed the log's checkpoint"
     status = 409
     remedy = "Wait until more Compute nodes have signed a checkpoint of the log, and try again."
