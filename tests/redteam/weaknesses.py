@@ -208,6 +208,5 @@ UNREAD = [
     _unread("_check_totals"),
     _unread("_check_ledgers"),
     _unread("_check_report"),
-    _unread("_check_prices"),
 ]
 """Readers of certificates that leave out one check."""

@@ -8,7 +8,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import Field
 from pyroaring import BitMap
@@ -18,7 +18,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.log.notes import LogProof, read_proof
-from shoal_protocol.privacy.job_costs import PrivacySpent, Statement, statements
+from shoal_protocol.privacy.job_costs import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
@@ -36,16 +36,6 @@ from shoal_protocol.wire.documents import (
 )
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
-
-Adversary = Literal[
-    "public",
-    "trainer",
-    "compute_node",
-    "colluding_compute_nodes",  # one fewer than open a sum, with the allowed colluders
-    "opening_compute_nodes",
-]
-ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
-
 
 PartiesT = TypeVar("PartiesT", bound=Parties)
 
@@ -93,18 +83,6 @@ class LostRound(Model):
         return (self.charge,)
 
 
-class Price(Model):
-    """The most that a job costs a client of its population, against one adversary.
-
-    `promised` holds for every cohort that might have been summed, `bought` for the noise of those
-    that were summed; None where nothing can be said. `adversaries` states what each one sees.
-    """
-
-    adversary: Adversary
-    promised: PrivacySpent | None
-    bought: PrivacySpent | None
-
-
 class ReleaseCertificate(BoundDocument):
     """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
 
@@ -126,7 +104,6 @@ class ReleaseCertificate(BoundDocument):
     lost_rounds: tuple[LostRound, ...]
     totals: tuple[SignedTotal, ...]
     report: SignedReport
-    prices: tuple[Price, ...]
 
     @classmethod
     def of(
@@ -156,7 +133,6 @@ class ReleaseCertificate(BoundDocument):
             lost_rounds=tuple(lost),
             totals=tuple(totals),
             report=report,
-            prices=prices(request.body, rounds, lost),
         )
 
     @property
@@ -170,6 +146,33 @@ class ReleaseCertificate(BoundDocument):
     def all_rounds(self) -> list[CertifiedRound | LostRound]:
         """Return released and lost rounds, by number."""
         return in_order(self.rounds, self.lost_rounds)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """Return what the rounds cost a client at most, against each adversary.
+
+        Nothing shows that nobody summed a lost round, unless the aggregator's abandonment is there.
+        """
+        rounds, lost = self.rounds, self.lost_rounds
+        specs = [each.spec.body for each in (*rounds, *lost)]
+        weakest = min(specs, key=lambda spec: spec.opening)
+        summed = [
+            release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
+        ]
+        unsummed = [
+            replace(
+                release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None
+            )
+            for each in lost
+        ]
+        return statements(
+            [*summed, *unsummed],
+            delta=self.request.body.privacy.delta,
+            nodes=len(weakest.compute_nodes),
+            needed=weakest.opening,
+            committee=weakest.sharing.committee,
+            asked=[spec.clients() for spec in specs],
+        )
 
 
 def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[PartiesT]:
@@ -195,43 +198,6 @@ def in_order(
 ) -> list[CertifiedRound | LostRound]:
     """Return released and lost rounds of a job by number; both come in order already."""
     return list(heapq.merge(rounds, lost, key=lambda each: each.spec.body.number))
-
-
-def stated(
-    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
-) -> tuple[Statement, ...]:
-    """Return the statements about a job's rounds, in the order of `ADVERSARIES`."""
-    specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
-    weakest = min(specs, key=lambda spec: spec.opening)
-    summed = [
-        release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
-    ]
-    unsummed = [
-        replace(release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None)
-        for each in lost
-    ]
-    return statements(
-        [*summed, *unsummed],
-        delta=request.privacy.delta,
-        nodes=len(weakest.compute_nodes),
-        needed=weakest.opening,
-        committee=weakest.sharing.committee,
-        asked=[spec.clients() for spec in specs],
-    )
-
-
-def prices(
-    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
-) -> tuple[Price, ...]:
-    """Return what a job's rounds cost against each adversary, at the job's delta."""
-    return tuple(
-        Price(
-            adversary=adversary,
-            promised=each.promised,
-            bought=each.bought,
-        )
-        for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
-    )
 
 
 LARGEST_BYTES: Final = 256 << 20
