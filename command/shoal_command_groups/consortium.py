@@ -512,7 +512,8 @@ def of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
     )
     for before, version in pairwise(chain):
         number, reason = version.manifest.sequence, version.manifest.emergency
-        if reason is not None and version.log_proof is None:
+        is_unproved = version.signed_manifest.log_proof is None
+        if reason is not None and is_unproved:
             yield f"Version {number} was signed by the authority in an emergency: {reason}."
-        elif version.log_proof is None and before.manifest.policy.cosignatures is not None:
+        elif is_unproved and before.manifest.policy.cosignatures is not None:
             yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."

@@ -110,7 +110,10 @@ def prove(directory: Path, homes: Path) -> None:
     """Give each version of a consortium directory its proof, by the keys in the parties' homes."""
     chain = open_chain(directory)
     for before, following in pairwise(chain):
-        if following.log_proof is None and before.manifest.policy.cosignatures is not None:
+        if (
+            following.signed_manifest.log_proof is None
+            and before.manifest.policy.cosignatures is not None
+        ):
             entry = log_entry(following.manifest)
             manifest = before.manifest
             origin = origin_of(manifest)

@@ -21,12 +21,11 @@ from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
     counted,
-    log_proof_in,
     read_certificate,
 )
 from shoal_protocol.certificates.study_request import check_round_of_study, check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.log.notes import Checkpoint, cosigners
+from shoal_protocol.log.notes import Checkpoint, cosigners, read_proof
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import check_batch
@@ -43,11 +42,10 @@ from shoal_protocol.trust.manifest import (
     Manifest,
     Parties,
     ServiceParty,
-    decode_manifest,
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import check_believed, check_successor
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -94,14 +92,13 @@ class LinkedVersions:
         for signed in copies:
             found = believed.get(signed.body.previous or "")
             if found is not None and signed.digest not in believed:
-                later = Parties(signed)
                 try:
                     check_successor(found, signed)
-                    check_believed(found.manifest, signed.body, later.log_proof)
+                    check_believed(found.manifest, signed.body, signed.log_proof)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error
                 else:
-                    believed[signed.digest] = later
+                    believed[signed.digest] = Parties(signed)
         self.by_digest |= believed
 
     def line_of(self, digest: str) -> tuple[list[Parties], list[Parties]]:
@@ -390,7 +387,7 @@ def verify_certificate(
         signed = read_certificate(encoded)
     certificate = signed.body
     with about("the manifest"):
-        trusted = decode_manifest(manifest)
+        trusted = decode(manifest, Manifest)
         rostered = [each.signed_manifest for each in known]
         at_hand = [*certificate.earlier_manifests, *history, *rostered]
         linked = LinkedVersions(trusted, at_hand)
@@ -409,7 +406,7 @@ def verify_certificate(
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
     with about("the log's proof"):
-        logged = _logged(encoded, certificate, [parties, *reversed(later)])
+        logged = _logged(signed, [parties, *reversed(later)])
     return Verified(
         certificate,
         parties,
@@ -421,26 +418,24 @@ def verify_certificate(
     )
 
 
-def _logged(
-    encoded: bytes, certificate: ReleaseCertificate, versions: Sequence[Parties]
-) -> Logged | None:
+def _logged(signed: Signed[ReleaseCertificate], versions: Sequence[Parties]) -> Logged | None:
     """Return where the certificate is in the log, by the keys of any of these versions.
 
     Raises:
         ProtocolError: of the first of them, if the proof holds by none.
     """
-    proof = log_proof_in(encoded)
-    if proof is None:
+    if signed.log_proof is None:
         return None
-    entry, wrong = certificate.log_entry.encode(), []
+    proof = read_proof(signed.log_proof)
+    entry, wrong = signed.body.log_entry.encode(), []
     for version in versions:
         try:
             checkpoint = proof.check(entry, version.manifest)
         except ProtocolError as error:
             wrong.append(error)
         else:
-            signed = tuple(cosigners(proof.note, version.manifest))
-            return Logged(proof.index, checkpoint, signed)
+            signed_by = tuple(cosigners(proof.note, version.manifest))
+            return Logged(proof.index, checkpoint, signed_by)
     raise wrong[0]
 
 

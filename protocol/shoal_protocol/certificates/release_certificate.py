@@ -8,7 +8,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
+from typing import ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import Field
 from pyroaring import BitMap
@@ -17,7 +17,6 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
-from shoal_protocol.log.notes import LogProof, read_proof
 from shoal_protocol.privacy.job_costs import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
@@ -25,28 +24,17 @@ from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import (
-    WRITTEN,
     BoundDocument,
+    Embedded,
     Model,
     Role,
     Signed,
     decode,
-    embedded,
-    parted,
 )
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
 
 PartiesT = TypeVar("PartiesT", bound=Parties)
-
-SignedManifest = Annotated[Signed[Manifest], embedded(Manifest), WRITTEN]
-SignedRequest = Annotated[Signed[StudyRequest], embedded(StudyRequest), WRITTEN]
-SignedSpec = Annotated[Signed[RoundSpec], embedded(RoundSpec), WRITTEN]
-SignedResult = Annotated[Signed[Result], embedded(Result), WRITTEN]
-SignedSum = Annotated[Signed[PartialSum], embedded(PartialSum), WRITTEN]
-SignedAbandonment = Annotated[Signed[Abandonment], embedded(Abandonment), WRITTEN]
-SignedTotal = Annotated[Signed[JobTotal], embedded(JobTotal), WRITTEN]
-SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRITTEN]
 
 
 class CertifiedRound(Model):
@@ -56,9 +44,9 @@ class CertifiedRound(Model):
     node's own ledger entry. `charge` is the trainer's.
     """
 
-    spec: SignedSpec
-    result: SignedResult
-    partial_sums: tuple[SignedSum, ...]
+    spec: Embedded[RoundSpec]
+    result: Embedded[Result]
+    partial_sums: tuple[Embedded[PartialSum], ...]
     charge: LedgerEntry
 
     @property
@@ -73,8 +61,8 @@ class LostRound(Model):
     `charge` is the trainer's, which stays if an answer may have left a client.
     """
 
-    spec: SignedSpec
-    abandonment: SignedAbandonment | None
+    spec: Embedded[RoundSpec]
+    abandonment: Embedded[Abandonment] | None
     charge: LedgerEntry
 
     @property
@@ -94,16 +82,17 @@ class ReleaseCertificate(BoundDocument):
 
     signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
+    is_logged: ClassVar[bool] = True
 
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest
-    earlier_manifests: tuple[SignedManifest, ...]
-    request: SignedRequest
+    earlier_manifests: tuple[Embedded[Manifest], ...]
+    request: Embedded[StudyRequest]
     population: Base64
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
     lost_rounds: tuple[LostRound, ...]
-    totals: tuple[SignedTotal, ...]
-    report: SignedReport
+    totals: tuple[Embedded[JobTotal], ...]
+    report: Embedded[PosteriorReport]
 
     @classmethod
     def of(
@@ -123,10 +112,7 @@ class ReleaseCertificate(BoundDocument):
         return cls(
             manifest=chain[-1].digest,
             job=request.digest,
-            earlier_manifests=tuple(
-                Signed(each.body, each.signer, each.signature)  # without its proof of the log
-                for each in (version.signed_manifest for version in chain[:-1])
-            ),
+            earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
             request=request,
             population=encode_clients(population),
             rounds=tuple(rounds),
@@ -235,14 +221,4 @@ def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
-
-
-def log_proof_in(encoded: bytes) -> LogProof | None:
-    """Return the proof in a certificate, compressed or not, unchecked; None if there is none.
-
-    Raises:
-        MalformedDocument
-    """
-    written = parted(unpack(encoded))[1]
-    return None if written is None else read_proof(written)
+    return decode(unpack(encoded), ReleaseCertificate)

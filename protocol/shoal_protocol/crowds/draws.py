@@ -27,13 +27,12 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import CLOCKS_APART, Limits, is_too_far, too_far_message
 from shoal_protocol.wire.documents import (
-    WRITTEN,
     AnalystDocument,
     BoundDocument,
+    Embedded,
     Model,
     Role,
     Signed,
-    embedded,
 )
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
@@ -153,9 +152,6 @@ class Draw(BoundDocument):
     expires_at: Timestamp  # a submission that arrives later is refused
 
 
-SignedDraw = Annotated[Signed[Draw], embedded(Draw), WRITTEN]
-
-
 class Submission(BoundDocument):
     """Client -> trainer: the weights of a draw after one noised step on a record."""
 
@@ -163,7 +159,7 @@ class Submission(BoundDocument):
 
     kind: Literal["submission"] = "submission"
     client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
-    draw: SignedDraw
+    draw: Embedded[Draw]
     weights: Weights
 
 
@@ -215,11 +211,6 @@ class CrowdClosingRequest(JobEnding):
     kind: Literal["crowd_closing_request"] = "crowd_closing_request"
 
 
-SignedClosingRequest = Annotated[
-    Signed[CrowdClosingRequest], embedded(CrowdClosingRequest), WRITTEN
-]
-
-
 class CrowdClosing(BoundDocument):
     """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
 
@@ -236,7 +227,7 @@ class CrowdClosing(BoundDocument):
     heads: tuple[InstanceHead, ...] = Field(min_length=1, max_length=10_000)
     contributions: int = Field(ge=0, lt=2**53)
     closed_at: Timestamp
-    closing_request: SignedClosingRequest | None
+    closing_request: Embedded[CrowdClosingRequest] | None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

@@ -21,8 +21,6 @@ from shoal_protocol.wire.documents import (
     Role,
     Signed,
     decode,
-    parted,
-    with_log_proof,
 )
 from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, Place, VerifyKeyHex
 from shoal_protocol.wire.errors import (
@@ -92,6 +90,7 @@ class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    is_logged: ClassVar[bool] = True
     most_values: ClassVar[int] = 20_000  # for a move of the authority it is read before its key
 
     kind: Literal["manifest"] = "manifest"
@@ -147,39 +146,10 @@ class Manifest(Document):
 
 
 @dataclass(frozen=True)
-class SignedManifest(Signed[Manifest]):
-    """A signed manifest, and beside what is signed the proof that the log has it (tlog-proof)."""
-
-    log_proof: str | None = None
-
-    def encode(self) -> bytes:
-        """Return the bytes that go on the wire, the proof among them if there is one."""
-        encoded = super().encode()
-        return encoded if self.log_proof is None else with_log_proof(encoded, self.log_proof)
-
-
-def decode_manifest(encoded: bytes) -> SignedManifest:
-    """Decode a signed manifest, with or without its proof; neither is checked.
-
-    Raises:
-        MalformedDocument, UnsupportedVersion
-    """
-    without, log_proof = parted(encoded)
-    signed = decode(without, Manifest)
-    return SignedManifest(signed.body, signed.signer, signed.signature, log_proof)
-
-
-@dataclass(frozen=True)
 class Parties:
     """A verified manifest without its roster: it verifies signatures of all but data holders."""
 
     signed_manifest: Signed[Manifest]
-
-    @property
-    def log_proof(self) -> str | None:
-        """Return the proof that the log has this version, None if it came without one."""
-        signed = self.signed_manifest
-        return signed.log_proof if isinstance(signed, SignedManifest) else None
 
     @property
     def manifest(self) -> Manifest:
@@ -281,7 +251,7 @@ class Consortium(Parties):
             WrongManifest: it has another digest.
             MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
         """
-        signed = decode_manifest(signed_manifest)
+        signed = decode(signed_manifest, Manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
         Parties.of(signed, authority=signed.body.authority)
