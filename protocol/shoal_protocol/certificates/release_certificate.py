@@ -24,11 +24,10 @@ from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import (
-    BoundDocument,
     Embedded,
     Model,
-    Role,
     Signed,
+    TrainerDocument,
     decode,
 )
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
@@ -71,7 +70,7 @@ class LostRound(Model):
         return (self.charge,)
 
 
-class ReleaseCertificate(BoundDocument):
+class ReleaseCertificate(TrainerDocument):
     """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
 
     `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
@@ -80,7 +79,6 @@ class ReleaseCertificate(BoundDocument):
     those of all their Compute nodes, as `nodes_of` orders them.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
     is_logged: ClassVar[bool] = True
 
@@ -140,7 +138,7 @@ class ReleaseCertificate(BoundDocument):
         Nothing shows that nobody summed a lost round, unless the aggregator's abandonment is there.
         """
         rounds, lost = self.rounds, self.lost_rounds
-        specs = [each.spec.body for each in (*rounds, *lost)]
+        specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
         weakest = min(specs, key=lambda spec: spec.opening)
         summed = [
             release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds

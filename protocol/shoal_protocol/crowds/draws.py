@@ -33,6 +33,7 @@ from shoal_protocol.wire.documents import (
     Model,
     Role,
     Signed,
+    TrainerDocument,
 )
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
@@ -122,13 +123,12 @@ class CrowdJobRequest(AnalystDocument):
         return self.contributions_per_record * self.task.contribution_epsilon
 
 
-class CrowdOpening(BoundDocument):
+class CrowdOpening(TrainerDocument):
     """Trainer -> all: the job is open, with these first instances and a commitment to the seed.
 
     `instances`, shape (k, p), depend on no data.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_opening"] = "crowd_opening"
@@ -138,10 +138,8 @@ class CrowdOpening(BoundDocument):
     opened_at: Timestamp
 
 
-class Draw(BoundDocument):
+class Draw(TrainerDocument):
     """Trainer -> sender of the nonce: one instance's weights. The trainer keeps no state of it."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["draw"] = "draw"
     job: Digest
@@ -185,10 +183,8 @@ class LogEntry(Model):
         return sha256("crowd_log_entry", canonical_json(self.model_dump(mode="json")))
 
 
-class SubmissionReceipt(BoundDocument):
+class SubmissionReceipt(TrainerDocument):
     """Trainer -> client: the submission is on file, as this link of an instance's chain."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["submission_receipt"] = "submission_receipt"
     entry: LogEntry
@@ -211,14 +207,13 @@ class CrowdClosingRequest(JobEnding):
     kind: Literal["crowd_closing_request"] = "crowd_closing_request"
 
 
-class CrowdClosing(BoundDocument):
+class CrowdClosing(TrainerDocument):
     """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
 
     Before its time and its number of contributions, only an analyst may close a job: then
     `closing_request` is what she signed, else None.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_closing"] = "crowd_closing"

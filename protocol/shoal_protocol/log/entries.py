@@ -6,14 +6,14 @@ the parties have.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pydantic
 from pydantic import Field
 
 from shoal_protocol.log.notes import Note, cosigners, signed_checkpoint
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.documents import BoundDocument, Model, Role, describe
+from shoal_protocol.wire.documents import Model, TrainerDocument, describe
 from shoal_protocol.wire.encoding import (
     Count,
     Digest,
@@ -100,10 +100,8 @@ def decode_entry(encoded: bytes) -> Entry:
     return entry
 
 
-class LogRequest(BoundDocument):
+class LogRequest(TrainerDocument):
     """Trainer -> aggregator: log a certificate, which the trainer signed."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["log_request"] = "log_request"
     entry: CertificateEntry

@@ -8,7 +8,7 @@ population at once, so whoever counts answers counts the slots behind them.
 import math
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import LARGEST_POPULATION, Policy, passed_message, too_far_message
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import BoundDocument, Role
+from shoal_protocol.wire.documents import TrainerDocument
 from shoal_protocol.wire.encoding import (
     Base64,
     Clients,
@@ -94,10 +94,8 @@ class AskedHolders:
 LARGEST_DIMENSION: Final = 1_000_000
 
 
-class RoundSpec(BoundDocument):
+class RoundSpec(TrainerDocument):
     """Trainer -> everyone. Its digest is the round's id, so another spec is another round."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["round_spec"] = "round_spec"
     job: Digest

@@ -186,6 +186,12 @@ class NodeDocument(BoundDocument):
     node: Name
 
 
+class TrainerDocument(BoundDocument):
+    """A document that the trainer signs."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+
 class HolderDocument(BoundDocument):
     """A document that a data holder signs."""
 
