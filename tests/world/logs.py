@@ -100,7 +100,7 @@ def write(directory: Path, entries: Sequence[Entry], note: Note | None = None) -
         some = entries[index * WIDTH : index * WIDTH + width]
         files[tile_path(ENTRIES, index, width)] = encode_bundle([each.encode() for each in some])
     for where in widths(len(entries)):
-        files[tile_path(*where)] = made.tile(*where)
+        files[tile_path(*where)] = made.read(*where)
     for path, content in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(content)

@@ -37,11 +37,10 @@ from shoal_protocol.rounds.outcomes import (
 )
 from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec, check_holders, check_terms
 from shoal_protocol.trust.manifest import (
-    Analyst,
     Consortium,
+    ListedParty,
     Manifest,
     Parties,
-    ServiceParty,
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import check_believed, check_successor
@@ -350,7 +349,7 @@ class Verified:
     holders_known: bool  # the noise was checked against the largest data holders
     logged: Logged | None  # None: no proof came with it
 
-    def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
+    def signer(self, signed: Signed[Any]) -> ListedParty:
         """Return who signed a document in the certificate."""
         return self.versions[signed.body.manifest].party(signed.signer)
 

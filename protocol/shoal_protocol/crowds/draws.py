@@ -25,7 +25,7 @@ from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, firs
 from shoal_protocol.jobs.membership import JobEnding, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.trust.policy import CLOCKS_APART, Limits, is_too_far, too_far_message
+from shoal_protocol.trust.policy import CLOCKS_APART, TimeLimits
 from shoal_protocol.wire.documents import (
     AnalystDocument,
     BoundDocument,
@@ -458,12 +458,9 @@ def check_crowd_job(request: CrowdJobRequest, manifest: Manifest) -> None:
         )
 
 
-def reach_refusal(request: CrowdJobRequest, limits: Limits, *, now: datetime) -> str | None:
+def reach_refusal(request: CrowdJobRequest, limits: TimeLimits, *, now: datetime) -> str | None:
     """Return why a crowd job reaches too far ahead of `now`, or None."""
-    if is_too_far(request.closes_at, limits.maximum_job_seconds, now):
-        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_message("closes_at", request.closes_at, now, most)
-    return None
+    return limits.too_far("maximum_job_seconds", "closes_at", request.closes_at, now)
 
 
 HONEST_REFUSED: Final = 1e-12

@@ -23,9 +23,7 @@ from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.policy import (
     LARGEST_POPULATION,
     LONGEST_SECONDS,
-    Limits,
-    is_too_far,
-    too_far_message,
+    TimeLimits,
 )
 from shoal_protocol.wire.documents import (
     AnalystDocument,
@@ -322,15 +320,11 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
             raise RefusedJob(f"the policy does not allow the query {query}")
 
 
-def job_refusal(request: JobRequest, limits: Limits, *, now: datetime) -> str | None:
+def job_refusal(request: JobRequest, limits: TimeLimits, *, now: datetime) -> str | None:
     """Return why a job reaches further ahead of `now` than a policy allows, or None."""
-    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        limit = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
-        return too_far_message("join_deadline", request.join_deadline, now, limit)
-    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        limit = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_message("the job's end", request.ends_by, now, limit)
-    return None
+    return limits.too_far(
+        "maximum_join_seconds", "join_deadline", request.join_deadline, now
+    ) or limits.too_far("maximum_job_seconds", "the job's end", request.ends_by, now)
 
 
 def check_round_of_job(

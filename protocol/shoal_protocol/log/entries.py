@@ -151,7 +151,6 @@ class Monitor:
         """Begin before the first entry."""
         self.size = 0
         self.findings: list[Finding] = []
-        self.jobs: dict[str, Literal["open", "certified"]] = {}
         self._versions: list[ManifestEntry] = []
         self._rounds: dict[tuple[str, int], str] = {}
         self._job_of: dict[str, str] = {}  # by round
@@ -188,9 +187,8 @@ class Monitor:
         first = self._rounds.setdefault((entry.job, entry.number), entry.digest)
         if first != entry.digest:
             found.append(f"job {entry.job} has two rounds of number {entry.number}")
-        if self.jobs.get(entry.job) == "certified":
+        if entry.job in self._certificates:
             found.append(f"job {entry.job} has a further round after its certificate")
-        self.jobs.setdefault(entry.job, "open")
         return found
 
     def _end(self, entry: EndEntry) -> list[str]:
@@ -202,7 +200,6 @@ class Monitor:
 
     def _certificate(self, entry: CertificateEntry) -> list[str]:
         first = self._certificates.setdefault(entry.job, entry.digest)
-        self.jobs[entry.job] = "certified"
         found = [f"job {entry.job} has two certificates"] if first != entry.digest else []
         logged = self._counts[entry.job]
         if logged > entry.rounds:

@@ -55,10 +55,6 @@ class NoteKey:
         """Return the 4 bytes that stand before each of its signatures."""
         return sha256(f"{self.name}\n".encode() + bytes([self.kind]) + self.key).digest()[:4]
 
-    def __str__(self) -> str:
-        """Return the verifier key, as signed-note writes it."""
-        return f"{self.name}+{self.id.hex()}+{_base64(bytes([self.kind]) + self.key)}"
-
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -151,12 +151,8 @@ class Tree:
     def __init__(self, size: int, read: ReadTile) -> None:
         """Read nothing yet."""
         self.size = size
-        self._read = read
+        self.read = read
         self._tiles: dict[tuple[int, int, int], bytes] = {}
-
-    def tile(self, level: int, index: int, width: int) -> bytes:
-        """Return a tile as it is read."""
-        return self._read(level, index, width)
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root of the first `size` entries, at most all of them."""
@@ -230,7 +226,7 @@ class Tree:
         width = min(WIDTH, (self.size >> (_HEIGHT * level)) - tile * WIDTH)
         key = (level, tile, width)
         if key not in self._tiles:
-            self._tiles[key] = self._read(*key)
+            self._tiles[key] = self.read(*key)
             if len(self._tiles[key]) != width * HASH_BYTES:
                 raise MalformedDocument("a tile of the log has another length")
         hashes = self._tiles[key][place * HASH_BYTES : (place + count) * HASH_BYTES]

@@ -47,13 +47,18 @@ _RESERVED_NAMES: Final = {
 }  # they sign without being parties
 
 
-class ServiceParty(Model):
-    """A party that runs a service; connections to it trust exactly its `certificate`."""
+class ListedParty(Model):
+    """A party that the manifest lists. Analysts, who may submit jobs, have no more than this."""
 
     name: Name
     operator: Operator
-    url: Url
     verify_key: VerifyKeyHex
+
+
+class ServiceParty(ListedParty):
+    """A party that runs a service; connections to it trust exactly its `certificate`."""
+
+    url: Url
     certificate: Certificate
 
 
@@ -61,14 +66,6 @@ class ComputeParty(ServiceParty):
     """A Compute node, with the X25519 key to which clients seal their shares."""
 
     box_key: BoxKeyHex
-
-
-class Analyst(Model):
-    """A party that may submit jobs."""
-
-    name: Name
-    operator: Operator
-    verify_key: VerifyKeyHex
 
 
 class AuthorityMove(Model):
@@ -101,7 +98,7 @@ class Manifest(Document):
     compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)
     aggregator: ServiceParty
     trainer: ServiceParty
-    analysts: tuple[Analyst, ...] = Field(min_length=1, max_length=1_000)
+    analysts: tuple[ListedParty, ...] = Field(min_length=1, max_length=1_000)
     roster: RosterReference
     policy: Policy
     recovery: VerifyKeyHex | None = _optional()
@@ -119,17 +116,21 @@ class Manifest(Document):
         """Return the parties that run services: Compute nodes, aggregator and trainer."""
         return [*self.compute_nodes, self.aggregator, self.trainer]
 
+    @property
+    def parties(self) -> list[ListedParty]:
+        """Return the parties that run services, then the analysts."""
+        return [*self.services, *self.analysts]
+
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
-        parties: list[ServiceParty | Analyst] = [*self.services, *self.analysts]
         for what, values in {
-            "names": [party.name for party in parties],
-            "verify keys": [party.verify_key for party in parties],
+            "names": [party.name for party in self.parties],
+            "verify keys": [party.verify_key for party in self.parties],
             "box keys": [node.box_key for node in self.compute_nodes],
         }.items():
             if len(set(values)) != len(values):
                 raise ValueError(f"two parties share their {what}")
-        if _RESERVED_NAMES & {party.name for party in parties}:
+        if _RESERVED_NAMES & {party.name for party in self.parties}:
             raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
         if (self.sequence == 1) != (self.previous is None):
             raise ValueError("the first version has no previous one, every other has")
@@ -173,23 +174,20 @@ class Parties:
         signed_manifest.verify_signature(VerifyKey(bytes.fromhex(authority)))
         return Parties(signed_manifest)
 
-    def party(self, name: str) -> ServiceParty | Analyst:
+    def party(self, name: str) -> ListedParty:
         """Return the party of that name.
 
         Raises:
             UnknownSigner: there is none.
         """
-        for party in self._parties():
+        for party in self.manifest.parties:
             if party.name == name:
                 return party
         raise UnknownSigner
 
     def lists(self, name: str) -> bool:
         """Tell whether there is a party of that name."""
-        return any(party.name == name for party in self._parties())
-
-    def _parties(self) -> list[ServiceParty | Analyst]:
-        return [*self.manifest.services, *self.manifest.analysts]
+        return any(party.name == name for party in self.manifest.parties)
 
     def verify(self, signed: Signed[DocumentT]) -> None:
         """Check that a party in charge signed this document under this manifest.

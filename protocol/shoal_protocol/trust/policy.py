@@ -4,7 +4,7 @@
 """
 
 from datetime import datetime, timedelta
-from typing import Final, Protocol, Self
+from typing import Final, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -19,12 +19,6 @@ from shoal_protocol.wire.encoding import LARGEST_CLIENTS
 LARGEST_POPULATION: Final = 2**20
 """Most clients that a round, and a job in rounds, can have."""
 
-JOIN_SECONDS: Final = 14 * 86_400
-"""Default of the time to join that policies allow: people must be able to approve a job."""
-
-JOB_SECONDS: Final = 90 * 86_400
-"""Default of the time that policies allow a whole job."""
-
 LONGEST_SECONDS: Final = 10 * 365 * 86_400
 """The most that a policy may allow of either."""
 
@@ -33,23 +27,6 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 exactly to a limit, and another refuse it."""
 
 _WHOSE_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
-
-
-class Limits(Protocol):
-    """The time limits of a policy: the consortium's, or a data holder's."""
-
-    @property
-    def maximum_join_seconds(self) -> int:
-        """From now until a job's population is fixed."""
-
-    @property
-    def maximum_job_seconds(self) -> int:
-        """From now until a job is over, whether it has rounds or not."""
-
-
-def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:
-    """Tell whether `moment` is more than `seconds` after `now`, allowing for clocks that differ."""
-    return moment - now > timedelta(seconds=seconds) + CLOCKS_APART
 
 
 def too_far_message(name: str, moment: datetime, now: datetime, limit: str) -> str:
@@ -72,7 +49,40 @@ def all_but_one(nodes: int) -> int:
     return max(2, nodes - 1)
 
 
-class Policy(Model):
+class TimeLimits(Model):
+    """How far ahead a job may reach, by the consortium's policy or by a data holder's."""
+
+    maximum_join_seconds: int = Field(
+        default=14 * 86_400,  # people must be able to approve a job
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that clients may have to join a job, from when they hear of it",
+    )
+    maximum_job_seconds: int = Field(
+        default=90 * 86_400,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that a job, or a crowd job, may take in all",
+    )
+
+    def too_far(
+        self,
+        setting: Literal["maximum_join_seconds", "maximum_job_seconds"],
+        name: str,
+        moment: datetime,
+        now: datetime,
+    ) -> str | None:
+        """Return why a moment is further after `now` than a setting allows, or None.
+
+        It allows for clocks that differ.
+        """
+        seconds = getattr(self, setting)
+        if moment - now <= timedelta(seconds=seconds) + CLOCKS_APART:
+            return None
+        return too_far_message(name, moment, now, f"the policy's {setting}, {seconds}")
+
+
+class Policy(TimeLimits):
     """The consortium's policy. The caps hold for each client, over all jobs together.
 
     Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
@@ -141,18 +151,6 @@ class Policy(Model):
         le=1000,
         description="allow crowd jobs (Draw and Discard), each of which may cost one client so "
         "much local, pure epsilon; without it there are none",
-    )
-    maximum_join_seconds: int = Field(
-        default=JOIN_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that clients may have to join a job, from when they hear of it",
-    )
-    maximum_job_seconds: int = Field(
-        default=JOB_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that a job, or a crowd job, may take in all",
     )
     retention_days: int | None = Field(
         default=None,
