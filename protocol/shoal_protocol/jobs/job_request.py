@@ -292,7 +292,13 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         RefusedJob: the detail says what to change.
     """
     policy, nodes = manifest.policy, len(manifest.compute_nodes)
-    if reason := policy.sharing_refusal(request.sharing, nodes=nodes):
+    if reason := policy.refusal(
+        sharing=request.sharing,
+        nodes=nodes,
+        colluders=request.privacy.colluders,
+        mechanism=request.privacy.mechanism,
+        queries=request.terms.query_names,
+    ):
         raise RefusedJob(reason)
     batch = request.terms.batch
     if request.smallest_round - request.privacy.dropouts < policy.minimum_cohort:
@@ -300,14 +306,6 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(f"{what} less dropouts must be at least {policy.minimum_cohort}")
     if batch is not None and batch > request.minimum_population:
         raise RefusedJob("batch may be at most minimum_population")
-    if request.privacy.colluders < policy.minimum_colluders:
-        raise RefusedJob(f"colluders must be at least {policy.minimum_colluders}")
-    if request.privacy.mechanism not in policy.mechanisms:
-        needed = "a delta of 0" if request.privacy.delta else "a delta above 0"
-        raise RefusedJob(
-            f"the consortium's manifest does not allow the mechanism: it demands {needed} (its "
-            "authority chose by --mechanism of `shoal consortium create`)"
-        )
     if not policy.cap.allows(request.privacy.cost):
         asked, allowed = request.privacy.cap, policy.cap
         raise RefusedJob(f"{asked} exceeds what the policy allows one client: {allowed}")
@@ -315,9 +313,6 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(
             f"round_seconds + grace_seconds may be at most {policy.maximum_round_seconds}"
         )
-    for query in request.terms.query_names:
-        if query not in policy.queries:
-            raise RefusedJob(f"the policy does not allow the query {query}")
 
 
 def job_refusal(request: JobRequest, limits: TimeLimits, *, now: datetime) -> str | None:

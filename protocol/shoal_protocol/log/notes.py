@@ -21,10 +21,8 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_protocol.log.tiles import (
-    EMPTY_ROOT,
     HASH_BYTES,
     MOST_HASHES,
-    WrongProof,
     check_inclusion,
     leaf_hash,
 )
@@ -370,17 +368,6 @@ class Submission:
         """Return the body that is sent."""
         hashes = "".join(f"{base64.b64encode(each).decode()}\n" for each in self.proof)
         return f"old {self.old}\n{hashes}\n{self.note}"
-
-    def check_beginning(self, checkpoint: Checkpoint) -> None:
-        """Check what the empty tree asks for.
-
-        Raises:
-            WrongProof
-        """
-        if self.old == 0 and self.proof:
-            raise WrongProof("from the empty tree no proof is needed")
-        if checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT:
-            raise WrongProof("the empty tree has another root")
 
 
 def read_submission(body: bytes) -> Submission:

@@ -41,6 +41,8 @@ def check_consistency(
     if old in (0, new):
         if proof or old_root != (EMPTY_ROOT if old == 0 else new_root):
             raise WrongProof("one size, other roots")
+        if new == 0 and new_root != EMPTY_ROOT:
+            raise WrongProof("the empty tree has another root")
         return
     hashes = [*([old_root] if old & (old - 1) == 0 else []), *proof]
     if not hashes:

@@ -3,6 +3,7 @@
 `now` is always the reader's own clock, so that whoever writes a request cannot gain time.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal, Self
 
@@ -171,10 +172,31 @@ class Policy(TimeLimits):
         """Return what all jobs together may cost one client."""
         return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
 
-    def sharing_refusal(self, sharing: Sharing, *, nodes: int) -> str | None:
-        """Return why no round may be shared like this among so many nodes, or None if it may."""
-        return sharing.refusal(
+    def refusal(
+        self,
+        *,
+        sharing: Sharing,
+        nodes: int,
+        colluders: int,
+        mechanism: Mechanism,
+        queries: Iterable[QueryName],
+    ) -> str | None:
+        """Return why no job and no round may be like this among so many nodes, or None."""
+        if reason := sharing.refusal(
             nodes=nodes,
             minimum_threshold=self.minimum_threshold,
             minimum_committee=self.minimum_committee,
-        )
+        ):
+            return reason
+        if colluders < self.minimum_colluders:
+            return f"colluders must be at least {self.minimum_colluders}"
+        if mechanism not in self.mechanisms:
+            needed = "a delta of 0" if mechanism == "discrete_gaussian" else "a delta above 0"
+            return (
+                f"the consortium's manifest does not allow the mechanism: it demands {needed} (its "
+                "authority chose by --mechanism of `shoal consortium create`)"
+            )
+        for query in queries:
+            if query not in self.queries:
+                return f"the policy does not allow the query {query}"
+        return None
