@@ -148,8 +148,8 @@ def check(
         _warn_of_slots(file, mapped["records"])
         variables = [
             each
-            if each["fault"] or each["outside_bounds"] is not None
-            else each | {"outside_bounds": _UNBOUNDED}
+            if each["fault"] or each["share_outside_bounds"] is not None
+            else each | {"share_outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
         ]
         tell(
@@ -184,7 +184,7 @@ def check(
             "column": name,
             "values": found["rows"] - missing,
             "missing": missing,
-            "outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
+            "values outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
         }
         for name, missing in found["missing"].items()
     ]

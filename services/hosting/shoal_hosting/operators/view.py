@@ -1,4 +1,4 @@
-"""What a service tells whoever runs it, for its console."""
+"""What a service shows on its operator's console."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from shoal_protocol.trust.manifest import ServiceParty
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever runs a service: has its token, and with `console` a console too."""
+    """Settings of an operator's access: the token, and whether there is a console."""
 
     token: str = field(repr=False)
     metrics_for_anybody: bool = False
@@ -24,7 +24,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the console. `empty` is said where it has no rows."""
+    """A table of the console; `empty` is shown instead if it has no rows."""
 
     heading: str
     columns: Sequence[str]
@@ -34,7 +34,7 @@ class Table:
 
 @dataclass(frozen=True)
 class View:
-    """What only this kind of service shows. `parties` are those that it asks."""
+    """What only this kind of service shows. It sends requests to `parties`."""
 
     tables: Sequence[Table] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -45,14 +45,14 @@ Look = Callable[[], Awaitable[View]]
 
 
 def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> Table:
-    """Return how many rows of a table with a phase are in each, as a table to show."""
+    """Return the number of a table's rows in each phase, as a table to show."""
     query = select(table.c.phase, func.count()).group_by(table.c.phase)
     rows = [(phase, count) for phase, count in db.execute(query)]
     return Table(f"{what} by phase", ("Phase", what), rows, "None yet.")
 
 
 def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
-    """Return a ledger's head as a fact to show.
+    """Describe a ledger's head.
 
     Raises:
         LedgerBroken
@@ -68,7 +68,7 @@ def in_words(moment: datetime) -> str:
 
 
 def labelled(registry: CollectorRegistry, metric: str, label: str) -> dict[str, float]:
-    """Return the values of a gauge or counter by the only label that tells them apart."""
+    """Return the values of a gauge or counter by its only label."""
     return {
         sample.labels[label]: sample.value
         for family in registry.restricted_registry([metric]).collect()
