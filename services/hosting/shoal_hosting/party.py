@@ -21,7 +21,13 @@ from nacl.signing import SigningKey
 from pydantic import StringConstraints
 
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, Consortium, Parties, ServiceParty
+from shoal_protocol.trust.manifest import (
+    ComputeParty,
+    Consortium,
+    ListedParty,
+    Parties,
+    ServiceParty,
+)
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
@@ -81,7 +87,7 @@ class Party:
         """Return the party's name in the manifest."""
         return self.card.name
 
-    def listed_in(self, version: Parties) -> ServiceParty | Analyst:
+    def listed_in(self, version: Parties) -> ListedParty:
         """Return what a version says of the party, or raise UnknownSigner."""
         return version.party(self.name)
 
