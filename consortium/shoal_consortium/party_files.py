@@ -25,7 +25,7 @@ from shoal_hosting.party import (
     read_card,
     read_seed,
 )
-from shoal_hosting.private_files import make_private_directory, write_new
+from shoal_hosting.private_files import write_new
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
 from shoal_protocol.trust.manifest import Analyst, ComputeParty, ServiceParty
 from shoal_protocol.wire.documents import check_signature, describe
@@ -145,7 +145,7 @@ def write_party(directory: Path, party: PartyKeys) -> None:
     """Write a new party directory, complete or not at all.
 
     Raises:
-        FileExistsError: the directory exists; nothing is overwritten.
+        FileExistsError: the directory is not empty; nothing is overwritten.
     """
     with new_directory(directory) as pending:
         _write(pending, party, "")
@@ -240,5 +240,5 @@ def read_signing_key(path: Path) -> SigningKey:
 
 def make_authority_directory(directory: Path, key: SigningKey) -> None:
     """Write the authority's private key into a private directory of its own."""
-    make_private_directory(directory)
-    write_new(directory / "signing.key", hex_line(bytes(key)), private=True)
+    with new_directory(directory) as pending:
+        write_new(pending / "signing.key", hex_line(bytes(key)), private=True)

@@ -99,8 +99,6 @@ def write_draft(path: Path, content: bytes, *, private: bool) -> Path:
 
 def sync_directory(directory: Path) -> None:
     """Have what was renamed in a directory outlast a crash."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directories; its file system orders renames by itself
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
