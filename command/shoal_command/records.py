@@ -19,7 +19,6 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command,
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
-from shoal_holder.tables import CsvTable
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
@@ -188,11 +187,6 @@ def check(
         }
         for name, missing in found["missing"].items()
     ]
-    if file.suffix.lower() != ".npz":
-        table = CsvTable(file)
-        if trimmed := sorted(set(table.names) - set(table.written)):
-            names = ", ".join(map(repr, trimmed))
-            sentences.append(f"Read without spaces around the column's name: {names}.")
     tell(found, as_json, shown, *sentences)
 
 

@@ -29,7 +29,6 @@ def create(directory: Path, manifest: Signed[Manifest], roster: Roster) -> Conso
     Raises:
         FileExistsError: the directory holds a consortium already; nothing is overwritten.
     """
-    refuse_existing(directory)
     (directory / HISTORY).mkdir(parents=True)
     first = Consortium.pinned(manifest.encode(), roster.encode(), digest=manifest.digest)
     _store(directory, first)

@@ -153,8 +153,7 @@ async def _publish(
     """
 
     async def put(version: Consortium, at: Endpoint) -> Reply:
-        content = bundle(version)
-        return await call(at, "PUT", "/v1/manifest", content=content)
+        return await call(at, "PUT", "/v1/manifest", content=bundle(version))
 
     async def put_missing(at: Endpoint) -> Reply:
         reply = await put(chain[-1], at)
@@ -207,10 +206,11 @@ def publish_dictionary(
 ) -> Outcome:
     """Hand the versions of the data dictionary, oldest first, to the trainer."""
 
+    at = Endpoint.of(trainer)
+
     async def hand_over() -> None:
         for each in versions:
-            content = each.encode()
-            json_of(await call(Endpoint.of(trainer), "PUT", "/v1/dictionary", content=content))
+            json_of(await call(at, "PUT", "/v1/dictionary", content=each.encode()))
 
     name = f"{trainer.name}: data dictionary"
     return asyncio.run(_outcome(name, len(versions), hand_over()))

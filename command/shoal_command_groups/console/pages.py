@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import io
-import re
 import secrets
 import tomllib
 from collections.abc import Awaitable, Callable
@@ -26,13 +25,12 @@ from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_hosting.server.openapi import ID_PATTERN
+from shoal_hosting.server.openapi import checked_job
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.wire.documents import Signed, describe
-from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase
 
 _drawing = Lock()  # matplotlib's figures are the process's
@@ -287,7 +285,4 @@ def parsed(toml: str) -> TaskFile:
 
 
 def _job_in(request: Request) -> str:
-    job = str(request.path_params["job"])
-    if not re.fullmatch(ID_PATTERN, job):
-        raise UnknownJob
-    return job
+    return checked_job(request.path_params["job"])

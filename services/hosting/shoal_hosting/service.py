@@ -36,8 +36,14 @@ from shoal_hosting.server.openapi import only_with
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import (
+    MARK,
+    StorageThread,
+    check_log,
+    check_new,
+    open_memory,
+)
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.storage.shared_manifests import SharedManifests

@@ -75,9 +75,6 @@ if find_spec("sniffio") is None:
 class Unavailable(Exception):
     """The peer gave no answer that counts; the same request may be made again later."""
 
-    retry_after_seconds: float = 0.0
-    """The least that it asked to be left in peace for."""
-
 
 @dataclass(frozen=True)
 class Reply:
@@ -351,11 +348,9 @@ def _first_cause(error: BaseException) -> BaseException:
     """Return the system's or TLS's error behind httpx's; of several attempts, the first one's."""
     while True:
         if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-            continue
-        before = error.__cause__
-        if before is None and not isinstance(error, OSError):  # httpcore raises some "from None"
-            before = error.__context__
+            before: BaseException | None = error.exceptions[0]
+        else:  # httpcore raises some "from None"
+            before = error.__cause__ or (None if isinstance(error, OSError) else error.__context__)
         if before is None:
             return error
         error = before
