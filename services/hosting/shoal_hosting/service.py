@@ -317,6 +317,7 @@ class Resources:
                 token=self.operator.token,
                 ready=told,
                 look=look,
+                book=self.book,
                 vitals=self.vitals,
                 peers=self.peers,
                 registry=self.registry,
