@@ -97,7 +97,7 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
     if consortium is not None:
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
-    program = [sys.executable, "-X", "utf8", "-m", "shoal_loader"]
+    program = (sys.executable, "-X", "utf8", "-m", "shoal_loader")
     words = [*program, task, str(directory), dictionary, *bounds]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -107,8 +107,9 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
 
 
 def _variables(directory: Path, consortium: Path) -> tuple[Variable, ...]:
-    signed = (consortium / _DICTIONARY).read_bytes()
-    return read_dictionary(signed, open_book(directory, consortium).current).body.variables
+    return read_dictionary(
+        (consortium / _DICTIONARY).read_bytes(), open_book(directory, consortium).current
+    ).body.variables
 
 
 @app.command()
@@ -142,8 +143,14 @@ def check(
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
         file /= RECORDS
     if file.is_dir():
-        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
-        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
+        mapped = json.loads(
+            _loader(
+                "check",
+                file,
+                consortium,
+                json.dumps({name: (each.lower, each.upper) for name, each in bounds.items()}),
+            )
+        )
         _warn_of_slots(file, mapped["records"])
         variables = [
             each

@@ -15,7 +15,7 @@ import pydantic
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.client_files import hex_line, new_directory
+from shoal_agent.client_files import hex_line, new_directory, write_tls
 from shoal_hosting.party import (
     CARD,
     Card,
@@ -74,8 +74,14 @@ def new_party(
     """
     if (role == "analyst") != (url is None):
         raise ValueError("every role but analyst needs a URL, and an analyst has none")
-    fields = {"role": role, "name": name, "operator": operator, "url": url}
-    return _made(fields, KINDS[role], extra_hosts, now, valid_days, random_bytes)
+    return _made(
+        {"role": role, "name": name, "operator": operator, "url": url},
+        KINDS[role],
+        extra_hosts,
+        now,
+        valid_days,
+        random_bytes,
+    )
 
 
 def _made(
@@ -192,10 +198,9 @@ def rotate(
     signed = made.card.model_copy(update={"endorsements": endorsements})
     paths = [path for name in _FILES for path in generations(directory, name)]
     number = 1 + max(int(path.stem.partition("-")[2] or 1) for path in paths)
-    file = _write(
+    return signed, _write(
         directory, PartyKeys(signed, made.signing_key, made.box_key, made.tls), f"-{number}"
     )
-    return signed, file
 
 
 def _write(directory: Path, made: PartyKeys, suffix: str) -> Path:
@@ -204,9 +209,7 @@ def _write(directory: Path, made: PartyKeys, suffix: str) -> Path:
         if key is not None:
             write_new(directory / f"{name}{suffix}.key", hex_line(bytes(key)), private=True)
     if made.tls is not None:
-        pem = made.tls.certificate_pem.encode()
-        write_new(directory / f"tls{suffix}.key", made.tls.private_key_pem, private=True)
-        write_new(directory / f"tls{suffix}.crt", pem, private=False)
+        write_tls(directory, made.tls, suffix)
     file = directory / f"card{suffix}.json"
     content = made.card.model_dump_json(indent=2, exclude_none=True).encode() + b"\n"
     write_new(file, content, private=False)

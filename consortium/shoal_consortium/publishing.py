@@ -67,8 +67,13 @@ def logged(
         try:
             return await call(aggregator, method, path, query, content=content)
         except Unavailable:
-            anybody = dataclasses.replace(aggregator, certificate=None)
-            return await call(anybody, method, path, query, content=content)
+            return await call(
+                dataclasses.replace(aggregator, certificate=None),
+                method,
+                path,
+                query,
+                content=content,
+            )
 
     async def answers(node: ServiceParty) -> bool:
         try:
@@ -87,8 +92,9 @@ def logged(
                 "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
                 "--emergency without them"
             )
-        signed = following.signed_manifest.encode()
-        place = json_of(await ask("POST", "/v1/log/manifests", content=signed))["place"]
+        place = json_of(
+            await ask("POST", "/v1/log/manifests", content=following.signed_manifest.encode())
+        )["place"]
         for _ in range(PROOF_TRIES):
             reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
             if reply.status == HTTPStatus.OK:
@@ -212,5 +218,4 @@ def publish_dictionary(
         for each in versions:
             json_of(await call(at, "PUT", "/v1/dictionary", content=each.encode()))
 
-    name = f"{trainer.name}: data dictionary"
-    return asyncio.run(_outcome(name, len(versions), hand_over()))
+    return asyncio.run(_outcome(f"{trainer.name}: data dictionary", len(versions), hand_over()))

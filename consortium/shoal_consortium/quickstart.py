@@ -142,8 +142,9 @@ def make(
             (pending / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY, parents=True)
         for site, key in keys.items():
             home = pending / "clients" / site
-            hosts = [host_of(urls[site]), *extra_hosts]
-            tls = self_signed(site, hosts, now=now, valid_days=valid_days)
+            tls = self_signed(
+                site, [host_of(urls[site]), *extra_hosts], now=now, valid_days=valid_days
+            )
             write_agent(home, key, slots=clients[site], tls=tls)
             write_pin(home, made.digest, replace_other=False)
             write_new(home / "url", f"{urls[site]}\n".encode(), private=False)

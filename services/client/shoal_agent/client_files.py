@@ -144,10 +144,10 @@ def write_agent(directory: Path, key: SigningKey, *, slots: int, tls: TlsIdentit
         write_tls(pending, tls)
 
 
-def write_tls(directory: Path, tls: TlsIdentity) -> None:
-    """Write `tls.crt` and `tls.key` into a directory that has neither."""
-    write_new(directory / "tls.key", tls.private_key_pem, private=True)
-    write_new(directory / "tls.crt", tls.certificate_pem.encode(), private=False)
+def write_tls(directory: Path, tls: TlsIdentity, suffix: str = "") -> None:
+    """Write `tls.key` and `tls.crt`, or such as `tls-2.key`, into a directory that has neither."""
+    write_new(directory / f"tls{suffix}.key", tls.private_key_pem, private=True)
+    write_new(directory / f"tls{suffix}.crt", tls.certificate_pem.encode(), private=False)
 
 
 def write_holder_key(path: Path, key: SigningKey, *, slots: int) -> Path:

@@ -88,8 +88,9 @@ class Party:
             UnknownSigner: the version does not list the party.
             KeyNotHere: no file has the key.
         """
-        wanted = version.party(self.name).verify_key
-        return self._key(SigningKey, SIGNING_KEY, self.signing_key, wanted)
+        return self._key(
+            SigningKey, SIGNING_KEY, self.signing_key, version.party(self.name).verify_key
+        )
 
     def box_key_in(self, version: Parties) -> PrivateKey:
         """Return the key that opens what is sealed to a Compute node under a version.
@@ -97,8 +98,12 @@ class Party:
         Raises:
             UnknownSigner, KeyNotHere: as `signing_key_in`.
         """
-        wanted = getattr(version.party(self.name), "box_key", None)
-        return self._key(PrivateKey, BOX_KEY, self.box_private_key, wanted)
+        return self._key(
+            PrivateKey,
+            BOX_KEY,
+            self.box_private_key,
+            getattr(version.party(self.name), "box_key", None),
+        )
 
     def _key(self, kind: type[KeyT], name: str, newest: KeyT | None, wanted: str | None) -> KeyT:
         if newest is not None and public_half(newest) == wanted:

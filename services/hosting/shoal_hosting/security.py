@@ -33,8 +33,7 @@ def server_tls(
     served = context or fresh
     try:
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
-        pinned = x509.load_pem_x509_certificate(expected_certificate_pem.encode())
-        if certificate != pinned:
+        if certificate != x509.load_pem_x509_certificate(expected_certificate_pem.encode()):
             raise StartupRefused(
                 f"the certificate in {certificate_path} is not the one that the manifest pins for "
                 "this party; provide that one, or have the authority publish a manifest with it"

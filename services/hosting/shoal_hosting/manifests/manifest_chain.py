@@ -27,8 +27,9 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
             if chain:
                 chain.append(following_version(chain[-1], manifest, roster, believe=False))
             else:
-                digest = decode_manifest(manifest).digest
-                chain.append(Consortium.pinned(manifest, roster, digest=digest))
+                chain.append(
+                    Consortium.pinned(manifest, roster, digest=decode_manifest(manifest).digest)
+                )
         except (ProtocolError, OSError) as error:
             raise ValueError(f"{paths[0]}: {error}") from error
     if not chain:

@@ -29,8 +29,11 @@ Look = Callable[[], Awaitable[dict[str, Any]]]
 def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> dict[str, Any]:
     """Return how many rows of a table with a phase are in each, as a table to show."""
     query = select(table.c.phase, func.count()).group_by(table.c.phase)
-    rows = [{"Phase": phase, what: f"{count:,}"} for phase, count in db.execute(query)]
-    return {f"{what} by phase": rows}
+    return {
+        f"{what} by phase": [
+            {"Phase": phase, what: f"{count:,}"} for phase, count in db.execute(query)
+        ]
+    }
 
 
 def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:

@@ -245,8 +245,10 @@ class BodyLimits:
             self._left_bytes += held
 
     def _limit_for(self, path: str) -> int:
-        limits = self._limit_bytes_by_ending.items()
-        return next((most for end, most in limits if path.endswith(end)), self._limit_bytes)
+        return next(
+            (most for end, most in self._limit_bytes_by_ending.items() if path.endswith(end)),
+            self._limit_bytes,
+        )
 
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20

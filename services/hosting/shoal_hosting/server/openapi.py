@@ -151,8 +151,10 @@ def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, A
 
 def _problems(status: int, titles: Mapping[str, str]) -> dict[str, Any]:
     """Return the declaration of a status whose problems have these titles, by their codes."""
-    types = [f"{URN}{code}" for code in titles]
-    schema = {"$ref": f"{_REFERENCE}Problem", "properties": {"type": {"enum": types}}}
+    schema = {
+        "$ref": f"{_REFERENCE}Problem",
+        "properties": {"type": {"enum": [f"{URN}{code}" for code in titles]}},
+    }
     content = {ProblemResponse.media_type: {"schema": schema}}
     declared: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
     if status in (429, 503):

@@ -243,8 +243,9 @@ def only_grows(table: Table) -> None:
 def only_changes(table: Table) -> None:
     """Add triggers to `table`, wherever it is created, that refuse deletions but no updates."""
     _when_made(table, "sqlite", _SQLITE_KEEPS)
-    stays = _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
-    _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, stays)
+    _when_made(
+        table, "postgresql", _POSTGRESQL_FUNCTION, _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
+    )
 
 
 def _when_made(table: Table, dialect: str, *statements: str) -> None:
