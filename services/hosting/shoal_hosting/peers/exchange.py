@@ -75,6 +75,9 @@ if find_spec("sniffio") is None:
 class Unavailable(Exception):
     """The peer gave no answer that counts; the same request may be made again later."""
 
+    retry_after_seconds: float = 0.0
+    """The least that it asked to be left in peace for."""
+
 
 @dataclass(frozen=True)
 class Reply:
