@@ -4,9 +4,9 @@ A party makes its own keys and hands out its card, which is public. The authorit
 directory of its own.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +22,7 @@ from shoal_hosting.party import (
     Endorsement,
     PartyRole,
     generations,
+    public_half,
     read_card,
     read_seed,
 )
@@ -48,11 +49,10 @@ _FILES: Final = (CARD, "signing.key", "box.key", "tls.key", "tls.crt")
 
 @dataclass(frozen=True)
 class PartyKeys:
-    """A party's card, and the private halves of what is new in it."""
+    """A party's card, and the private keys that are new in it by their kinds."""
 
     card: Card
-    signing_key: SigningKey | None = field(repr=False)
-    box_key: PrivateKey | None = field(repr=False)
+    seeds: Mapping[str, bytes] = field(repr=False)
     tls: TlsIdentity | None
 
 
@@ -93,20 +93,19 @@ def _made(
     random_bytes: RandomBytes,
 ) -> PartyKeys:
     """Make new keys of these kinds, and the card of these fields that lists them."""
-    signing_key = SigningKey(random_bytes(32)) if "signing" in kinds else None
-    box_key = PrivateKey(random_bytes(32)) if "box" in kinds else None
+    seeds = {kind: random_bytes(32) for kind in ("signing", "box") if kind in kinds}
+    if "signing" in seeds:
+        fields["verify_key"] = public_half(SigningKey(seeds["signing"]))
+    if "box" in seeds:
+        fields["box_key"] = public_half(PrivateKey(seeds["box"]))
     tls = None
     if "tls" in kinds:
         hosts = [host_of(fields["url"] or ""), *hosts]
         tls = self_signed(fields["name"] or "", hosts, now=now, valid_days=valid_days)
         fields["certificate"] = tls.certificate_pem
-    if signing_key is not None:
-        fields["verify_key"] = bytes(signing_key.verify_key).hex()
-    if box_key is not None:
-        fields["box_key"] = bytes(box_key.public_key).hex()
     card = Card.model_validate(fields)
     entry_of(card)
-    return PartyKeys(card, signing_key, box_key, tls)
+    return PartyKeys(card, seeds, tls)
 
 
 def entry_of(card: Card) -> ComputeParty | ServiceParty | Analyst:
@@ -198,16 +197,13 @@ def rotate(
     signed = made.card.model_copy(update={"endorsements": endorsements})
     paths = [path for name in _FILES for path in generations(directory, name)]
     number = 1 + max(int(path.stem.partition("-")[2] or 1) for path in paths)
-    return signed, _write(
-        directory, PartyKeys(signed, made.signing_key, made.box_key, made.tls), f"-{number}"
-    )
+    return signed, _write(directory, replace(made, card=signed), f"-{number}")
 
 
 def _write(directory: Path, made: PartyKeys, suffix: str) -> Path:
     """Write new keys and then the card, whose file is returned."""
-    for name, key in (("signing", made.signing_key), ("box", made.box_key)):
-        if key is not None:
-            write_new(directory / f"{name}{suffix}.key", hex_line(bytes(key)), private=True)
+    for kind, seed in made.seeds.items():
+        write_new(directory / f"{kind}{suffix}.key", hex_line(seed), private=True)
     if made.tls is not None:
         write_tls(directory, made.tls, suffix)
     file = directory / f"card{suffix}.json"

@@ -147,14 +147,12 @@ class Party:
 def generations(directory: Path, name: str) -> Iterator[Path]:
     """Yield the files of a kind, such as `box.key`, `box-2.key`, oldest first."""
     stem, _, ending = name.partition(".")
-    numbered = re.compile(rf"{stem}-(\d+)\.{ending}")
+    numbered = re.compile(rf"{stem}(?:-(\d+))?\.{ending}")
     found = {
-        int(match[1]): path
-        for path in directory.glob(f"{stem}-*.{ending}")
+        int(match[1] or 1): path
+        for path in directory.glob(f"{stem}*.{ending}")
         if (match := numbered.fullmatch(path.name))
     }
-    if (directory / name).exists():
-        found[1] = directory / name
     yield from (found[number] for number in sorted(found))
 
 

@@ -286,10 +286,7 @@ HANDOVER: Final = timedelta(seconds=30)
 
 def newest_with(book: ManifestBook, name: str) -> Consortium:
     """Return the newest version that lists a party, or the one in force if none does."""
-    for version in reversed(book.versions):
-        if version.lists(name):
-            return version
-    return book.current
+    return next((each for each in reversed(book.versions) if each.lists(name)), book.current)
 
 
 def at_present(book: ManifestBook, party: ServiceParty) -> ServiceParty:
