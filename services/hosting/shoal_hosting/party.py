@@ -24,7 +24,6 @@ from shoal_hosting.startup import StartupRefused, read_private_file
 from shoal_protocol.trust.manifest import (
     ComputeParty,
     Consortium,
-    ListedParty,
     Parties,
     ServiceParty,
 )

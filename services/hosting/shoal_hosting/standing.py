@@ -22,7 +22,7 @@ from shoal_hosting.party import (
 )
 from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
-from shoal_protocol.trust.manifest import Consortium, ListedParty, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ListedParty
 from shoal_protocol.wire.errors import NotReady
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
