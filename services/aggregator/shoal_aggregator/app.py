@@ -87,7 +87,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     run = resources.storage.run
 
     async def look() -> View:
-        return View((await run(by_phase, "Rounds", rounds),), log.facts())
+        return View((await run(by_phase, "Rounds", rounds),))
 
     async def find_end(
         round_id: str, standing: Standing | None = None

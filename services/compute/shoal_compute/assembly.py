@@ -22,7 +22,7 @@ from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.manifests.manifest_book import newest_with
-from shoal_hosting.operators.view import Table, View, by_phase, in_words, labelled, ledger_in_words
+from shoal_hosting.operators.view import Table, View, by_phase, in_words, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
 
@@ -60,26 +60,18 @@ KEEPINGS: Final = Keepings(
 
 _MOST_ROUNDS: Final = 50
 _DIGITS: Final = 12  # enough to tell rounds apart
-_GOSSIP: Final = {
-    "exchanged": "messages answered",
-    "unreachable": "messages without an answer",
-    "document_new": "documents that were new here",
-    "document_refused": "documents refused",
-    "document_evidence": "documents that contradict others of their signer",
-}
 
 
-async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -> View:
+async def look(own: service.Resources, rounds: RoundBook) -> View:
     """Return what a Compute node's console shows beside what every service shows.
 
     Raises:
         StorageUnavailable, LedgerBroken
     """
-    gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
     manifest = newest_with(own.book, own.name).manifest
     return View(
-        facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
+        facts=await own.storage.run(ledger_in_words, schema.ledger),
         parties=(*manifest.compute_nodes, manifest.aggregator),
         tables=(
             await own.storage.run(by_phase, "Rounds", schema.rounds),
@@ -97,16 +89,6 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
                     for each in reversed(live)
                 ],
                 "None.",
-            ),
-            Table(
-                "Gossip with the other nodes",
-                ("What", "Times"),
-                [
-                    (what, int(gossip[outcome]))
-                    for outcome, what in _GOSSIP.items()
-                    if outcome in gossip
-                ],
-                "None since it started: nodes speak once a round is frozen.",
             ),
         ),
     )
@@ -176,7 +158,6 @@ def assemble(
         witnesses=witnesses,
     )
     uploads = Uploads(own, rounds, tallies, leads)
-    witness = LogWitness(own, witnesses)
     app = create_app(
         own,
         rounds=rounds,
@@ -187,8 +168,8 @@ def assemble(
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        log_witness=witness,
-        look=partial(look, own, rounds, witness),
+        log_witness=LogWitness(own, witnesses),
+        look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)
