@@ -74,9 +74,10 @@ def size_of(db: Connection) -> int:
 
 def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
     """Append what is not in the log yet; return where each entry is."""
-    size, places = size_of(db), []
+    size, places, columns = size_of(db), [], schema.log_entries.c
     for entry in entries:
-        place = find(db, entry)
+        here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
+        place = db.execute(select(columns.number).where(here)).scalar()
         if place is None:
             place, encoded = size, entry.encode()
             row = {"number": size, "kind": entry.kind, "digest": entry.digest, "entry": encoded}
@@ -85,13 +86,6 @@ def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
             _close_tiles(db, size)
         places.append(place)
     return places
-
-
-def find(db: Connection, entry: Entry) -> int | None:
-    """Return where the entry of this kind and digest is."""
-    columns = schema.log_entries.c
-    here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
-    return db.execute(select(columns.number).where(here)).scalar()
 
 
 def version(db: Connection, sequence: int) -> str | None:
@@ -348,24 +342,21 @@ class Log:
             self._due_at = self._own.clock()
             self._versions += 1
 
-    @property
-    def _may_sign(self) -> bool:
-        manifest = self._own.book.current.manifest
-        nodes = {node.name for node in manifest.compute_nodes}
-        silent = len(nodes - self._sizes.keys())
-        return self._broken is None and silent < manifest.quorum
-
     async def _sign(self) -> None:
         """Sign the tree if it has grown, and the newest checkpoint has its quorum or waits long."""
         newest, now = self._newest, round(self._own.clock().timestamp() * 1000)
-        if not self._may_sign or self._size <= (newest.size if newest else 0):
+        manifest = self._own.book.current.manifest
+        silent = {node.name for node in manifest.compute_nodes} - self._sizes.keys()
+        if self._broken is not None or len(silent) >= manifest.quorum:
+            return
+        if self._size <= (newest.size if newest else 0):
             return
         if newest is not None and (self._cosigned is None or self._cosigned.size < newest.size):
             if now < newest.signed_at + PATIENCE / timedelta(milliseconds=1):
                 return
         size = self._size
         root_hash = await self._own.storage.run(lambda db: tree(db).root(size))
-        text = Checkpoint(origin_of(self._own.book.current.manifest), size, root_hash).text
+        text = Checkpoint(origin_of(manifest), size, root_hash).text
         origin = text.partition("\n")[0]
         note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
         head = Head(size, now, note)

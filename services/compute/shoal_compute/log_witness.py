@@ -64,10 +64,10 @@ class LogWitness:
         """
         origin = origin_of(self._own.book.current.manifest)
         query = select(log_views.c.note).where(log_views.c.origin == origin)
-        found: str | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
-        if found is None or sha256(origin.encode()).hexdigest() != origin_hash:
+        note: str | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        if note is None or sha256(origin.encode()).hexdigest() != origin_hash:
             raise UnknownLog
-        return found
+        return note
 
 
 def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note: str) -> None:
