@@ -294,8 +294,7 @@ def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
-    opening = sharing.opening(nodes)
-    found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
+    found = coalitions(nodes=nodes, committee=sharing.committee, opening=sharing.opening(nodes))
     return [
         {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
         for size, chance in found.items()

@@ -42,8 +42,11 @@ def page(
 def rendered(verified: Verified | None, *, refused: str = "") -> str:
     """Return the page, as HTML, of a certificate that holds or that was `refused`."""
     said = None if verified is None else _said(verified)
-    template = templates("shoal_command_groups").get_template("certificate.html")
-    return template.render(said=said, refused=refused)
+    return (
+        templates("shoal_command_groups")
+        .get_template("certificate.html")
+        .render(said=said, refused=refused)
+    )
 
 
 def _said(verified: Verified) -> dict[str, Any]:

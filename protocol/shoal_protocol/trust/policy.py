@@ -1,6 +1,7 @@
-"""The consortium's policy: what its manifest allows every job, and how refusals by time read.
+"""The consortium's policy, which its manifest states and every job must keep to.
 
-`now` is always the reader's own clock, so that whoever writes a request cannot gain time.
+Also the checks of time limits and their messages. `now` is always the clock of whoever checks, so
+that the author of a request cannot gain time.
 """
 
 from collections.abc import Iterable
@@ -21,11 +22,11 @@ LARGEST_POPULATION: Final = 2**20
 """Most clients that a round, and a job in rounds, can have."""
 
 LONGEST_SECONDS: Final = 10 * 365 * 86_400
-"""The most that a policy may allow of either."""
+"""Largest value of either limit."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""How far two parties' clocks may differ: without it one party could take a request that keeps
-exactly to a limit, and another refuse it."""
+"""How far two parties' clocks may differ. Without this tolerance one party could accept a request
+that is exactly at a limit, and another refuse it."""
 
 _WHOSE_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
 
@@ -46,7 +47,7 @@ def duration(earlier: datetime, later: datetime) -> str:
 
 
 def all_but_one(nodes: int) -> int:
-    """Return how many of so many Compute nodes sign the log where nothing else was agreed."""
+    """Return the default of `cosignatures` for so many Compute nodes: all but one, at least two."""
     return max(2, nodes - 1)
 
 

@@ -91,8 +91,10 @@ class ManifestBook:
         earlier = [first]
         with suppress(ProtocolError, OSError):
             while (previous := earlier[0].manifest.previous) is not None:
-                paths = history_paths(directory, earlier[0].manifest.sequence - 1)
-                signed, roster = (path.read_bytes() for path in paths)
+                signed, roster = (
+                    path.read_bytes()
+                    for path in history_paths(directory, earlier[0].manifest.sequence - 1)
+                )
                 earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
         self._versions = {each.digest: each for each in earlier}
 
@@ -245,10 +247,9 @@ def _decoded(manifest: Path) -> Signed[Manifest]:
 
 
 def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
-    names = sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
     return [
         (path, history_paths(directory, int(path.name[:6]))[1])
-        for path in names
+        for path in sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
         if _VERSION.match(path.name)
     ]
 
@@ -285,10 +286,7 @@ HANDOVER: Final = timedelta(seconds=30)
 
 def newest_with(book: ManifestBook, name: str) -> Consortium:
     """Return the newest version that lists a party, or the one in force if none does."""
-    for version in reversed(book.versions):
-        if version.lists(name):
-            return version
-    return book.current
+    return next((each for each in reversed(book.versions) if each.lists(name)), book.current)
 
 
 def at_present(book: ManifestBook, party: ServiceParty) -> ServiceParty:

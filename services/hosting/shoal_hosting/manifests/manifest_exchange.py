@@ -62,8 +62,7 @@ async def follow(get: Callable[[str, int], Awaitable[Reply]], book: ManifestBook
     """
     while True:
         current = book.current
-        following = f"/v1/manifests/{current.manifest.sequence + 1}"
-        signed = await _read(get, following, _SMALL_BYTES)
+        signed = await _read(get, f"/v1/manifests/{current.manifest.sequence + 1}", _SMALL_BYTES)
         if signed is None:
             return
         named = announced(current, signed).body.roster
