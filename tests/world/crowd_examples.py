@@ -128,7 +128,6 @@ CROWD_DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", DRAW),
         named(Role.CLIENT, SUBMISSION),
         named("trainer", RECEIPT),
-        named("analyst", CLOSING_REQUEST),
         named("trainer", CLOSED_EARLY),
     )
 }
