@@ -159,8 +159,8 @@ def check(
             | {
                 "variables": [
                     each
-                    if each["fault"] or each["outside_bounds"] is not None
-                    else each | {"outside_bounds": _UNBOUNDED}
+                    if each["fault"] or each["share_outside_bounds"] is not None
+                    else each | {"share_outside_bounds": _UNBOUNDED}
                     for each in mapped["variables"]
                 ]
             },
@@ -195,7 +195,7 @@ def check(
                 "column": name,
                 "values": found["rows"] - missing,
                 "missing": missing,
-                "outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
+                "values outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
             }
             for name, missing in found["missing"].items()
         ],

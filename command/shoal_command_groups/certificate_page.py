@@ -57,13 +57,13 @@ def _said(verified: Verified) -> dict[str, Any]:
         "model": said["task"]["model"] or said["task"]["name"].replace("_", " "),
         "guesses": [
             {
-                "who": price["who"][0].upper() + price["who"][1:],
-                "sees": price["sees"],
+                "who": each.adversary[0].upper() + each.adversary[1:],
+                "sees": each.sees,
                 "chance": None if each.promised is None else chance(each.promised),
                 "epsilon": None if each.promised is None else f"{each.promised.epsilon:.3g}",
                 "delta": f"{certificate.request.body.privacy.delta:g}",
             }
-            for each, price in zip(certificate.prices, said["prices"], strict=True)
+            for each in certificate.statements
         ],
         "certain": _CERTAIN,
         "job_epsilon": f"{certificate.request.body.privacy.epsilon:g}",

@@ -37,7 +37,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import public_half
 from shoal_protocol.log.notes import lying_witnesses
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ListedParty, Manifest, ServiceParty
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.wire.documents import Signed
@@ -436,7 +436,7 @@ def described(consortium: Consortium) -> dict[str, Any]:
     manifest = consortium.manifest
     roster = consortium.roster
     enrolled = len(roster.enrolled_set)
-    listed: list[tuple[str, ServiceParty | Analyst]] = [
+    listed: list[tuple[str, ListedParty]] = [
         *(("compute", node) for node in manifest.compute_nodes),
         ("aggregator", manifest.aggregator),
         ("trainer", manifest.trainer),
@@ -533,7 +533,8 @@ def of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
     )
     for before, version in pairwise(chain):
         number, reason = version.manifest.sequence, version.manifest.emergency
-        if reason is not None and version.log_proof is None:
+        is_unproved = version.signed_manifest.log_proof is None
+        if reason is not None and is_unproved:
             yield f"Version {number} was signed by the authority in an emergency: {reason}."
-        elif version.log_proof is None and before.manifest.policy.cosignatures is not None:
+        elif is_unproved and before.manifest.policy.cosignatures is not None:
             yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."

@@ -16,7 +16,7 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import locked, write_new
 from shoal_hosting.startup import replace
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
+from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed
@@ -80,7 +80,7 @@ def believed(chain: Sequence[Consortium], *, pin: str | None = None) -> list[Con
 
 def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:
     """Write a version's proof that the log has it beside the version; return it with that."""
-    signed = SignedManifest(**vars(version.signed_manifest) | {"log_proof": proof})
+    signed = dataclasses.replace(version.signed_manifest, log_proof=proof)
     proved = dataclasses.replace(version, signed_manifest=signed)
     replace(history_paths(directory, version.manifest.sequence)[0], signed.encode())
     repair(directory)

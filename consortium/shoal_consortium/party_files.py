@@ -28,7 +28,7 @@ from shoal_hosting.party import (
 )
 from shoal_hosting.private_files import write_new
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, ServiceParty
+from shoal_protocol.trust.manifest import ComputeParty, ListedParty, ServiceParty
 from shoal_protocol.wire.documents import check_signature, describe
 from shoal_protocol.wire.encoding import canonical_json, domain, sha256
 from shoal_protocol.wire.errors import BadSignature
@@ -108,15 +108,15 @@ def _made(
     return PartyKeys(card, seeds, tls)
 
 
-def entry_of(card: Card) -> ComputeParty | ServiceParty | Analyst:
+def entry_of(card: Card) -> ListedParty:
     """Return what a manifest lists of a card's party.
 
     Raises:
         pydantic.ValidationError: the card lacks something, or has more than its role has.
     """
-    kinds: dict[str, type[ComputeParty | ServiceParty | Analyst]] = {
+    kinds: dict[str, type[ListedParty]] = {
         "compute": ComputeParty,
-        "analyst": Analyst,
+        "analyst": ListedParty,
     }
     return kinds.get(card.role, ServiceParty).model_validate(
         card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)

@@ -52,7 +52,7 @@ def logged(
         Refused: it does not log the version.
         ProtocolError: its proof does not hold.
     """
-    known = following.log_proof
+    known = following.signed_manifest.log_proof
     if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
         return known
     aggregator = Endpoint.of(before.manifest.aggregator, transport)
@@ -118,7 +118,7 @@ def publish_directory(directory: Path) -> list[Outcome]:
     chain = open_chain(directory)
     for number, following in enumerate(chain[1:], 1):
         proof = logged(chain[number - 1], following)
-        if proof is not None and following.log_proof is None:
+        if proof is not None and following.signed_manifest.log_proof is None:
             publish_to_all(chain[:number])  # who signs must know the version before
             chain[number] = consortium_files.add_proof(directory, following, proof)
             publish_to_all(chain[: number + 1])

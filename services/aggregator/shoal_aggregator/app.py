@@ -67,7 +67,6 @@ _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 class NotLogged(ProtocolError):
     """The log does not reach so far, or nothing of it is cosigned."""
 
-    code = "not-logged"
     title = "The log has nothing there that a quorum of Compute nodes signed"
     status = 404
     remedy = "Read the log's checkpoint, and ask for what it says that there is."

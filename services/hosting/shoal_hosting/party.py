@@ -21,7 +21,12 @@ from nacl.signing import SigningKey
 from pydantic import StringConstraints
 
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import ComputeParty, Consortium, Parties, ServiceParty
+from shoal_protocol.trust.manifest import (
+    ComputeParty,
+    Consortium,
+    Parties,
+    ServiceParty,
+)
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner

@@ -15,7 +15,7 @@ from typing import Final
 from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused, replace
-from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty, decode_manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.trust.succession import TooFewWitnesses, following_version
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
@@ -156,7 +156,7 @@ class ManifestBook:
 
     def known(self, signed_manifest: bytes) -> Consortium | None:
         """Return the accepted version that a signed manifest is of, or None for another one."""
-        return self._versions.get(decode_manifest(signed_manifest).digest)
+        return self._versions.get(decode(signed_manifest, Manifest).digest)
 
     def in_force(self, digest: str) -> Consortium:
         """Return the version in force, which must have this digest.
@@ -241,7 +241,7 @@ def _decoded(manifest: Path) -> Signed[Manifest]:
         StartupRefused: the file holds none.
     """
     try:
-        return decode_manifest(manifest.read_bytes())
+        return decode(manifest.read_bytes(), Manifest)
     except (ProtocolError, OSError) as error:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 

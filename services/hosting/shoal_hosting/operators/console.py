@@ -1,7 +1,7 @@
-"""The console of a service: one page that shows how it stands.
+"""The console of a service: one page that shows its state.
 
-It only shows: whoever runs a service acts by commands and settings. Nothing on it is linked to a
-data holder.
+The page has no controls: operators act by commands and settings. Nothing on it is linked to a data
+holder.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ def console_routes(
     registry: CollectorRegistry,
     clock: Clock,
 ) -> APIRouter:
-    """Return the routes of the page of a `party`'s service, for who has the `token`.
+    """Return the routes of the page of a `party`'s service, for whoever has the `token`.
 
-    It shows what all services have, and what `look` returns. `ready` returns what the operator
-    should know.
+    The page shows what is common to all services, and what `look` returns. `ready` returns faults
+    of the service by the name of the faulty part.
     """
     console = Console(
         title=title,
@@ -99,10 +99,10 @@ def console_routes(
 
 
 def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
-    """Return how it stands with a party, and whether that is a trouble."""
+    """Return in words whether a party answers, and whether the operator must act."""
     try:
         line = peers.to(party)
-    except ValueError as error:  # of the certificate that the manifest lists
+    except ValueError as error:  # the manifest lists an unusable certificate
         return str(error), True
     if line.failure is not None:
         return line.failure, True
@@ -144,7 +144,7 @@ def _troubles(
         if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
             yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
     if faults := labelled(registry, _REFUSED_METRIC, "reason").get("internal-error"):
-        yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
+        yield f"Internal errors: {faults:.0f}. Search the log for “request failed”."
 
 
 def _span(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a service tells whoever runs it, for its console."""
+"""What a service shows on its operator's console."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from shoal_protocol.privacy.ledger import counted
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever runs a service: has its token, and with `console` a console too."""
+    """Settings of an operator's access: the token, and whether there is a console."""
 
     token: str = field(repr=False)
     metrics_for_anybody: bool = False
@@ -27,7 +27,7 @@ Look = Callable[[], Awaitable[dict[str, Any]]]
 
 
 def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> dict[str, Any]:
-    """Return how many rows of a table with a phase are in each, as a table to show."""
+    """Return the number of rows in each phase, as a table to show."""
     query = select(table.c.phase, func.count()).group_by(table.c.phase)
     return {
         f"{what} by phase": [
@@ -37,7 +37,7 @@ def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> dict[str, An
 
 
 def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
-    """Return a ledger's head as a fact to show.
+    """Describe a ledger's head.
 
     Raises:
         LedgerBroken
@@ -53,7 +53,7 @@ def in_words(moment: datetime) -> str:
 
 
 def labelled(registry: CollectorRegistry, metric: str, label: str) -> dict[str, float]:
-    """Return the values of a gauge or counter by the only label that tells them apart."""
+    """Return the values of a gauge or counter by its only label."""
     return {
         sample.labels[label]: sample.value
         for family in registry.restricted_registry([metric]).collect()
