@@ -31,6 +31,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.phases import Phase
 from tests.hosting.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (
@@ -203,7 +204,7 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
 
         storage = StorageThread(open_engine(postgresql_url))
         while True:
-            phase = storage.run_here(store.get_round, specs[0].digest).phase
+            phase = Phase(storage.run_here(store.get_round, specs[0].digest).phase)
             try:
                 return storage.run_here(store.freeze, specs[0].digest, phase, attest)[0]
             except LostRace:

@@ -96,13 +96,14 @@ def any_number(patch: pytest.MonkeyPatch) -> None:
     """A Compute node files a round under another number than its own."""
     add, numbers = store.add_round, itertools.count()
 
-    def added(db: Connection, spec: Signed[RoundSpec]) -> int | None:
-        other = spec.body.model_copy(update={"number": next(numbers)})
-        number = add(db, Signed(other, spec.signer, spec.signature))
-        filed = store.rounds.c.number == number
+    def added(db: Connection, spec: Signed[RoundSpec]) -> bool:
+        body = spec.body.model_copy(update={"number": next(numbers)})
+        other = Signed(body, spec.signer, spec.signature)
+        is_new = add(db, other)
+        filed = store.rounds.c.id == other.digest
         named = {"id": spec.digest, "spec": spec.encode()}
         db.execute(store.rounds.update().where(filed).values(named))
-        return number
+        return is_new
 
     patch.setattr(store, "add_round", added)
     jobs_without_end(patch)

@@ -86,7 +86,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     run = resources.storage.run
 
     async def look() -> dict[str, Any]:
-        return log.facts() | await run(by_phase, "Rounds", rounds)
+        return await run(by_phase, "Rounds", rounds)
 
     async def find_end(
         round_id: str, standing: Standing | None = None

@@ -21,7 +21,7 @@ from shoal_compute.summing import Adders, Summing, Tallies, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
-from shoal_hosting.operators.view import by_phase, in_words, labelled, ledger_in_words
+from shoal_hosting.operators.view import by_phase, in_words, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
 
@@ -59,26 +59,17 @@ KEEPINGS: Final = Keepings(
 
 _MOST_ROUNDS: Final = 50
 _DIGITS: Final = 12  # enough to tell rounds apart
-_GOSSIP: Final = {
-    "exchanged": "messages answered",
-    "unreachable": "messages without an answer",
-    "document_new": "documents that were new here",
-    "document_refused": "documents refused",
-    "document_evidence": "documents that contradict others of their signer",
-}
 
 
-async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -> dict[str, Any]:
+async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
     """Return what a Compute node's console shows beside what every service shows.
 
     Raises:
         StorageUnavailable, LedgerBroken
     """
-    gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
     return {
         **await own.storage.run(ledger_in_words, schema.ledger),
-        **await witness.facts(),
         **await own.storage.run(by_phase, "Rounds", schema.rounds),
         "Rounds with work left": [
             {
@@ -89,11 +80,6 @@ async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -
                 "Held": f"{rounds.held(each):,}",
             }
             for each in reversed(live)
-        ],
-        "Gossip with the other nodes": [
-            {"What": what, "Times": f"{gossip[outcome]:,.0f}"}
-            for outcome, what in _GOSSIP.items()
-            if outcome in gossip
         ],
     }
 
@@ -162,7 +148,6 @@ def assemble(
         witnesses=witnesses,
     )
     uploads = Uploads(own, rounds, tallies, leads)
-    witness = LogWitness(own, witnesses)
     app = create_app(
         own,
         rounds=rounds,
@@ -173,8 +158,8 @@ def assemble(
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        log_witness=witness,
-        look=partial(look, own, rounds, witness),
+        log_witness=LogWitness(own, witnesses),
+        look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)

@@ -72,7 +72,7 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
             creator=lambda: sqlite3.connect(address, uri=True, isolation_level=None),
             poolclass=NullPool,
         )
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", lambda db: db.exec_driver_sql("BEGIN"))
         return engine
     return create_engine(
         database_url,
@@ -80,10 +80,6 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
         hide_parameters=True,
         execution_options={"postgresql_readonly": True},
     )
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
 
 
 def show_ledger(arguments: Sequence[str]) -> int:

@@ -4,14 +4,12 @@ What it signed last is durable before the signature leaves. A node that was set 
 it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
 
-from datetime import UTC, datetime
 from hashlib import sha256
 
 from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import log_views
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
 from shoal_protocol.log.notes import (
@@ -20,9 +18,7 @@ from shoal_protocol.log.notes import (
     UnknownLog,
     WrongOldSize,
     cosign,
-    cosigners,
     origin_of,
-    read_note,
     signed_checkpoint,
     witness_name,
 )
@@ -60,17 +56,6 @@ class LogWitness:
         await self._own.storage.run(advance, submission, checkpoint, str(note.with_lines(line)))
         return line
 
-    async def facts(self) -> dict[str, str]:
-        """Return how far and when this node signed the log, for whoever runs it."""
-        manifest = self._own.book.current.manifest
-        found = await self._last_note()
-        if found is None:
-            return {"Log": "nothing signed yet"}
-        note = read_note(found)
-        said = f"the first {note.checkpoint.size:,} entries signed here"
-        at = cosigners(note, manifest).get(self._own.name)
-        return {"Log": f"{said}, {in_words(datetime.fromtimestamp(at, UTC))}" if at else said}
-
     async def newest(self, origin_hash: str) -> str:
         """Return the last checkpoint signed here, of the log whose origin has this SHA-256.
 
@@ -78,15 +63,11 @@ class LogWitness:
             UnknownLog: it is of another log, or nothing was signed yet.
         """
         origin = origin_of(self._own.book.current.manifest)
-        found = await self._last_note()
-        if found is None or sha256(origin.encode()).hexdigest() != origin_hash:
-            raise UnknownLog
-        return found
-
-    async def _last_note(self) -> str | None:
-        origin = origin_of(self._own.book.current.manifest)
         query = select(log_views.c.note).where(log_views.c.origin == origin)
-        return await self._own.storage.run(lambda db: db.execute(query).scalar())
+        note: str | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        if note is None or sha256(origin.encode()).hexdigest() != origin_hash:
+            raise UnknownLog
+        return note
 
 
 def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note: str) -> None:

@@ -17,11 +17,12 @@ log = structlog.get_logger()
 def server_tls(
     certificate_path: Path,
     key_path: Path,
-    expected_certificate_pem: str,
+    expected_certificate_pem: str | None,
     context: ssl.SSLContext | None = None,
 ) -> ssl.SSLContext:
     """Return a server's TLS context (1.2 or newer) for the certificate that the manifest pins.
 
+    None is expected of an agent, which is not in the manifest: its peers pin its owner's file.
     With `context`, that one goes over to it: connections that are open keep theirs.
 
     Raises:
@@ -33,7 +34,9 @@ def server_tls(
     served = context or fresh
     try:
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
-        if certificate != x509.load_pem_x509_certificate(expected_certificate_pem.encode()):
+        if expected_certificate_pem is not None and (
+            certificate != x509.load_pem_x509_certificate(expected_certificate_pem.encode())
+        ):
             raise StartupRefused(
                 f"the certificate in {certificate_path} is not the one that the manifest pins for "
                 "this party; provide that one, or have the authority publish a manifest with it"

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from shoal_hosting.operators.view import by_phase, ledger_in_words
 from shoal_hosting.server.openapi import (
@@ -109,29 +108,22 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     return shown
 
 
-def _shown(
-    records: Sequence[JobRecord], counts: dict[str, dict[str, int]], holders: int
-) -> list[dict[str, Any]]:
-    shown = []
-    for record in records:
-        request = record.study
-        shown.append(
-            {
-                "job": record.job,
-                "phase": record.phase.value,
-                "submitted_at": format_time(record.submitted_at),
-                "ends_by": format_time(record.ends_by),
-                "analyst": request.analyst,
-                "task": request.task.name,
-                "columns": list(request.task.column_names),
-                "purpose": request.purpose,
-                "epsilon": request.privacy.epsilon,
-                "delta": request.privacy.delta,
-                "approvals": counts.get(record.job, notices.NOBODY) | {"holders": holders},
-                "reason": record.reason,
-            }
-        )
-    return shown
+def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:
+    request = record.study
+    return {
+        "job": record.job,
+        "phase": record.phase.value,
+        "submitted_at": format_time(record.submitted_at),
+        "ends_by": format_time(record.ends_by),
+        "analyst": request.analyst,
+        "task": request.task.name,
+        "columns": list(request.task.column_names),
+        "purpose": request.purpose,
+        "epsilon": request.privacy.epsilon,
+        "delta": request.privacy.delta,
+        "approvals": approvals,
+        "reason": record.reason,
+    }
 
 
 def _look(db: Connection) -> dict[str, Any]:
@@ -246,10 +238,16 @@ def create_app(
         records = await run(store.find_jobs, after=query.after, count=query.count)
         joinable = [each.job for each in records if each.phase is JobPhase.JOINING]
         counts, holders = await run(notices.counts, joinable), book.current.roster.in_force
+        approvals = {
+            each.job: counts.get(each.job, notices.NOBODY) | {"holders": holders}
+            for each in records
+        }
         committed = resources.committed.copy()
         return shown(
             {
-                "jobs": await asyncio.to_thread(_shown, records, counts, holders),
+                "jobs": await asyncio.to_thread(
+                    lambda: [_shown(each, approvals[each.job]) for each in records]
+                ),
                 "budgets": await asyncio.to_thread(_budgets, committed, book.current),
                 "next": query.after + query.count if len(records) == query.count else None,
             }
@@ -439,13 +437,13 @@ def create_app(
         `LOG_SECONDS` of that for the proof that the log has it.
         """
 
-        async def certificate() -> releases.StoredCertificate | None:
+        async def certificate() -> Row[bytes, bool] | None:
             found = await run(releases.find_certificate, job)
             if found is None and (await without_document(job)).phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
             return found
 
-        async def logged() -> releases.StoredCertificate | None:
+        async def logged() -> Row[bytes, bool] | None:
             found = await certificate()
             return found if found is not None and found.logged else None
 

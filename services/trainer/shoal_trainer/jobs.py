@@ -207,8 +207,10 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     if reason := job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
     clients = _who_may_join(request, consortium)
-    largest = min(request.maximum_population, len(clients))
-    for size in dry_run_sizes(request.minimum_population, largest):
+    least, most = request.minimum_population, min(request.maximum_population, len(clients))
+    # evenly by their ratio; a round may fail at sizes in between alone: shares of noise are rounded
+    step = (most / least) ** (1 / (DRY_RUN_SIZES - 1))
+    for size in sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)}):
         try:
             dry_run_specs(request, consortium, spread(clients, size), now=now)
         except ValueError as error:
@@ -246,15 +248,6 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
             "private against them"
         )
     return clients
-
-
-def dry_run_sizes(least: int, most: int) -> list[int]:
-    """Return the sizes of a population that a dry run tries, evenly by their ratio.
-
-    A round may fail at sizes in between alone: shares of the noise are rounded.
-    """
-    step = (most / least) ** (1 / (DRY_RUN_SIZES - 1))
-    return sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)})
 
 
 def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:

@@ -330,4 +330,5 @@ def _listen(host: str, port: int) -> socket.socket:
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both
         )
     except OSError as error:
-        raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        why = str(error.strerror).partition(" (while")[0]  # which names the address once more
+        raise StartupRefused(f"cannot listen on {host} port {port}: {why}") from None
