@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
+from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
@@ -34,7 +35,7 @@ from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import Filed
@@ -146,11 +147,14 @@ class Certifier:
         end = sign(body, own.name, key).encode()
         here = at_present(own.book, party)
         try:
-            return own.book.decode(await self._peers.total(here, end, version), JobTotal)
+            signed = own.book.decode(await self._peers.total(here, end, version), JobTotal)
+            if signed.signer != node:
+                raise WrongSigner(f"this is the total of {signed.signer!r}")
+            return signed
         except Unavailable:
             log.debug("a node does not sign its total", job=unsigned.request.digest, party=node)
         except ProtocolError as error:
-            log.error("a node's total is no document", party=node, reason=error.code)
+            log.error("a node's total is none of its own", party=node, reason=error.code)
         return None
 
     def _certified(
@@ -161,6 +165,7 @@ class Certifier:
         The same documents give the same bytes.
         """
         own, request = self._resources, unsigned.request
+        versions = {each.digest: each for each in unsigned.versions}  # the certificate holds these
         rounds = [each.read() for each in filed.rounds]
         released = [each for each in rounds if isinstance(each, CertifiedRound)]
         kept = []
@@ -168,7 +173,7 @@ class Certifier:
             try:
                 check_total(
                     signed,
-                    own.book.get(signed.body.manifest),
+                    version_of(versions, signed.body.manifest),
                     job=request.digest,
                     rounds=[each.spec.digest for each in rounds],
                     counted=counted(released, signed.body.node),
