@@ -12,6 +12,7 @@ from shoal_agent.vault_link import VaultLink
 from shoal_holder.machine import crowds_epsilon
 from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
 from shoal_holder.opening import from_files
+from shoal_holder.records import chosen_together
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.status import RECORDS_NOT_TAKEN, RECORDS_TAKEN
@@ -79,7 +80,7 @@ def ages(vault: Vault) -> dict[int, float]:
     """Return {slot: age} of those who have a record."""
     site: Any = vault._site
     positions = site.positions()
-    values, there = site.records_together(list(positions.values()), ("age",), most=1)
+    values, there = chosen_together(site.records, list(positions.values()), ("age",), most=1)
     ages = zip(positions, values[:, 0, 0], there[:, 0], strict=True)
     return {slot: float(age) for slot, age, is_there in ages if is_there}
 
