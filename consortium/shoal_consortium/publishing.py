@@ -92,9 +92,12 @@ def logged(
                 "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
                 "--emergency without them"
             )
-        place = json_of(
+        answered = json_of(
             await ask("POST", "/v1/log/manifests", content=following.signed_manifest.encode())
-        )["place"]
+        )
+        place = answered.get("place") if isinstance(answered, dict) else None
+        if not isinstance(place, int):
+            raise Refused("the aggregator does not say where in the log the version is")
         for _ in range(PROOF_TRIES):
             reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
             if reply.status == HTTPStatus.OK:
