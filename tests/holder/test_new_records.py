@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shoal_agent.vault_link import VaultLink
@@ -130,6 +131,18 @@ async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
     load(by_id, SECOND, second=3)
     assert (await courier.step()).records_fault is None
     assert sorted(ages(vault).values()) == [48, 64]
+
+
+async def test_a_table_with_texts_in_place_of_numbers_is_refused_without_quoting_one(
+    vault: Vault, by_id: Settings
+) -> None:
+    path = by_id.party / "records.npz"
+    with np.load(path) as arrays:
+        columns = dict(arrays)
+    np.savez(path, **columns | {"column0": np.array(["SECRET"] * len(columns["column0"]))})
+    os.utime(path, (2, 2))
+    fault = (await Courier(vault).step()).records_fault
+    assert fault is not None and "no table of records" in fault and "SECRET" not in fault
 
 
 async def test_more_records_in_a_slot_raise_what_a_restored_holder_counts_for_crowds(

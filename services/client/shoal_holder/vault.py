@@ -326,6 +326,7 @@ class Vault:
             sealed = sealed_backup(
                 self._state.file,
                 self._owner_files,
+                slots=self._site.positions(),
                 authority=self._site.book.current.manifest.identity,
                 key=self._site.key,
                 now=self._site.clock(),

@@ -9,7 +9,7 @@ from cryptography import x509
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import KeyNotHere, Party
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 
 log = structlog.get_logger()
 
@@ -95,8 +95,7 @@ class ServedCertificate:
             self._version = version
 
     def _listed(self, version: Consortium) -> str:
-        listed = self._party.listed_in(version)
-        return listed.certificate if isinstance(listed, ServiceParty) else ""
+        return getattr(version.party(self._party.name), "certificate", "")
 
     def _load(self, version: Consortium, context: ssl.SSLContext | None) -> ssl.SSLContext:
         return server_tls(*self._party.tls_in(version), self._listed(version), context)

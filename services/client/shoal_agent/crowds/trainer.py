@@ -45,7 +45,7 @@ class CrowdTrainer:
             CrowdRefused: the trainer does not take the query.
             MalformedDocument: the answer is no list of jobs.
         """
-        value = _value(await self._peer().post("/v1/crowds/list?phase=open", query, _JSON))
+        value = _value(await self._peer().post("/v1/crowds/list", query, _JSON))
         return listed_jobs(value, "crowds")
 
     async def request(self, job: str) -> Signed[CrowdJobRequest]:

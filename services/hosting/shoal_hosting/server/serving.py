@@ -197,27 +197,28 @@ def server(
 
     Beyond `most_connections` open connections further requests get 503.
     """
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
-        loop="uvloop",
-        http=BoundedHeads,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # a peer could put any address there
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=stop_within_seconds,
-        limit_concurrency=most_connections,
+    return Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
+            loop="uvloop",
+            http=BoundedHeads,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # a peer could put any address there
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=stop_within_seconds,
+            limit_concurrency=most_connections,
+        )
     )
-    return Server(config)
 
 
 def serve(
