@@ -22,7 +22,8 @@ from shoal_compute.shares import (
 )
 from shoal_compute.store import LostRace
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers

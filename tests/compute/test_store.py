@@ -23,7 +23,8 @@ from shoal_compute.shares import (
     stored_digests,
 )
 from shoal_compute.store import LostRace
-from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain

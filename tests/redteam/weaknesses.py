@@ -17,12 +17,12 @@ from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks, study_request
-from shoal_protocol.crowds import draws as crowd_checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.rounds import outcomes, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.trust.policy import TimeLimits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
@@ -126,8 +126,7 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    for module in (job_request, crowd_checks):
-        patch.setattr(module, "is_too_far", lambda moment, seconds, now: False)
+    patch.setattr(TimeLimits, "too_far", lambda *arguments: None)
 
 
 def unread_tasks(patch: pytest.MonkeyPatch) -> None:
@@ -209,6 +208,5 @@ UNREAD = [
     _unread("_check_totals"),
     _unread("_check_ledgers"),
     _unread("_check_report"),
-    _unread("_check_prices"),
 ]
 """Readers of certificates that leave out one check."""

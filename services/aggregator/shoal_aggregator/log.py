@@ -46,7 +46,7 @@ from shoal_protocol.log.notes import (
 )
 from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of
 from shoal_protocol.rounds.attestations import PartialSum
-from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
+from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
@@ -293,7 +293,7 @@ class Log:
             StorageUnavailable
         """
         reading = self._own.worker("reading")
-        signed = await reading.run_sized(len(encoded), decode_manifest, encoded)
+        signed = await reading.run_sized(len(encoded), decode, encoded, Manifest)
         if signed.digest not in {each.digest for each in self._own.book.versions}:
             check_successor(self._own.book.current, signed)
         entry = decode_entry(log_entry(signed.body))

@@ -41,7 +41,7 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 log = structlog.get_logger()
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
-# What does not fit into one message follows in the next.
+# What does not fit into one message is sent with the next.
 _DOCUMENT_BYTES: Final = 2 << 20  # or one document, if it is larger
 _DIGEST_BYTES: Final = 512 << 10
 _BYTES_PER_DIGEST: Final = 67  # 64 digits, two quotes and a comma
@@ -184,9 +184,9 @@ class Schedule:
     reach: Mapping[str, int]  # by digest: how many peers the document may be sent to now
     asked: int  # how many peers may be asked for their state
     rests: bool
-    """The node has all it needs, and for a while leaves the other nodes to the hub.
+    """The node has all it needs, and for a while lets the hub alone contact the other nodes.
 
-    Afterwards it goes on: the hub may be lost, and some peers cannot connect to others.
+    Afterwards it contacts them itself: the hub may be lost, or some peers cannot connect to others.
     """
 
     def is_due(self, digest: str, peer: str) -> bool:
@@ -202,7 +202,7 @@ class Schedule:
 class Schedules:
     """Works out each round's `Schedule`."""
 
-    # by round and digest: when the document should have reached all nodes by way of the hub
+    # by round and digest: when the hub should have sent the document to all nodes
     _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def of(self, known: Round, now: datetime, *, away: Container[str]) -> Schedule:
@@ -314,8 +314,8 @@ class PeerState:
         )
         if not (news or periodic):
             return None
-        # Rounds with news come first, then those whose last offer is longest ago. No round is
-        # then left out for ever behind others whose documents the peer does not keep.
+        # Rounds with news come first, then those with the oldest offer. Otherwise rounds whose
+        # documents the peer does not keep could crowd out another round for ever.
         last = {round_id: place for place, round_id in enumerate(self.offered)}
         order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
         order.sort(key=lambda each: not unknown[each] - offered[each])
@@ -376,7 +376,7 @@ class PeerState:
         for signed in sent.documents:
             if signed.body.round in live:
                 offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
-                self.offered[signed.body.round] = offered  # the last now
+                self.offered[signed.body.round] = offered  # moved to the end
 
     def forget(self, round_id: str) -> None:
         """Drop a settled round."""
@@ -428,7 +428,7 @@ class Gossip:
         self._reading = resources.worker("gossiping")
         self._peers: dict[str, PeerState] = defaultdict(PeerState)
         self._requests, self._schedules = Requests(), Schedules()
-        # rounds that lack documents, and from when on answers to peers request them
+        # rounds that lack documents; answers to peers request these from the given time on
         self._waiting: dict[str, datetime] = {}
         self._clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
@@ -474,7 +474,7 @@ class Gossip:
                 self._outcomes.labels("document_refused").inc(len(offered))
         self._outcomes.labels("document_refused").inc(refused.total())
         if refused:  # one line: the peer chooses how many documents it sends
-            # a code as a field's name would have its count withheld: `bad-signature`
+            # codes are values here: the log withholds fields named like `bad-signature`
             problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
             log.warning("gossiped documents are refused", count=refused.total(), problems=problems)
 
@@ -499,9 +499,9 @@ class Gossip:
         self._own.wake.set()
 
     async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
-        """Store documents of a round, and with them the vote that follows from them, if one does.
+        """Store documents of a round, together with the vote that follows from them, if any.
 
-        So the answer to the message that brought them has the vote.
+        The answer to the message that brought them then contains the vote.
 
         Raises:
             StorageUnavailable
@@ -596,7 +596,7 @@ class Gossip:
 def _verified(
     known: Round, documents: list[SignedAttestation]
 ) -> tuple[list[SignedAttestation], Counter[str]]:
-    """Return the documents that pass, and how many fail by which problem."""
+    """Return the documents that pass, and the number of failures by problem."""
     passed, failed = [], Counter[str]()
     for signed in documents:
         try:

@@ -22,7 +22,7 @@ from shoal_protocol.log.notes import (
     signed_checkpoint,
     witness_name,
 )
-from shoal_protocol.log.tiles import check_consistency
+from shoal_protocol.log.tiles import EMPTY_ROOT, check_consistency
 
 
 class LogWitness:
@@ -79,12 +79,10 @@ def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note
     columns = log_views.c
     here = columns.origin == checkpoint.origin
     row = db.execute(select(columns.size, columns.root).where(here).with_for_update()).first()
-    size, root = (0, None) if row is None else row
+    size, root = (0, EMPTY_ROOT) if row is None else row
     if submission.old > checkpoint.size or submission.old != size:
         raise WrongOldSize(size, too_large=submission.old > checkpoint.size)
-    if root is not None:
-        check_consistency(size, checkpoint.size, root, checkpoint.root, submission.proof)
-    submission.check_beginning(checkpoint)
+    check_consistency(size, checkpoint.size, root, checkpoint.root, submission.proof)
     new = {"size": checkpoint.size, "root": checkpoint.root, "note": note}
     if row is None:
         is_first = insert_new(db, log_views, origin=checkpoint.origin, **new)

@@ -28,7 +28,8 @@ from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import StorageThread, insert_new
+from shoal_hosting.storage.database import insert_new
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (

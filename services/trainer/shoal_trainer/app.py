@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
 from sqlalchemy import Connection, Row
 
-from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
+from shoal_hosting.operators.view import by_phase, ledger_in_words
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
@@ -125,9 +126,13 @@ def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:
-    shown = (("Jobs", jobs), ("Rounds", rounds), ("Crowd jobs", crowd_tables.jobs))
-    return [by_phase(db, *each) for each in shown], ledger_in_words(db, ledger)
+def _look(db: Connection) -> dict[str, Any]:
+    return {
+        **ledger_in_words(db, ledger),
+        **by_phase(db, "Jobs", jobs),
+        **by_phase(db, "Rounds", rounds),
+        **by_phase(db, "Crowd jobs", crowd_tables.jobs),
+    }
 
 
 def create_app(
@@ -141,14 +146,10 @@ def create_app(
     """Return the trainer's ASGI application; its answers name no client."""
     changes, run, book = resources.changes, resources.storage.run, resources.book
 
-    async def look() -> View:
-        manifest = book.current.manifest
-        return View(*await run(_look), (*manifest.compute_nodes, manifest.aggregator))
-
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         busy=joining.is_busy,
-        look=look,
+        look=partial(run, _look),
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,

@@ -6,7 +6,7 @@ more rarely: a certificate without its total would not hold.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -26,14 +26,13 @@ from shoal_protocol.certificates.release_certificate import (
     pack,
     read_certificate,
     spanned,
-    unpack,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
@@ -123,13 +122,14 @@ class Certifier:
         """
         own, manifest = self._resources, self._resources.book.current.manifest
         found = await own.storage.run(releases.find_certificate, job)
-        encoded = await asyncio.to_thread(unpack, found.document if found else b"")
-        entry = (await asyncio.to_thread(read_certificate, encoded)).body.log_entry
+        signed = await asyncio.to_thread(read_certificate, found.document if found else b"")
+        entry = signed.body.log_entry
         listed = newest_with(own.book, own.name)  # another may be the trainer now
         request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
         proof = await self._peers.logged(request, listed, aggregator=manifest.aggregator)
         proof.check(entry.encode(), manifest)
-        packed = await asyncio.to_thread(pack, with_log_proof(encoded, str(proof)))
+        proved = replace(signed, log_proof=str(proof))
+        packed = await asyncio.to_thread(lambda: pack(proved.encode()))
         await own.storage.run(releases.keep_log_proof, job, packed)
         own.changes.tell(job)
 

@@ -162,7 +162,6 @@ DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 class DocumentsDeleted(ProtocolError):
     """A document of a job whose documents are kept no longer."""
 
-    code = "documents-deleted"
     title = "The job's documents are no longer kept"
     status = 410
     remedy = "Ask its analyst for the certificate: the consortium's `retention_days` are over."
@@ -171,7 +170,6 @@ class DocumentsDeleted(ProtocolError):
 class JobFailed(ProtocolError):
     """A job that has no posterior and never will."""
 
-    code = "job-failed"
     title = "The job failed and has no posterior"
     status = 410
     remedy = "Mend what the detail names and submit a new job."
@@ -180,7 +178,6 @@ class JobFailed(ProtocolError):
 class JobFinished(ProtocolError):
     """A job that has no such round and never will."""
 
-    code = "job-finished"
     title = "The job is finished and has no such round"
     status = 410
     remedy = "Ask for the job's result."
@@ -189,7 +186,6 @@ class JobFinished(ProtocolError):
 class CertificateIncomplete(ProtocolError):
     """A finished job whose certificate is not complete yet."""
 
-    code = "certificate-incomplete"
     title = "The job is finished, and its certificate not complete yet"
     status = 409
     remedy = "Ask again later: the trainer goes on asking the Compute nodes that are missing."

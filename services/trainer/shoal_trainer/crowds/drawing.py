@@ -24,7 +24,6 @@ LONGEST_WAIT_SECONDS: Final = 8.0
 class TooManyDraws(ProtocolError):
     """More draws are asked for than the process answers beside submissions."""
 
-    code = "too-many-draws"
     title = "Too many draws are asked for at the moment"
     status = 503
     remedy = "Ask again, with the same nonce, after the time in Retry-After and a random part more."

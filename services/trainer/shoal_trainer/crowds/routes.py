@@ -69,7 +69,6 @@ from shoal_trainer.resources import Resources
 class UnknownInstance(ProtocolError):
     """An instance that the job does not have."""
 
-    code = "unknown-instance"
     title = "The crowd job has no such instance"
     status = 404
     remedy = "Instances are numbered from 0; the job's request says how many there are."
