@@ -69,8 +69,9 @@ def _print(part: Any, console: Console) -> None:
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    line = Text.assemble(("Warning: ", "yellow"), plain(message))
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(
+        Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True
+    )
 
 
 def shell_command(*words: object) -> str:
@@ -116,10 +117,12 @@ def confirm(question: str, *facts: Any, yes: bool) -> None:
 
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(
-        ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+    Console(stderr=True, highlight=False).print(
+        Text.assemble(
+            ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+        ),
+        soft_wrap=True,
     )
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 
 
@@ -136,8 +139,10 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
     except BrokenPipeError:  # the reader of the output is gone: click ends quietly
         raise
     except (Unavailable, TimeoutError, ConnectionError) as error:
-        detail = str(error) or type(error).__name__
-        fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)
+        fail(
+            f"a service could not be reached: {str(error) or type(error).__name__}",
+            ExitStatus.UNREACHABLE,
+        )
     except OSError as error:
         named = f"{error.filename}: " if error.filename and error.strerror else ""
         fail(f"{named}{error.strerror or error}", ExitStatus.MISTAKE)

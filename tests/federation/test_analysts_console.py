@@ -119,7 +119,7 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
         "Clients are joining",
         "Joining open until",
         "0 of 1 rounds published",
-        "Over by",
+        "Job ends by",
     ):
         assert said in joining
     assert "what raises &lt;b&gt;blood pressure" in joining

@@ -43,6 +43,7 @@ from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, w
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
+from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
@@ -211,9 +212,7 @@ class _JobSums(RegressionSums):
 
     def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
         """Return scores at zero slopes, a sample of rows, and the `far` shares of `_sample`."""
-        query = released.query
-        if not isinstance(query, WeightedRowMatrix):
-            raise ValueError("the second round releases moments of weighted rows")
+        query = query_of(released, WeightedRowMatrix)
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
         over = rules.REACH * query.regressed[-1].scale / (query.target_limit * self.unit)
@@ -272,9 +271,7 @@ class _JobSums(RegressionSums):
 
         The sums are in units of the largest score, which itself is in spreads.
         """
-        query = released.query
-        if not isinstance(query, ScoreSum):
-            raise ValueError("rounds after the second release scores")
+        query = query_of(released, ScoreSum)
         unit = math.sqrt(rules.default_squared_radius(self.task)) * query.residual_cut
         sums = scores_from(query, released.values.astype(np.float64))
         return query, sums, scores_from(query, released.noise_sd), unit

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import pydantic
 import structlog
@@ -21,8 +21,7 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client import Gauge
 from pydantic import Field
 
-from shoal_compute import store
-from shoal_compute.attesting import attest_vote, check_attestation
+from shoal_compute import attesting, store
 from shoal_compute.decisions import CastVote, decide
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -32,7 +31,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
-from shoal_protocol.trust.manifest import ComputeParty, ServiceParty
+from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import Model, describe, from_json
 from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner
@@ -269,7 +268,6 @@ class PeerState:
     missing: dict[str, datetime] = field(default_factory=dict)  # digests that only the peer has
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
-    is_away: bool = False  # the peer does not answer, which has been logged
 
     def message(
         self,
@@ -415,11 +413,6 @@ def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation,
     return tuple(chosen)
 
 
-Outcome = Literal[
-    "exchanged", "unreachable", "document_new", "document_evidence", "document_refused"
-]
-
-
 class Gossip:
     """This node's gossip with all other Compute nodes."""
 
@@ -446,9 +439,6 @@ class Gossip:
         self._outcomes = CounterMetric(
             "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=resources.registry
         )
-
-    def _count(self, outcome: Outcome, times: int = 1) -> None:
-        self._outcomes.labels(outcome).inc(times)
 
     async def receive(self, encoded: bytes) -> bytes:
         """Take a peer's message in and return the answer.
@@ -481,8 +471,8 @@ class Gossip:
             if round_id in known:
                 await self._take(known[round_id], offered, refused)
             else:
-                self._count("document_refused", len(offered))
-        self._count("document_refused", refused.total())
+                self._outcomes.labels("document_refused").inc(len(offered))
+        self._outcomes.labels("document_refused").inc(refused.total())
         if refused:  # one line: the peer chooses how many documents it sends
             # codes are values here: the log withholds fields named like `bad-signature`
             problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
@@ -502,10 +492,10 @@ class Gossip:
         for signed, kept in zip(passed, await self._keep(known, passed), strict=True):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
-                self._count("document_evidence")
+                self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
             elif kept is Kept.FIRST:
-                self._count("document_new")
+                self._outcomes.labels("document_new").inc()
         self._own.wake.set()
 
     async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
@@ -521,8 +511,7 @@ class Gossip:
             following = known.with_documents(passed)
             decision = decide(following, self._own.clock())
             if isinstance(decision, CastVote):
-                key = self._own.party.signing_key_in(known.consortium)
-                vote = attest_vote(following, decision.nodes, decision.cohort, key)
+                vote = self._own.sign(attesting.vote(following, decision.nodes, decision.cohort))
                 try:
                     kept = await run(store.keep_and_cast, known.id, passed, vote)
                 except LostRace:
@@ -536,7 +525,6 @@ class Gossip:
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""
         now = self._own.clock()
-        by_peer: dict[str, list[Round]] = defaultdict(list)
         self._waiting = {
             known.id: self._waiting.get(known.id, now + 2 * ASK_NEXT_AFTER)
             for known in self._rounds.live.values()
@@ -545,15 +533,16 @@ class Gossip:
         spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
         away = {name for name, each in self._peers.items() if each.pace.failures}
         schedules = {known.id: self._schedules.of(known, now, away=away) for known in spoken_of}
-        for known in spoken_of:
-            for name in known.peers:
-                if not busy(name):
-                    by_peer[name].append(known)
+        names = sorted({name for known in spoken_of for name in known.peers if not busy(name)})
         messages = {
             name: self._peers[name].message(
-                rounds, now, self._requests, peer=name, schedules=schedules
+                [known for known in spoken_of if name in known.peers],
+                now,
+                self._requests,
+                peer=name,
+                schedules=schedules,
             )
-            for name, rounds in by_peer.items()
+            for name in names
         }
         return {name: message for name, message in messages.items() if message is not None}
 
@@ -569,34 +558,29 @@ class Gossip:
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:
+            if not peer_state.pace.failures and not isinstance(error, StorageUnavailable):
+                log.warning("no gossip with a peer", party=name, error=type(error).__name__)
             peer_state.pace.failed(self._own.clock())
             self._requests.failed(message.wanted)
-            self._count("unreachable")
+            self._outcomes.labels("unreachable").inc()
             if isinstance(error, StorageUnavailable):
                 raise
-            if not peer_state.is_away:
-                log.warning("no gossip with a peer", party=name, error=type(error).__name__)
-            peer_state.is_away = True
         else:
-            if peer_state.is_away:
+            if peer_state.pace.failures:
                 log.info("gossip with a peer again", party=name)
-            peer_state.is_away = False
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
-            self._count("exchanged")
+            self._outcomes.labels("exchanged").inc()
 
     async def _send(self, name: str, message: Message) -> Message:
-        reply = await self._own.peers.to(self._party(name)).ask(
+        party = newest_with(self._own.book, name).party(name)
+        if not isinstance(party, ComputeParty):
+            raise UnknownSigner
+        reply = await self._own.peers.to(party).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:
             raise Unavailable("the peer refused the message")
         return await self._reading.run_sized(len(reply.body), decode_message, reply.body)
-
-    def _party(self, name: str) -> ServiceParty:
-        party = newest_with(self._own.book, name).party(name)
-        if not isinstance(party, ComputeParty):
-            raise UnknownSigner
-        return party
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers have all documents of a round."""
@@ -616,7 +600,7 @@ def _verified(
     passed, failed = [], Counter[str]()
     for signed in documents:
         try:
-            check_attestation(known, signed)
+            attesting.check_attestation(known, signed)
         except ProtocolError as error:
             failed[error.code] += 1
         else:

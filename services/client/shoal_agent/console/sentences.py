@@ -275,14 +275,6 @@ def standing(job: JobStatus) -> tuple[str, str]:
     return "taking part", "waits"
 
 
-def told(outcome: str | None) -> str:
-    """Say whether the trainer was told something."""
-    if outcome is None:
-        return "no"
-    words = {ACKNOWLEDGED: "yes", PENDING: "not yet: it does not answer"}
-    return words.get(outcome, f"yes, and it refused ({outcome})")
-
-
 def sent(a_round: RoundStatus) -> tuple[str, str]:
     """Say which Compute nodes have an answer's envelopes, and return the class in style.css."""
     if not a_round.envelopes:  # the state that had them was lost
@@ -384,19 +376,21 @@ def _verdict(crowd: CrowdStatus) -> str:
         return crowd.verdict
     if crowd.ended is not None and not crowd.contributions:
         return "nothing was sent, so there is nothing to compare"
-    if crowd.is_closed:
-        return "its closing is kept, and is compared once the logs have been read"
-    return "the job has shown no closing"
+    return "not compared yet: the job is open, or its closing or logs are still to be read"
 
 
 def rules(policy: Policy) -> Facts:
     """Describe an owner's policy: the price that it allows, then each field of policy.toml."""
+    empty = {"mechanisms": "the kind of noise that fits delta", "ranges": "any bounds"}
     fields = policy.model_dump(mode="json", exclude_none=True).items()
     several = {name: value if isinstance(value, list | dict) else [value] for name, value in fields}
     return {
         "Cost to each record": f"{price(policy.cap)} at most, all jobs together, ever",
         "In plain words": guess(policy.cap).replace("without the job", "without any"),
-        **{name: ", ".join(map(str, values)) or "nothing" for name, values in several.items()},
+        **{
+            name: ", ".join(map(str, values)) or empty.get(name, "nothing")
+            for name, values in several.items()
+        },
     }
 
 

@@ -8,14 +8,15 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.operators.view import Look, View, in_words, labelled
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
+from shoal_hosting.operators.view import Look, in_words, labelled
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Connections
 from shoal_hosting.vitals import Vitals
@@ -38,6 +39,7 @@ def console_routes(
     token: str,
     ready: Callable[[], Awaitable[Mapping[str, str]]],
     look: Look | None,
+    book: ManifestBook,
     vitals: Vitals,
     peers: Connections,
     registry: CollectorRegistry,
@@ -59,14 +61,15 @@ def console_routes(
     began_at = clock()
 
     async def show_now(request: Request) -> Response:
-        view, told, broken = View(), dict[str, str](), None
+        special, told, broken = dict[str, Any](), dict[str, str](), None
         try:
             told = dict(await ready())
             await vitals.read()
-            view = view if look is None else await look()
+            special = {} if look is None else await look()
         except ProtocolError as error:
             broken = error
-        healths = {each.name: _health(peers, each) for each in view.parties if each.name != party}
+        others = [each for each in newest_with(book, party).manifest.services if each.name != party]
+        healths = {each.name: _health(peers, each) for each in others}
         clocks = labelled(registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
@@ -75,12 +78,16 @@ def console_routes(
             request,
             "now.html",
             party=party,
-            at=in_words(clock()),
             troubles=troubles,
-            facts=_facts(registry, began_at) | dict(view.facts),
-            parties=[(name, *health, clocks.get(name)) for name, health in healths.items()],
-            clocks=clocks,
-            tables=view.tables,
+            facts={
+                **_facts(registry, began_at),
+                "As of": in_words(clock()),
+                "Other services": [
+                    {"Service": name, "Health": health, "Its clock": _clock_of(clocks.get(name))}
+                    for name, (health, _) in healths.items()
+                ],
+                **special,
+            },
         )
 
     console.page(START, show_now)
@@ -98,6 +105,10 @@ def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
     if line.answered_at is None:
         return "not asked yet", False
     return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
+
+
+def _clock_of(seconds: float | None) -> str:
+    return "not compared" if seconds is None else f"{seconds:+.1f} s"
 
 
 def _facts(registry: CollectorRegistry, began_at: datetime) -> dict[str, str]:
