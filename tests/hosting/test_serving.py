@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -104,13 +104,11 @@ async def ask(
 
 
 async def until_nobody_listens(port: int) -> None:
-    while True:
-        try:
+    with suppress(ConnectionError):
+        while True:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionError:
-            return
-        writer.close()
-        await asyncio.sleep(0.01)
+            writer.close()
+            await writer.wait_closed()
 
 
 @pytest.mark.slow
