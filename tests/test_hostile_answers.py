@@ -46,10 +46,8 @@ CHOSEN = {
     "somewhere else",
 }
 CHOSEN_LIES = [lie for lie in OTHER_LIES if lie.name in CHOSEN]
-CHOSEN_DRIPS = [
-    lie for lie in drips() if lie.name in {"103s without end", "dripping head", "dripping body"}
-]
-SHORT_SECONDS = 0.2
+# TCP and TLS get a third of it each, which must be enough on a machine that is busy.
+SHORT_SECONDS = 0.6
 JOB = "0" * 64
 MIB = 1 << 20
 # A head, an encoding or a length is refused before anything of the body is taken. Where 16 MiB may
@@ -277,10 +275,10 @@ def test_a_service_that_drips_is_given_up(lie: Lie, tmp_path: Path) -> None:
 
 @each_caller
 @pytest.mark.usefixtures("impatience")
-@pytest.mark.parametrize("lie", CHOSEN_DRIPS, ids=lambda lie: lie.name)
 def test_a_service_that_drips_is_given_up_by_everybody(
-    caller: Callable[..., None], lie: Lie, tmp_path: Path
+    caller: Callable[..., None], tmp_path: Path
 ) -> None:
+    [lie] = [each for each in drips() if each.name == "dripping body"]
     with hostile(lie, IDENTITY) as service:
         caller(service, tmp_path)
         assert service.connections >= 1

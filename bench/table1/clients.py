@@ -21,12 +21,13 @@ from bench.sites import submit
 from bench.table1.costs import Cost
 from bench.table1.services import Services, vector_query, vector_task
 from shoal_agent.data_holder import DataHolder
+from shoal_holder import vault
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.rounds import Answers
 from shoal_holder.site import Sources, Timer
-from shoal_holder.vault import Vault
+from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
 FEW: Final = 6
@@ -40,14 +41,14 @@ class _NoWaiting(Timer):
 
 
 class Count:
-    """The thread's CPU seconds, and the bytes of envelopes, in counted methods so far."""
+    """The thread's CPU seconds, and the bytes of envelopes, in counted functions so far."""
 
     def __init__(self) -> None:
         self.cpu_seconds, self.sent_bytes = 0.0, 0
 
     @contextmanager
-    def methods(self, *counted: tuple[type, str]) -> Iterator[None]:
-        """Count what these methods of classes do."""
+    def functions(self, *counted: tuple[Any, str]) -> Iterator[None]:
+        """Count what these functions of classes and modules do."""
         were = [(kind, name, getattr(kind, name)) for kind, name in counted]
         for kind, name, method in were:
             setattr(kind, name, self._counting(method))
@@ -63,7 +64,7 @@ class Count:
             begun = time.thread_time()
             found = method(*arguments, **named)
             self.cpu_seconds += time.thread_time() - begun
-            self.sent_bytes += len(found) if isinstance(found, bytes) else 0
+            self.sent_bytes += len(found) if method.__name__ == "sign_envelope" else 0
             return found
 
         return counted
@@ -112,7 +113,8 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
 
 async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int) -> Cost:
     count = Count()
-    with count.methods((Answers, "make"), (Vault, "_envelope")):
+    parts = (Answers, "make"), (State, "pending_envelope"), (vault, "sign_envelope")
+    with count.functions(*parts):
         job = await asyncio.to_thread(
             submit, directory, vector_task(entries), FEW, few=1, colluders=1
         )

@@ -141,6 +141,18 @@ class Crowd:
             self.receipts.append(decode(answer.body, SubmissionReceipt))
         return answer
 
+    async def contribute(self, client: int) -> Signed[Draw]:
+        """Have a client contribute honestly; return what was drawn.
+
+        Raises:
+            CannotAttack: the trainer does not take it.
+        """
+        draw = await self.draw()
+        answer = await self.submit(self.submission(draw, client, self.honest(draw)))
+        if answer.status != CREATED:
+            raise CannotAttack(f"{self.target.trainer} does not take honest steps: {answer.code}")
+        return draw
+
     async def closing(self) -> CrowdClosing:
         """Wait for the closing; return it, verified.
 

@@ -4,7 +4,7 @@ A round is fair unless an attack makes it otherwise.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -255,10 +255,11 @@ def cost_of(target: Target, share: float) -> Cost:
 def honest_spec(
     target: Target,
     *,
-    clients: Sequence[int] | None = None,
+    clients: Iterable[int] | None = None,
     seconds: float = OPEN_SECONDS,
     grace: float = GRACE_SECONDS,
     price: float = PRICE,
+    cost: Cost | None = None,
     dropouts: int = DROPOUTS,
     sharing: Sharing = ADDITIVE,
     query: Query | None = None,
@@ -266,6 +267,8 @@ def honest_spec(
     number: int = 0,
 ) -> RoundSpec:
     """Return a spec that the policy allows, over `clients` or the crew, for `price` of a budget.
+
+    `cost` is there instead of the price.
 
     Raises:
         CannotAttack: the policy allows none.
@@ -292,7 +295,7 @@ def honest_spec(
             number=number,
             query=asked,
             mechanism=mechanism,
-            cost=cost_of(target, price),
+            cost=cost_of(target, price) if cost is None else cost,
             population=BitMap(target.crew if clients is None else clients),
             dropouts=dropouts,
             colluders=policy.minimum_colluders,

@@ -1,4 +1,4 @@
-"""All attacks, in the order of their modules' names: a module of `attacks` lists its own."""
+"""All attacks: each module of `attacks` defines some."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ from shoal_redteam.attack import Attack
 
 
 def all_attacks() -> list[Attack]:
-    """Return one of each attack.
+    """Return one of each attack, in the order of their modules' names.
 
     Raises:
         ValueError: two have the same name.
@@ -17,7 +17,12 @@ def all_attacks() -> list[Attack]:
     found: list[Attack] = []
     for each in sorted(pkgutil.iter_modules(attacks.__path__), key=lambda module: module.name):
         module = importlib.import_module(f"{attacks.__name__}.{each.name}")
-        found += [kind() for kind in module.ATTACKS]
+        defined = (kind for kind in vars(module).values() if isinstance(kind, type))
+        found += [
+            kind()
+            for kind in defined
+            if issubclass(kind, Attack) and kind.__module__ == module.__name__
+        ]
     names = [each.name for each in found]
     if len(set(names)) != len(names):
         raise ValueError("two attacks have the same name")

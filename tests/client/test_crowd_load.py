@@ -62,23 +62,3 @@ async def test_a_phone_asks_with_the_same_nonce_and_sends_the_same_bytes_until_i
     assert trainer.nonces[0] == trainer.nonces[1] and len(trainer.nonces) == 2
     assert len(trainer.sent) == 3 and len(set(trainer.sent)) == 1
     assert load.done == 1
-
-
-async def test_phones_that_share_a_request_ask_again_for_the_draws_that_did_not_come(
-    world: World,
-) -> None:
-    asked: list[list[str]] = []
-
-    class Busy:
-        async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[str]:
-            asked.append(list(nonces))
-            return [f"drawn by {each}" for each in nonces[:2]]
-
-    load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
-    )
-    trainer: Any = Busy()
-    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
-    drawn: list[Any] = await load._draw(trainer, crowd, ["a", "b", "c"])
-    assert drawn == ["drawn by a", "drawn by b", "drawn by c"]
-    assert asked == [["a", "b", "c"], ["c"]]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -36,7 +36,7 @@ app = create_application("t", ready=ready, registry=CollectorRegistry())
 @app.get("/slow")
 async def slow():
     print("asked", flush=True)
-    await asyncio.sleep(0.5)
+    await asyncio.to_thread(sys.stdin.readline)
     return "answered"
 
 @app.get("/stuck")
@@ -66,6 +66,7 @@ def started(directory: Path, patience: float) -> Iterator[tuple[subprocess.Popen
     files = [str(path) for path in identity.write(directory)]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "0", *files, str(patience)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,16 +103,28 @@ async def ask(
     return asking
 
 
+async def until_nobody_listens(port: int) -> None:
+    with suppress(ConnectionError):
+        while True:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await writer.wait_closed()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with started(tmp_path, 60.0) as (process, certificate):
-        base_url = f"https://127.0.0.1:{port_of(process)}"
-        async with pinned_client(certificate, base_url=base_url) as client:
+        port = port_of(process)
+        async with pinned_client(certificate, base_url=f"https://127.0.0.1:{port}") as client:
             asking = await ask(client, "/slow", process)
             process.send_signal(number)
+            await until_nobody_listens(port)
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
             answer = await asking
         output, errors = await asyncio.to_thread(process.communicate)
     assert (answer.json(), output) == ("answered", "tidied up\n")

@@ -135,6 +135,17 @@ class Holder:
         return self._process.stdout.readline().strip()
 
 
+def until_answered_in_part(url: str) -> None:
+    """Wait until the server sends the long answer."""
+    engine = open_engine(url)
+    query = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = "
+    with engine.connect() as db:
+        while not db.exec_driver_sql(f"{query}%(answer)s", {"answer": LONG_ANSWER}).scalar():
+            time.sleep(0.01)
+            db.rollback()  # or the transaction would see the same activity again
+    engine.dispose()
+
+
 @pytest.mark.parametrize("statement", [None, LONG_ANSWER], ids=["idle", "in mid-answer"])
 def test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts(
     hosts: Hosts, statement: str | None
@@ -142,7 +153,7 @@ def test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts(
     with empty_schema(hosts.directory) as url, Holder(hosts, url) as holder:
         if statement:
             holder.do(statement)
-            time.sleep(0.5)
+            until_answered_in_part(url)
         with hosts.vanished(hosts.client, SERVERS_ADDRESS):
             successor = open_engine(url, alone=True)
             with structlog.testing.capture_logs() as lines:

@@ -42,7 +42,7 @@ async def test_a_service_that_drips_its_answer_keeps_the_others_acceptance_from_
         slow = str(request.url).startswith(SLOW.url)
         return await answer(request) if slow else httpx.Response(201, json={})
 
-    connections = Connections(httpx.MockTransport(handler), answer_seconds=0.1)
+    connections = Connections(httpx.MockTransport(handler), answer_seconds=1.0)
     peers = Peers(connections, ManifestBook(CONSORTIUM, tmp_path))
     reception = await peers.announce(
         b"{}", CONSORTIUM, request=b"{}", asked_under=CONSORTIUM, without=frozenset()

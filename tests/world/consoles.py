@@ -41,7 +41,7 @@ def console(
 
 
 def _wait_for(browser: httpx.Client) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             browser.get("/console")
             return

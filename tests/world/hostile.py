@@ -224,7 +224,10 @@ def hostile(lie: Lie, identity: Identity | None = None) -> Iterator[Hostile]:
         await asyncio.gather(*others, return_exceptions=True)
         closed = [writer.wait_closed() for writer in service.writers]
         await asyncio.gather(*closed, return_exceptions=True)
-        await asyncio.sleep(0.15)  # until TLS has given up on goodbyes
+        async with asyncio.timeout(60):
+            await server.wait_closed()  # for connections, too, but not in Python 3.11
+            while getattr(server, "_active_count", 0):  # noqa: ASYNC110 - no event says so
+                await asyncio.sleep(0.01)
 
     try:
         yield service

@@ -158,6 +158,3 @@ async def _joins(prey: Victim, tried: str) -> Finding:
 async def _steps(prey: Victim) -> None:
     for _ in range(_STEPS):
         await prey.step()
-
-
-ATTACKS = (ForgedApproval,)

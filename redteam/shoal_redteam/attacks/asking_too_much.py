@@ -1,7 +1,7 @@
 """A trainer whose rounds ask for more than they say, or than anybody agreed to."""
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NOISES
@@ -31,68 +31,49 @@ class TooLittleNoise(Attack):
         """Announce each lie to every node and to the aggregator."""
         spec, policy = honest_spec(target), target.consortium.manifest.policy
         noise = spec.noise.model_dump(mode="json")
-        halved = spec.noise.model_copy(update={"scale": spec.noise.scale / 2})
-        yield await announced(
-            target,
-            "half the noise at the same price",
-            spec,
-            {"noise": halved.model_dump(mode="json")},
-            by={RefusedSpec.code},
-            check="everybody computes the price again from the noise",
-        )
-        shade = 1.0 - _SHADE
-        yield await announced(
-            target,
-            "a price that is a millionth too low",
-            spec,
-            {"mu": spec.mu * shade, "epsilon": spec.epsilon and spec.epsilon * shade},
-            by={RefusedSpec.code},
-            check="everybody computes the price again from the noise",
-        )
+        halved, shade = spec.noise.model_copy(update={"scale": spec.noise.scale / 2}), 1.0 - _SHADE
         beyond = cost_of(target, 1.0)
         reckless = noise_worth(spec, Cost(mu=2 * beyond.mu, epsilon=2 * beyond.epsilon))
-        priced_so = priced(spec, noise=reckless) | {"noise": reckless.model_dump(mode="json")}
-        yield await announced(
-            target,
-            "so little noise that one round costs more than the cap, priced as such",
-            spec,
-            priced_so,
-            by={RefusedSpec.code},
-            check="the policy's cap",
-        )
-        yield await announced(
-            target,
-            "noise that the lattice does not carry",
-            spec,
-            {"noise": noise | {"scale": 0.75}},
-            by={RefusedSpec.code, MalformedDocument.code},
-            check="noise must be coarse against the grid",
-        )
-        yield await announced(
-            target,
-            "no noise",
-            spec,
-            {"noise": noise | {"scale": 0.0}},
-            by={MalformedDocument.code},
-            check="a scale is positive",
-        )
-        for mechanism in sorted(NOISES.keys() - set(policy.mechanisms)):
-            yield await announced(
-                target,
-                f"{mechanism}, which the policy leaves out",
-                spec,
-                {"noise": noise | {"mechanism": mechanism}},
-                by={RefusedSpec.code},
-                check="the policy's list of mechanisms",
-            )
-        yield await announced(
-            target,
-            "a negative number of missing clients, whose noise would count twice",
-            spec,
-            {"dropouts": -5, "minimum_cohort": spec.population_size + 5},
-            by={MalformedDocument.code},
-            check="tolerances are not negative",
-        )
+        again = "everybody computes the price again from the noise"
+        refusals, malformed = {RefusedSpec.code}, {MalformedDocument.code}
+        lies: dict[str, tuple[dict[str, Any], set[str], str]] = {
+            "half the noise at the same price": (
+                {"noise": halved.model_dump(mode="json")},
+                refusals,
+                again,
+            ),
+            "a price that is a millionth too low": (
+                {"mu": spec.mu * shade, "epsilon": spec.epsilon and spec.epsilon * shade},
+                refusals,
+                again,
+            ),
+            "so little noise that one round costs more than the cap, priced as such": (
+                priced(spec, noise=reckless) | {"noise": reckless.model_dump(mode="json")},
+                refusals,
+                "the policy's cap",
+            ),
+            "noise that the lattice does not carry": (
+                {"noise": noise | {"scale": 0.75}},
+                refusals | malformed,
+                "noise must be coarse against the grid",
+            ),
+            "no noise": ({"noise": noise | {"scale": 0.0}}, malformed, "a scale is positive"),
+            **{
+                f"{mechanism}, which the policy leaves out": (
+                    {"noise": noise | {"mechanism": mechanism}},
+                    refusals,
+                    "the policy's list of mechanisms",
+                )
+                for mechanism in sorted(NOISES.keys() - set(policy.mechanisms))
+            },
+            "a negative number of missing clients, whose noise would count twice": (
+                {"dropouts": -5, "minimum_cohort": spec.population_size + 5},
+                malformed,
+                "tolerances are not negative",
+            ),
+        }
+        for tried, (lie, codes, check) in lies.items():
+            yield await announced(target, tried, spec, lie, by=codes, check=check)
         await is_honest(target, spec)
 
 
@@ -149,40 +130,31 @@ class ForbiddenQuery(Attack):
         spec = honest_spec(target)
         query = spec.query.model_dump(mode="json")
         policy = target.consortium.manifest.policy
-        yield await announced(
-            target,
-            "a query that the catalogue does not have",
-            spec,
-            {"query": query | {"name": _NO_SUCH_QUERY}},
-            by={MalformedDocument.code},
-            check="the catalogue of queries is closed",
-        )
-        yield await announced(
-            target,
-            "more records of a client than the catalogue allows",
-            spec,
-            {"query": query | {"records_per_client": 1_000_000}},
-            by={MalformedDocument.code},
-            check="the query's own bounds",
-        )
-        yield await announced(
-            target,
-            "a coordinate more than the query has",
-            spec,
-            {"dimension": spec.dimension + 1},
-            by={RefusedSpec.code},
-            check="the dimension follows from the query",
-        )
-        for name in sorted({"second_moments", "second_moment_matrix"} - set(policy.queries)):
-            yield await announced(
-                target,
-                f"{name}, which the policy leaves out",
-                spec,
-                {"query": query | {"name": name}},
-                by={RefusedSpec.code},
-                check="the policy's list of queries",
-            )
+        lies: dict[str, tuple[dict[str, Any], str, str]] = {
+            "a query that the catalogue does not have": (
+                {"query": query | {"name": _NO_SUCH_QUERY}},
+                MalformedDocument.code,
+                "the catalogue of queries is closed",
+            ),
+            "more records of a client than the catalogue allows": (
+                {"query": query | {"records_per_client": 1_000_000}},
+                MalformedDocument.code,
+                "the query's own bounds",
+            ),
+            "a coordinate more than the query has": (
+                {"dimension": spec.dimension + 1},
+                RefusedSpec.code,
+                "the dimension follows from the query",
+            ),
+            **{
+                f"{name}, which the policy leaves out": (
+                    {"query": query | {"name": name}},
+                    RefusedSpec.code,
+                    "the policy's list of queries",
+                )
+                for name in sorted({"second_moments", "second_moment_matrix"} - set(policy.queries))
+            },
+        }
+        for tried, (lie, code, check) in lies.items():
+            yield await announced(target, tried, spec, lie, by={code}, check=check)
         await is_honest(target, spec)
-
-
-ATTACKS = (TooLittleNoise, TooFewColluders, ForbiddenQuery)

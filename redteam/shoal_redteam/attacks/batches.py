@@ -7,12 +7,15 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import parse
+from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.sybil import COLUMNS, job_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.many_rounds import are_allowed, job_of, round_of, task_of
+from shoal_redteam.played_round import honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 from shoal_redteam.victim import victim
 
@@ -32,8 +35,14 @@ class LiesAboutBatches(Attack):
         batch = len(target.crew)
         # as many beside the batch as there are, for the fewer of the rounds ask one client
         population = batch + min(len(target.outsiders), batch)
-        job = job_of(target, task_of(rounds=_ROUNDS, batch=batch), population=population)
-        if not are_allowed(target):
+        task = LogisticRegressionTask(
+            features=COLUMNS[:1], target=COLUMNS[1], rounds=_ROUNDS, batch=batch
+        )
+        job = job_request(
+            target, round_seconds=30, grace_seconds=20, task=task, population=population
+        )
+        policy = target.consortium.manifest.policy
+        if "gradient_sum" not in policy.queries or "discrete_gaussian" not in policy.mechanisms:
             yield refused(
                 "a job with batches",
                 {target.trainer: await target.send(target.trainer, "/v1/jobs", job.encode())},
@@ -41,7 +50,7 @@ class LiesAboutBatches(Attack):
                 check="the policy's queries and mechanisms",
             )
             return
-        most = job.body.task.participations(population)
+        most = task.participations(population)
         if most == _ROUNDS:
             raise CannotAttack("every client is asked in every round: enrol more of them")
         whole = job.body.privacy.cap
@@ -133,4 +142,27 @@ class LiesAboutBatches(Attack):
             )
 
 
-ATTACKS = (LiesAboutBatches,)
+def round_of(
+    target: Target,
+    job: Signed[StudyRequest],
+    clients: BitMap,
+    *,
+    cost: Cost,
+    number: int = 0,
+    seconds: float = 30.0,
+    dropouts: int = DROPOUTS,
+) -> RoundSpec:
+    """Return a round of a job for this price, as `honest_spec`."""
+    task = job.body.task
+    if not isinstance(task, LogisticRegressionTask):
+        raise TypeError("these rounds are of logistic regressions only")
+    return honest_spec(
+        target,
+        clients=clients,
+        seconds=seconds,
+        cost=cost,
+        dropouts=dropouts,
+        query=task.gradient_query((0.0,) * task.model.dimension(len(task.columns))),
+        job=job.digest,
+        number=number,
+    )

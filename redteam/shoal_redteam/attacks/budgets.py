@@ -159,6 +159,3 @@ class Uncharged(Attack):
             answered=f"{target.aggregator}: the sum of the answers, from the nodes' own sums",
             check="none of these sums was kept",
         )
-
-
-ATTACKS = (BeyondTheCap, AbandonedCollection, Uncharged)

@@ -275,6 +275,3 @@ async def certificate_of_a_job(target: Target) -> bytes:
     path = f"{base}/certificate"
     await target.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
     return unpack((await target.ask(target.trainer, path)).body)
-
-
-ATTACKS = (ForgedCertificate,)

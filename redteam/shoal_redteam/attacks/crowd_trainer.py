@@ -8,7 +8,6 @@ from shoal_holder.crowds.closings import faults
 from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
 from shoal_holder.crowds.memory import Evidence
 from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.peers.peer import CREATED
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     InstanceHead,
@@ -260,10 +259,7 @@ async def _honest(crowd: Crowd) -> Told:
     target, kept = crowd.target, []
     clients = [client for client in target.crew for _ in range(SHARE)][:TOTAL]
     for number, client in enumerate(clients):
-        draw = await crowd.draw()
-        answer = await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
-        if answer.status != CREATED:
-            raise CannotAttack(f"{target.trainer} does not take honest steps: {answer.code}")
+        draw = await crowd.contribute(client)
         kept.append(Evidence(str(number), ACKNOWLEDGED, draw, crowd.receipts[-1]))
     closing = await crowd.closing()
     logs = []
@@ -271,6 +267,3 @@ async def _honest(crowd: Crowd) -> Told:
         shown = await target.ask(target.trainer, f"{crowd.path}/log/{instance}")
         logs.append(tuple(map(LogEntry.model_validate, shown.json()["entries"])))
     return Told(crowd, closing, tuple(logs), tuple(kept))
-
-
-ATTACKS = (LyingCrowdTrainer,)

@@ -17,7 +17,7 @@ from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownHolder, 
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
-from shoal_redteam.findings import CannotAttack, Finding, refused, seen
+from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.target import Target
 
 COPIES: Final = 12
@@ -136,8 +136,7 @@ async def _twice(crowd: Crowd) -> AsyncIterator[Finding]:
             by={ConflictingDocument.code},
             check="one submission for each nonce",
         )
-    draw = await crowd.draw()
-    await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
+    await crowd.contribute(client)
     draw = await crowd.draw()
     yield refused(
         "a contribution more than the job takes of a client",
@@ -151,10 +150,7 @@ async def _the_end(crowd: Crowd) -> AsyncIterator[Finding]:
     target = crowd.target
     others = [client for client in target.crew[1:] for _ in range(SHARE)]
     for client in others[: TOTAL - SHARE]:
-        draw = await crowd.draw()
-        answer = await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
-        if answer.status != CREATED:
-            raise CannotAttack(f"{target.trainer} does not take honest steps: {answer.code}")
+        await crowd.contribute(client)
     late = crowd.draws[0]
     closing = await crowd.closing()
     acknowledged = {each.body.entry.digest: each.body.entry for each in crowd.receipts}
@@ -176,6 +172,3 @@ async def _the_end(crowd: Crowd) -> AsyncIterator[Finding]:
         by={CrowdClosed.code},
         check="a closed job takes nothing",
     )
-
-
-ATTACKS = (CrowdSubmissions,)

@@ -112,6 +112,3 @@ def node_sum(played: PlayedRound, index: int, clients: list[int]) -> Uint64Vecto
     sharing, dimension = played.spec.sharing, played.spec.dimension
     vectors = (summation.add_packed(sharing, each.kind, each.payload, dimension) for each in shares)
     return reduce(partial(summation.plus, sharing), vectors)
-
-
-ATTACKS = (TwoRounds, TwoCohorts)

@@ -186,6 +186,3 @@ class OversizedBody(Attack):
             answered=f"{len(ready)} services: ready; the round is released",
             check="nothing of it was kept in memory",
         )
-
-
-ATTACKS = (Downgrade, LooseEncoding, OversizedBody)

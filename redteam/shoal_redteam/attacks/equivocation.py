@@ -125,6 +125,3 @@ def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
         cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
     )
-
-
-ATTACKS = (Equivocation,)

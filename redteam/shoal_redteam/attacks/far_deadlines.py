@@ -85,6 +85,3 @@ class FarDeadline(Attack):
                 return not_carried_out(tried, f"a data holder: {prey.refusal or 'nothing'}")
             check = "the owner's and the consortium's maximum_join_seconds, and its own clock"
             return seen(tried, stopped=True, answered=f"it refuses: {prey.refusal}", check=check)
-
-
-ATTACKS = (FarDeadline,)

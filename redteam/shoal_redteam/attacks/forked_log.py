@@ -93,6 +93,3 @@ class ForkedLog(Attack):
         content = framed(signed.encode(), before.roster.encode())
         answers = await target.tell(target.services, "/v1/manifest", content, method="PUT")
         return refused(what, answers, by={TooFewWitnesses.code}, check=_WITNESSED)
-
-
-ATTACKS = (ForkedLog,)

@@ -210,6 +210,3 @@ async def impostor(identity: TlsIdentity) -> AsyncIterator[tuple[int, list[bytes
     finally:
         server.close()
         await server.wait_closed()
-
-
-ATTACKS = (KeySubstitution,)

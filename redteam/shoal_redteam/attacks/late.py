@@ -72,6 +72,3 @@ async def _upload(played: PlayedRound, tried: str, envelopes: list[bytes]) -> Fi
     }
     check = "a node that froze takes no more shares"
     return refused(tried, answers, by={TooLate.code}, check=check)
-
-
-ATTACKS = (LateCollection,)

@@ -218,6 +218,3 @@ def _joined_nothing(tried: str, prey: Victim, due: str) -> Finding:
         return not_carried_out(tried, said)
     check = "the owner's policy, before anything is signed; the ledger counts jobs, not rounds"
     return seen(tried, stopped=True, answered=said, check=check)
-
-
-ATTACKS = (LiesToClients, BeyondTheOwner)

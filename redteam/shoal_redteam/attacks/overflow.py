@@ -213,6 +213,3 @@ def word_of(body: object) -> str:
     if isinstance(body, Abandonment):
         return f"abandoned, {body.reason.code}"
     return "a result" if isinstance(body, Result) else "something else"
-
-
-ATTACKS = (Overflow,)

@@ -85,6 +85,3 @@ class Replay(Attack):
             answered=f"{node}: known; the result is what it was",
             check="a round that is over takes nothing",
         )
-
-
-ATTACKS = (Replay,)

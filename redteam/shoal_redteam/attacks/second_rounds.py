@@ -77,6 +77,3 @@ class SecondRounds(Attack):
             target.sign(spec, target.trainer).encode(),
         )
         return refused(tried, answers, by={ConflictingDocument.code}, check=check)
-
-
-ATTACKS = (SecondRounds,)

@@ -128,6 +128,3 @@ def _likeness(which: str, signs: Int64Vector) -> Finding:
         answered=f"a data holder: like signs in {agree} of {of} pairs at the worst distance",
         check=f"p = {min(1.0, chance):.2g}; independent noise fails with at most {FALSE_ALARM:g}",
     )
-
-
-ATTACKS = (SentNoise,)

@@ -76,6 +76,3 @@ class SmallCohort(Attack):
             answered="; ".join(f"{name}: {why}" for name, why in reasons.items()),
             check="each node counts the cohort by itself before it votes",
         )
-
-
-ATTACKS = (SmallCohort,)

@@ -211,6 +211,3 @@ class Unauthenticated(Attack):
             by={_TOKEN_NEEDED},
             check="the owner's token opens the ledger",
         )
-
-
-ATTACKS = (Unauthenticated,)

@@ -16,6 +16,7 @@ from shoal_protocol.jobs.membership import Join
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies import Task
 from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.manifest_bundle import framed
@@ -34,6 +35,9 @@ from shoal_redteam.forging import logged
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 
+COLUMNS: Final = tuple(
+    ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")
+)
 _JOIN_SECONDS: Final = 20.0
 
 
@@ -217,17 +221,21 @@ def job_request(
     round_seconds: int = 1,
     grace_seconds: int = 1,
     method: RegressionMethod = "plain",
+    task: Task | None = None,
+    population: int | None = None,
 ) -> Signed[StudyRequest]:
-    """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
-    bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
-    policy = target.consortium.manifest.policy
-    task = LinearRegressionTask(features=(bounds[0],), target=bounds[1], method=method)
+    """Return a job that the trainer takes; it soon fails unless the whole crew joins.
+
+    It is a linear regression by `method`, or another `task`; `population` clients may join.
+    """
+    policy, clients = target.consortium.manifest.policy, population or len(target.crew)
+    task = task or LinearRegressionTask(features=COLUMNS[:1], target=COLUMNS[1], method=method)
     body = StudyRequest(
         manifest=target.consortium.digest,
         nonce=target.random_bytes(16).hex(),
         analyst=target.analyst,
         task=task,
-        terms=task.terms(least=len(target.crew), most=len(target.crew)),
+        terms=task.terms(least=clients, most=clients),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,
@@ -235,8 +243,8 @@ def job_request(
             colluders=policy.minimum_colluders,
         ),
         sharing=ADDITIVE,
-        minimum_population=len(target.crew),
-        maximum_population=len(target.crew),
+        minimum_population=clients,
+        maximum_population=clients,
         join_deadline=target.after(_JOIN_SECONDS),
         round_seconds=round_seconds,
         grace_seconds=grace_seconds,
@@ -248,6 +256,3 @@ async def hand_over(target: Target, manifest: Signed[Manifest], roster: bytes) -
     """Hand a manifest and a roster to every service, whether they belong together or not."""
     body = framed(manifest.encode(), roster)
     return await target.tell(target.services, "/v1/manifest", body, method="PUT")
-
-
-ATTACKS = (Sybil, SybilJoin)

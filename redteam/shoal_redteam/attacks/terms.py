@@ -99,6 +99,3 @@ class RoundsBeyondTheTerms(Attack):
             check="a node takes a round if it has the job's signed request",
         )
         await is_honest(target, honest_spec(target, query=query, job=name))
-
-
-ATTACKS = (TermsBeyondTheTask, RoundsBeyondTheTerms)

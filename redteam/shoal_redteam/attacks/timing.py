@@ -153,6 +153,3 @@ def _share(agree: int, of: int) -> str:
     if p_value(of, of) >= FALSE_ALARM:
         return f"{agree} of {of} pairs: the others take equally long"
     return f"{agree} of {of} pairs; {least_share(of):.0%} would be a leak"
-
-
-ATTACKS = (NoiseByTime, ClientByTime)

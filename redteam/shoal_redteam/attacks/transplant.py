@@ -109,6 +109,3 @@ class Transplant(Attack):
             answered=f"{target.aggregator}: the sum of the honest answers",
             check="nothing of what was transplanted was stored",
         )
-
-
-ATTACKS = (Transplant,)

@@ -217,8 +217,9 @@ class Connection:
         if content is not None:
             fields["Content-Type"] = media_type
         fields.update(headers)
-        # Half of the time at most: a connection that the deadline interrupts is not closed at once.
-        connecting = min(CONNECT_SECONDS, patience / 2)
+        # TCP and TLS get a third of the time each, so that they end before the deadline: httpcore
+        # leaves a socket open if it is interrupted while it connects.
+        connecting = min(CONNECT_SECONDS, patience / 3)
         request = httpx.Request(
             method,
             self._url + path,
