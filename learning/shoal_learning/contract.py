@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from shoal_protocol.queries import Query, QueryName
+from shoal_protocol.queries import Query
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import Posterior, Task
 
@@ -23,17 +23,15 @@ class RequestedRound:
     batch: int | None = None
 
 
-def require_due(
-    task: Task, rounds: Sequence[QueryName], population: int, sums: Sequence[ReleasedSum]
-) -> None:
-    """Check that `sums` answer the first of a task's `rounds`, in order.
+def require_due(task: Task, population: int, sums: Sequence[ReleasedSum]) -> None:
+    """Check that `sums` answer the first of a task's rounds, in order.
 
     Raises:
         ValueError: `population` is not positive, or `sums` do not answer them.
     """
     if population < 1:
         raise ValueError("the population must be positive")
-    names = [each.name for each in task.columns]
+    names, rounds = [each.name for each in task.columns], task.asked()
     if len(sums) > len(rounds) or any(
         released.query.name != name
         or released.query.records_per_client != task.records_per_client

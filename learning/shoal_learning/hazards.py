@@ -51,6 +51,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import piecewise_exponential as rules
+from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
@@ -311,9 +312,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
     def model(self) -> HazardModel:
         """Return what was measured since the first round."""
         released = self.sums[1]
-        query = released.query
-        if not isinstance(query, WeightedRowMatrix):
-            raise ValueError("the second round releases moments of weighted rows")
+        query = query_of(released, WeightedRowMatrix)
         matrix = matrix_from(query, released.values)
         product_sd = self._product_sd
         over = REACH * query.columns[-1].scale / query.target_limit
@@ -352,9 +351,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
 
     def _scores(self, released: ReleasedSum) -> tuple[HazardScoreSum, HazardScores, HazardScores]:
         """Return a round's query, its sums, and their noise."""
-        query = released.query
-        if not isinstance(query, HazardScoreSum):
-            raise ValueError("rounds after the second release hazards")
+        query = query_of(released, HazardScoreSum)
         found = hazards_from(query, released.values.astype(np.float64))
         return query, found, hazards_from(query, released.noise_sd)
 
@@ -510,7 +507,7 @@ class PiecewiseExponential:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        require_due(self.task, rules.ASKED, population, sums)
+        require_due(self.task, population, sums)
         if not sums:
             return RequestedRound(query=first_query(self.task), share=SHARES[0])
         job = _JobSums(self.task, sums)

@@ -41,6 +41,7 @@ from shoal_protocol.studies.linear_regression import (
 )
 from shoal_protocol.studies.measurements import (
     measured_spreads,
+    query_of,
     record_count,
     record_law,
 )
@@ -174,12 +175,11 @@ class LinearRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        names = self.task.query_names()
-        require_due(self.task, names, population, sums)
-        if len(sums) == len(names):
+        require_due(self.task, population, sums)
+        if len(sums) == self.task.rounds:
             spreads = measured_spreads(sums[-2]) if self.task.projects else None
             return _posterior(sums[-1], self.task, spreads)
-        last = len(sums) == len(names) - 1
+        last = len(sums) == self.task.rounds - 1
         chosen = self._thresholds(sums[-1]) if last and self.task.projects else None
         query = query_for(self.task, population, sums, chosen)
         return RequestedRound(query=query, share=self.shares()[len(sums)])
@@ -210,9 +210,7 @@ def _posterior(
     """Return the posterior; `prior_sd` is in units of `spreads`, one per column, where there are
     any, and else of the columns' bounds."""
     units = np.array(task.scales) if spreads is None else spreads
-    query = released.query
-    if not isinstance(query, SecondMomentMatrix):
-        raise ValueError("a posterior is made of a matrix of second moments")
+    query = query_of(released, SecondMomentMatrix)
     matrix = matrix_from(query, released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
     records, (rows, rows_sd) = record_count(released), record_law(released)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_protocol.queries import Column, NoiseDesign, PredictionScores
-from shoal_protocol.queries.sums import predictions_from
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
@@ -180,5 +179,3 @@ def test_a_planted_weakness_is_caught(kind, mechanism):
 def test_what_no_such_query_can_be_is_refused(change, reason):
     with pytest.raises(ValidationError, match=reason):
         PredictionScores.model_validate(make("poisson").model_dump() | change)
-    with pytest.raises(ValueError, match="coordinates"):
-        predictions_from(make("normal"), np.zeros(3))

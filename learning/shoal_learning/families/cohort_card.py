@@ -32,7 +32,7 @@ from shoal_protocol.studies.cohort_card import (
     NumberVariable,
     bin_labels,
 )
-from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.measurements import noisy_count, query_of
 from shoal_protocol.studies.study import and_others
 
 # What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
@@ -157,8 +157,7 @@ class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
 
 class _Card:
     def __init__(self, task: CohortCardTask, released: ReleasedSum) -> None:
-        query = released.query
-        assert isinstance(query, Tables)  # noqa: S101 - by `OneRound.next`
+        query = query_of(released, Tables)
         self._task, self._query = task, query
         self._total, self._total_sd = noisy_count(released)
         sds = tables_from(query, released.noise_sd)

@@ -26,7 +26,8 @@ from shoal_learning.families.one_round import (
     noise_of,
     record_counts,
 )
-from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, DirichletMixture, beta_quantiles
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, beta_quantiles
 from shoal_protocol.queries import CellCounts
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
@@ -250,10 +251,10 @@ class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
         )
 
 
-class Cells(OneRound[CellStudy, DirichletMixture]):
+class Cells(OneRound[CellStudy, BasePosterior]):
     """The learner of a study of the probabilities of cells."""
 
-    def posterior(self, released: ReleasedSum) -> DirichletMixture:
+    def posterior(self, released: ReleasedSum) -> BasePosterior:
         noisy = _noisy_counts(released)
         cells = len(noisy.values)
         draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)

@@ -28,7 +28,7 @@ from shoal_protocol.studies.kaplan_meier import (
     encoded,
     names_of,
 )
-from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.measurements import noisy_count, query_of
 from shoal_protocol.studies.study import called
 
 _DRAWS: Final = 1000
@@ -111,8 +111,7 @@ class _NoisyTable:
 
     @classmethod
     def of(cls, released: ReleasedSum) -> "_NoisyTable":
-        query = released.query
-        assert isinstance(query, Tables)  # noqa: S101 - by `OneRound.next`
+        query = query_of(released, Tables)
         [cells] = tables_from(query, released.values.astype(np.float64))
         [sds] = tables_from(query, released.noise_sd)
         total, total_sd = noisy_count(released)

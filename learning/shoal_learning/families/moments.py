@@ -17,6 +17,7 @@ from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.moments import NORM_RATIO
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import moments as rules
+from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
 from shoal_protocol.studies.regression import REACH, first_query, length_query
 
@@ -41,7 +42,7 @@ class Moments:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        require_due(self.task, rules.ROUNDS, population, sums)
+        require_due(self.task, population, sums)
         if not sums:
             return RequestedRound(query=first_query(self.task), share=SHARES[0])
         found = measured(sums[0], self.task.columns, records_of(sums[:1])[0])
@@ -75,9 +76,7 @@ class Moments:
     def _posterior(
         self, found: Measured, released: ReleasedSum, records: tuple[float, float]
     ) -> MomentsPosterior:
-        query = released.query
-        if not isinstance(query, SecondMomentMatrix) or query.radius is None:
-            raise ValueError("the third round releases the matrix of rows in a ball")
+        query = query_of(released, SecondMomentMatrix)
         unit = (query.grid / REACH) ** 2
         columns = tuple(
             MeasuredColumn(
@@ -105,7 +104,7 @@ class Moments:
             sums=tuple((released.values[:-1] / unit).tolist()),
             square_sd=float(released.noise_sd[0]) / unit,
             product_sd=float(released.noise_sd[-2]) / unit,
-            squared_radius=(query.radius * REACH) ** 2,
+            squared_radius=((query.radius or 0.0) * REACH) ** 2,
             record_count=records[0],
             record_count_sd=records[1],
         )

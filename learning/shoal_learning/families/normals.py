@@ -28,7 +28,7 @@ from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.measurements import record_count
+from shoal_protocol.studies.measurements import query_of, record_count
 from shoal_protocol.studies.normals import (
     MultivariateNormalPosterior,
     MultivariateNormalTask,
@@ -350,9 +350,7 @@ def _noisy_scatter(released: ReleasedSum) -> NoisyScatter:
     Raises:
         ValueError: `released` does not answer the query of that name with a constant.
     """
-    query = released.query
-    if not isinstance(query, SecondMomentMatrix) or not query.constant:
-        raise ValueError("a normal family needs the matrix of second moments with a constant")
+    query = query_of(released, SecondMomentMatrix)
     matrix = matrix_from(query, released.values)
     laws = [noise_of(released, place, query.grid**2) for place in (0, -2)]
     if len(query.columns) > _MOST_KINKED:

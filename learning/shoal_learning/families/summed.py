@@ -27,7 +27,7 @@ from shoal_protocol.posteriors.forms import encoded
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.measurements import record_count, record_law
+from shoal_protocol.studies.measurements import query_of, record_count, record_law
 from shoal_protocol.studies.single_numbers import (
     NormalMeanPosterior,
     NormalMeanTask,
@@ -152,7 +152,7 @@ class Poisson(OneRound[PoissonTask, PoissonPosterior]):
         summary = _summary(
             _noisy_sum(released, normalised=False),
             lambda logs: shape * logs - rate * np.exp(logs),
-            _CutPoisson(_sums(released)),
+            _CutPoisson(query_of(released, FirstMoments)),
             (low, math.log((60.0 + 4.0 * shape) / rate)),
             np.exp,
         )
@@ -244,15 +244,9 @@ class _CutNormal:
         return Moments(parameters + shift, np.maximum(square - shift**2, 0.0))
 
 
-def _sums(released: ReleasedSum) -> FirstMoments:
-    if not isinstance(released.query, FirstMoments):
-        raise ValueError("sums are asked by the query of first moments")
-    return released.query
-
-
 def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
     """Return the sum of the column, in normalised units or in its own."""
-    query = _sums(released)
+    query = query_of(released, FirstMoments)
     [column] = query.columns
     centre, unit = (0.0, 1.0) if normalised else (column.centre, column.scale)
     records, log_weights = record_counts(released)

@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from shoal_learning.families.one_round import OneRound, SummedNoise, generator_for
+from shoal_learning.families.one_round import OneRound, generator_for, noise_of
 from shoal_protocol.posteriors.forms import Known, tails_of
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import predictions_from
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.measurements import noisy_count, query_of
 from shoal_protocol.studies.validation import (
     CalibrationBin,
     SiteScore,
@@ -30,14 +30,9 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
     """The learner of one `ValidationTask`."""
 
     def posterior(self, released: ReleasedSum) -> ValidationPosterior:
-        query = released.query
-        assert isinstance(query, PredictionScores)  # noqa: S101 - by `OneRound.next`
-        seen = predictions_from(query, released.values.astype(np.float64))
-        noise = SummedNoise(
-            mechanism=released.mechanism,
-            sd=float(predictions_from(query, released.noise_sd)[0, 0]),
-            shape=released.surplus,
-        )
+        query = query_of(released, PredictionScores)
+        seen = in_units(query, released.values)[:-1].reshape(-1, query.block)
+        noise = noise_of(released, 0, query.unit)
         drawn = seen - noise.draw((_DRAWS, *seen.shape), generator_for(released))
         blocks = np.concatenate([drawn, seen[None]])  # the last is as it was seen
         names = [each.name for each in self.task.sites]

@@ -15,7 +15,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
-from shoal_protocol.studies.measurements import measured_means, measured_norm
+from shoal_protocol.studies.measurements import measured_means, measured_norm, query_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 # Linear regression whose predictions err little where noise is strong.
@@ -97,9 +97,7 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     The logarithms of spreads are normal beforehand, about a typical one, which is unknown, as is
     how much they differ from it.
     """
-    query = released.query
-    if not isinstance(query, SecondMoments):
-        raise ValueError("spreads are measured by second moments")
+    query = query_of(released, SecondMoments)
     seen = in_units(query, released.values)[:-1] / records
     error = float(released.noise_sd[0]) / query.grid**2 / records
     fits = -0.5 * ((seen[:, None] - _SPREADS**2) / error) ** 2
@@ -131,7 +129,7 @@ class Regression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        require_due(self.task, self.task.asked(), population, sums)
+        require_due(self.task, population, sums)
         if self.task.family != "normal":
             return GeneralisedModel(self.task).next(population, sums)
         if self.task.purpose == "prediction":

@@ -34,6 +34,7 @@ from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import in_units, largest_norms, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
+from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.regression import (
     MeasuredRegressionPosterior,
     PooledFactor,
@@ -120,9 +121,7 @@ class LinearModel:
         `weighed` are the mean weight and that of a unit of weight: the first over the second of the
         records would tell as much with equal weights (Kish 1965, section 11.7).
         """
-        query = released.query
-        if not isinstance(query, WeightedRowMatrix):
-            raise ValueError("a linear model is made of moments of weighted rows")
+        query = query_of(released, WeightedRowMatrix)
         limit = query.target_limit
         unit = limit**2 * weighed[1]
         share = weighed[0] / weighed[1]
@@ -209,9 +208,7 @@ def sure_norms(counted: ReleasedSum, *, surely: float) -> tuple[Floats, Floats]:
     Raises:
         ValueError: it is a sum of another query.
     """
-    query = counted.query
-    if not isinstance(query, NormCounts):
-        raise ValueError("the second round counts rows by their norm")
+    query = query_of(counted, NormCounts)
     counts = in_units(query, counted.values)[:-1]
     sd = float(counted.noise_sd[0]) / query.grid**2
     tails = np.cumsum(counts[::-1])[::-1]

@@ -21,9 +21,9 @@ from shoal_learning.quasi_likelihood import averaged, weights_of
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import column_moments_from
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.measurements import noisy_count, query_of
 from shoal_protocol.studies.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
 from shoal_protocol.studies.study import Study
 
@@ -127,13 +127,11 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
     Raises:
         ValueError: it is a sum of another query.
     """
-    query = released.query
-    if not isinstance(query, ColumnMoments):
-        raise ValueError("columns are measured by their moments")
+    query = query_of(released, ColumnMoments)
     middles = np.array([each.centre for each in bounds])
     halves = np.array([each.half_range for each in bounds])
-    sd = float(column_moments_from(query, released.noise_sd)[0, 0]) / records
-    means, squares = column_moments_from(query, released.values.astype(np.float64)) / records
+    sd = float(in_units(query, released.noise_sd)[0]) / records
+    means, squares = in_units(query, released.values)[:-1].reshape(2, -1) / records
     elsewhere = records * (1.0 - np.abs(means)) / 2.0
     hidden = np.hypot(sd * records, records_of([released])[1]) / 2.0
     is_one = elsewhere <= np.minimum(_HANDFUL + _HARDLY * hidden, _RARE * records)
@@ -164,12 +162,11 @@ def has_two_values(released: ReleasedSum, place: int) -> bool:
     Raises:
         ValueError: it is a sum of another query.
     """
-    query = released.query
-    if not isinstance(query, ColumnMoments):
-        raise ValueError("columns are measured by their moments")
+    query = query_of(released, ColumnMoments)
     records, records_sd = records_of([released])
-    square = column_moments_from(query, released.values.astype(np.float64))[1, place] / records
-    noise = float(column_moments_from(query, released.noise_sd)[1, place])
+    place += len(query.columns)  # squares come after sums
+    square = in_units(query, released.values)[place] / records
+    noise = float(in_units(query, released.noise_sd)[place])
     error = _SURELY * math.hypot(noise, records_sd) / records
     return bool(square + error > 1.0 - _OF_SQUARES)
 

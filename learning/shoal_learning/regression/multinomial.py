@@ -25,11 +25,11 @@ from shoal_learning.regression.score_likelihood import Measurement, ScoreModel, 
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
-from shoal_protocol.queries.sums import class_scores_from, matrix_from
+from shoal_protocol.queries.sums import in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies import regression as rules
+from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.multinomial_regression import (
-    ROUNDS,
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
     coefficient_names,
@@ -129,7 +129,7 @@ class MultinomialRegression:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        require_due(self.task, ROUNDS, population, sums)
+        require_due(self.task, population, sums)
         if not sums:
             return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
         job = _JobSums(self.task, sums)
@@ -161,9 +161,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
     def model(self) -> ClassModel:
         """Return what the second round and those of scores since then measured."""
         released, width = self.sums[1], len(self.task.features) + 1
-        query = released.query
-        if not isinstance(query, SecondMomentMatrix):
-            raise ValueError("the second round releases moments of rows")
+        query = query_of(released, SecondMomentMatrix)
         matrix = matrix_from(query, released.values) * rules.REACH**2
         product_sd = float(released.noise_sd[-2]) / query.grid**2 * rules.REACH**2
         found, part = self.found, self.task.class_part
@@ -198,15 +196,14 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
 
     def _scores(self, released: ReleasedSum) -> tuple[Floats, Floats, Floats]:
         """Return a round's point, its sums, and their noise, in spreads."""
-        query = released.query
-        if not isinstance(query, ClassScoreSum):
-            raise ValueError("rounds after the second release scores of each class")
+        query = query_of(released, ClassScoreSum)
         unit = (2.0 * self.task.squared_radius) ** 0.5
         units = np.array([unit, unit**2])[:, None, None]
-        seen = class_scores_from(query, released.values.astype(np.float64)) * units
-        point = np.array(query.point) / rules.REACH
-        sds = class_scores_from(query, released.noise_sd) * units
-        width = len(self.task.features) + 1
+        seen, sds = (
+            in_units(query, each)[:-1].reshape(2, query.classes, -1) * units
+            for each in (released.values, released.noise_sd)
+        )
+        point, width = np.array(query.point) / rules.REACH, len(self.task.features) + 1
         return point[width:] - np.tile(point[:width], len(self.shares) - 1), seen, sds
 
     @property

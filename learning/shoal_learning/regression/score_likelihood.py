@@ -34,15 +34,13 @@ def variance_of(family: Family, means: Floats, dispersion: float) -> Floats:
 
     Of a positive number they are m^2: in units of its dispersion.
     """
-    match family:
-        case "logistic":
-            return means * (1.0 - means)
-        case "poisson":
-            return means
-        case "negative_binomial":
-            return means + dispersion * means**2
-        case "gamma":
-            return means**2
+    variances = {
+        "logistic": means * (1.0 - means),
+        "poisson": means,
+        "negative_binomial": means + dispersion * means**2,
+        "gamma": means**2,
+    }
+    return variances[family]
 
 
 MODEL_ERROR: Final = 0.5

@@ -486,17 +486,20 @@ class NormalCoefficients(BasePosterior):
         return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
 
-class RegressionPosterior(BasePosterior):
+class RegressionPosterior(NormalCoefficients):
     """A posterior of the coefficients that predict `target`: "intercept", then the features'.
 
     Rows are arrays, shape (n, m), with one column for each of `features`, in order; only an
     estimator reads columns by name.
     """
 
-    variable = "coefficients"
-    dimension = "coefficient"
-
     target: str
+
+    @model_validator(mode="after")
+    def _has_an_intercept(self) -> Self:
+        if len(self.names) < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        return self
 
     @property
     def title(self) -> str:
@@ -506,17 +509,12 @@ class RegressionPosterior(BasePosterior):
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns that `predict` expects, in order."""
-        return tuple(name for name in self.names if name != "intercept")
+        return self.names[1:]
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a record: the features, then the target."""
         return (*self.features, self.target)
-
-    @property
-    @abstractmethod
-    def covariance_matrix(self) -> Floats:
-        """Posterior covariance of the coefficients, shape (k, k)."""
 
     @abstractmethod
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
@@ -534,11 +532,17 @@ class RegressionPosterior(BasePosterior):
             ValueError: as `predict`; or `level` is not strictly between 0 and 1.
         """
 
-    def _design(self, rows: Floats) -> Floats:
-        """Return checked rows as the coefficients take them, shape (n, k)."""
-        if len(self.features) == len(self.names):
-            return rows
-        return np.column_stack([np.ones(len(rows)), rows])
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the linear predictor, shapes (n,).
+
+        Columns after those of the coefficients are offsets, and are added.
+        """
+        checked = rows_of(rows, self.features)
+        slopes = len(self.names) - 1
+        design = np.column_stack([np.ones(len(checked)), checked[:, :slopes]])
+        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        offsets = checked[:, slopes:].sum(axis=1)
+        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
 
 
 def _arviz() -> Any:

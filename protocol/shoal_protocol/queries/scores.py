@@ -157,7 +157,45 @@ LARGEST_PREDICTOR: Final = 30.0
 _Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
 
 
-class ScoreSum(RegressionMoments):
+class _UnitScores(Moments):
+    """Base of sums of rows in the unit ball, and then of `squared` sums with twice their noise.
+
+    These are the squares of the rows' last coordinates, unless a query sums up others.
+    """
+
+    @property
+    @abstractmethod
+    def squared(self) -> int:
+        """How many sums come after those of rows."""
+
+    @property
+    def squared_norm_limit(self) -> int:
+        """Largest squared norm of a row, in lattice units: B^2, for it is in the unit ball."""
+        return self.grid**2
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector: a row's, the squares, and the number of records."""
+        return self.width + self.squared + 1
+
+    def _half_noise(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
+        """Return the design with half as much noise on rows as on squares, bounds over B^2."""
+        blocks, square = ((self.width, 1.0), (self.squared, SQUARES_SCALE)), self.grid**2
+        return self._with_count(
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
+        )
+
+    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
+        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
+
+    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return sums, sums of squares and the number of `rows`, shape (dimension,)."""
+        last = rows[:, self.width - self.squared :]
+        sums = [self.grid * rows.sum(axis=0), np.sum(last * last, axis=0)]
+        return self._counted(np.concatenate(sums), rows)
+
+
+class ScoreSum(_UnitScores, RegressionMoments):
     """Sum over the records of B w, w^2, B^2 for each cut residual, and B^2 times their number.
 
     w = trunc(B s f^2 cut(v (y - m)) x / (R c)): x is the constant and the features, f = min(1, R /
@@ -190,14 +228,9 @@ class ScoreSum(RegressionMoments):
         return len(self.regressed)
 
     @property
-    def squared_norm_limit(self) -> int:
-        """Largest squared norm of a score, in lattice units: B^2, for it is in the unit ball."""
-        return self.grid**2
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vector, 2 p + 2."""
-        return 2 * self.width + 2
+    def squared(self) -> int:
+        """How many sums come after those of scores: of p squares, and of cut residuals."""
+        return self.width + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Half as much noise on scores as on squares and on the number of cut residuals.
@@ -215,10 +248,7 @@ class ScoreSum(RegressionMoments):
             changed, left_out = math.sqrt(4.25), math.sqrt(1.5)
         else:
             changed, left_out = 2.0 * math.sqrt(self.width + 1) + 0.5, math.sqrt(self.width) + 1.0
-        blocks, square = ((self.width, 1.0), (self.width + 1, SQUARES_SCALE)), self.grid**2
-        return self._with_count(
-            mechanism, *blocks, changed=changed * square, left_out=left_out * square
-        )
+        return self._half_noise(mechanism, changed, left_out)
 
     def _arranged(self, boxed: Floats) -> Floats:
         """Return scores over R c, within the unit ball, and whether each was cut: (r, p + 1)."""
@@ -240,7 +270,7 @@ class ScoreSum(RegressionMoments):
         return target.centre + target.scale * boxed
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        scores = design.to_lattice(arranged[:, :-1], radius=1.0, grid_bits=self.grid_bits)
+        scores = super()._on_the_lattice(arranged[:, :-1])
         return np.column_stack([scores, arranged[:, -1].astype(np.int64)])
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -268,50 +298,13 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
     of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a, and 1 / (a + m)
     of positive numbers, of which small ones are below a.
     """
-    match family:
-        case "negative_binomial":
-            return 1.0 / (1.0 + dispersion * means)
-        case "poisson":
-            return np.sqrt(dispersion / (dispersion + means))  # which no tiny dispersion overflows
-        case "gamma":
-            return 1.0 / (dispersion + means)
-        case _:
-            return np.ones_like(means)
-
-
-class _UnitScores(Moments):
-    """Base of sums of rows in the unit ball, and of squares of their last `squared` coordinates."""
-
-    @property
-    @abstractmethod
-    def squared(self) -> int:
-        """Of how many coordinates of a row squares are summed."""
-
-    @property
-    def squared_norm_limit(self) -> int:
-        """Largest squared norm of a row, in lattice units: B^2, for it is in the unit ball."""
-        return self.grid**2
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vector: a row's, the squares, and the number of records."""
-        return self.width + self.squared + 1
-
-    def _half_noise(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
-        """Return the design with half as much noise on rows as on squares, bounds over B^2."""
-        blocks, square = ((self.width, 1.0), (self.squared, SQUARES_SCALE)), self.grid**2
-        return self._with_count(
-            mechanism, *blocks, changed=changed * square, left_out=left_out * square
-        )
-
-    def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
-        return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
-
-    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return sums, sums of squares and the number of `rows`, shape (dimension,)."""
-        last = rows[:, self.width - self.squared :]
-        sums = [self.grid * rows.sum(axis=0), np.sum(last * last, axis=0)]
-        return self._counted(np.concatenate(sums), rows)
+    weights = {
+        "negative_binomial": 1.0 / (1.0 + dispersion * means),
+        "poisson": np.sqrt(dispersion / (dispersion + means)),  # which no tiny dispersion overflows
+        "gamma": 1.0 / (dispersion + means),
+        "logistic": np.ones_like(means),
+    }
+    return weights[family]
 
 
 class ClassScoreSum(_UnitScores):

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import LatticeQuery
-from shoal_protocol.queries.moments import ColumnMoments, MomentMatrix, NormCounts
+from shoal_protocol.queries.moments import MomentMatrix, NormCounts
 from shoal_protocol.queries.scores import (
-    ClassScoreSum,
     HazardScoreSum,
-    PredictionScores,
     ScoreSum,
 )
 from shoal_protocol.queries.tables import Tables
@@ -32,17 +30,6 @@ def in_units(query: LatticeQuery, values: Values) -> NDArray[np.float64]:
     if values.shape != (query.dimension,):
         raise ValueError(f"expected a vector of {query.dimension} coordinates")
     return np.asarray(values / float(query.unit))
-
-
-def column_moments_from(query: ColumnMoments, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums and sums of squares of the columns, shape (2, m), in normalised units.
-
-    `values`, shape (dimension,), may also be the noise's standard deviations.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    return np.asarray(in_units(query, values)[:-1].reshape(2, -1))
 
 
 @dataclass(frozen=True)
@@ -64,28 +51,6 @@ def scores_from(query: ScoreSum, values: NDArray[np.float64]) -> Scores:
     """
     scaled, width = in_units(query, values), query.width
     return Scores(scaled[:width], scaled[width : 2 * width], float(scaled[-2]))
-
-
-def predictions_from(query: PredictionScores, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the blocks of all sites, shape (sites, block), in records.
-
-    `values`, shape (dimension,), may also be the noise's standard deviations.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    return np.asarray(in_units(query, values)[:-1].reshape(-1, query.block))
-
-
-def class_scores_from(query: ClassScoreSum, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums of scores and of squares, shape (2, K, p), in units of the largest that there is.
-
-    `values`, shape (dimension,), may also be the noise's standard deviations.
-
-    Raises:
-        ValueError: `values` has another length.
-    """
-    return np.asarray(in_units(query, values)[:-1].reshape(2, query.classes, -1))
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,6 @@ class TabulatingStudy(WholeStudy):
 
     smallest_cell: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
 
-    @property
-    def fewest_shown(self) -> int:
-        return self.smallest_cell
-
 
 def indicator_of(name: str) -> ColumnBounds:
     """Return the column that is 1 where a variable of the data dictionary has no value."""
@@ -71,19 +67,19 @@ class CellStudy(OneRoundStudy):
     def query(self) -> BinCounts | Counts:
         """Return the query of the only round, which carries the number of records."""
 
-    @abstractmethod
-    def posterior(self, counts: NDArray[np.int64]) -> DirichletMixture:
-        """Return the posterior from true `counts` as they may be, shape (draws, cells)."""
+    def posterior(self, counts: NDArray[np.int64], **fields: Any) -> BasePosterior:
+        """Return the posterior from true `counts` as they may be, shape (draws, cells).
 
-    def _mixture(self, counts: NDArray[np.int64]) -> dict[str, Any]:
-        """Return the fields of a Dirichlet mixture with these `counts`, shape (draws, cells)."""
-        return {
+        `fields` are those that its class has beside a Dirichlet mixture's.
+        """
+        mixture = {
             "columns": (self.column,),
             "names": self.cells,
             "counts": tuple(map(tuple, counts.tolist())),
             "concentration": self.concentration,
             "records": max(1, round(float(counts.sum(axis=1).mean()))),
         }
+        return self.posteriors[0].model_validate(mixture | fields)
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -143,9 +139,6 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
             grid_bits=COUNT_BITS,
             records_per_client=self.records_per_client,
         )
-
-    def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
-        return CategoricalPosterior(**self._mixture(counts))
 
 
 class HistogramPosterior(DirichletMixture):
@@ -207,8 +200,8 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
             records_per_client=self.records_per_client,
         )
 
-    def posterior(self, counts: NDArray[np.int64]) -> HistogramPosterior:
-        return HistogramPosterior(edges=self.edges, **self._mixture(counts))
+    def posterior(self, counts: NDArray[np.int64], **fields: Any) -> BasePosterior:
+        return super().posterior(counts, edges=self.edges, **fields)
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
-from shoal_protocol.studies.study import Labels, OneRoundStudy, called, spanning
+from shoal_protocol.studies.study import EventStudy, Labels, OneRoundStudy, called, spanning
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 
@@ -239,7 +239,7 @@ def _of(group: GroupCurve) -> str:
 MOST_INTERVALS: Final = 128
 
 
-class KaplanMeierTask(TabulatingStudy, OneRoundStudy):
+class KaplanMeierTask(TabulatingStudy, EventStudy, OneRoundStudy):
     """How many are without an event until when, and whether groups differ.
 
     A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
@@ -268,9 +268,6 @@ weeks = [0, 120]
 
     name: Literal["kaplan_meier"] = "kaplan_meier"
     records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
-    time: ColumnBounds
-    event: ColumnName
-    event_value: Real | None = None
     group: ColumnName | None = None
     levels: Annotated[tuple[Real, ...], Field(max_length=8)] = ()
     labels: Labels = ()
@@ -285,11 +282,6 @@ weeks = [0, 120]
         if (self.group is None) != (not self.levels) or len(self.levels) == 1:
             raise ValueError("a group has two levels or more, and levels are of a group")
         called(self.levels, self.labels)
-        if self.time.lower < 0.0:
-            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
-        ends = (self.time.lower, self.time.upper)
-        if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
-            raise ValueError("edges begin and end where the bounds of time do")
         if not set(self.indicators) <= {self.time.name, self.event, self.group}:
             raise ValueError("indicators are names of time, event or group")
         self.query()
@@ -311,13 +303,6 @@ weeks = [0, 120]
     @property
     def _happened(self) -> float:
         return 1.0 if self.event_value is None else self.event_value
-
-    @property
-    def times(self) -> tuple[float, ...]:
-        """The edges of the intervals, from the bounds' lower end to the upper one."""
-        if self.edges is not None:
-            return self.edges
-        return tuple(np.linspace(self.time.lower, self.time.upper, self.intervals + 1).tolist())
 
     def query(self) -> Tables:
         """Return the query of the only round: one table of group, interval and event."""

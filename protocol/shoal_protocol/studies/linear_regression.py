@@ -13,10 +13,8 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
 from shoal_protocol.posteriors.base import (
     BasePosterior,
-    NormalCoefficients,
     RegressionPosterior,
     normal_intervals,
-    rows_of,
 )
 from shoal_protocol.queries import (
     Moments,
@@ -32,7 +30,7 @@ from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
     measured_spreads,
 )
-from shoal_protocol.studies.study import WholeStudy, require_features, round_terms
+from shoal_protocol.studies.study import FixedStudy, require_features, round_terms
 from shoal_protocol.wire.encoding import PositiveSize
 from shoal_protocol.wire.errors import RefusedSpec
 
@@ -73,10 +71,10 @@ def query_for(
     Raises:
         ValueError: there is no such round, or `chosen` is missing.
     """
-    number = len(earlier)
-    if number >= task.rounds:
+    names = task.asked()[len(earlier) :]
+    if not names:
         raise ValueError("the task has no further round")
-    name = task.query_names()[number]
+    name = names[0]
     if name != "second_moment_matrix" or not task.projects:
         return _query(task, name, scales=task.scales, radius=_radius(task, population))
     if chosen is None:
@@ -160,7 +158,15 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
+UNCHECKED_BOUNDS: Final = (
+    "NOTHING CHECKS THE BOUNDS: where columns fill them, where they are far too wide, and where "
+    "noise is as large as what the features tell, these intervals hold less often than they say; "
+    "LinearRegression measures its columns and says so"
+)
+"""What a summary of a published method always says of its intervals."""
+
+
+class LinearRegressionPosterior(RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. `records` is how many records went into it.
@@ -177,10 +183,8 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        design = self._design(rows_of(rows, self.features))
-        spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        deviation = np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
-        return design @ self.mean, deviation
+        mean, sd = self._predictor(rows)
+        return mean, np.hypot(sd, self.residual_sd)
 
     def predict_interval(self, rows: Floats, level: float) -> Floats:
         """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
@@ -196,7 +200,8 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
 
     @property
     def caution(self) -> str | None:
-        return self.prior.caution(self.names, self.mean, self.sd)
+        by_prior = self.prior.caution(self.names, self.mean, self.sd)
+        return "; ".join(filter(None, (UNCHECKED_BOUNDS, by_prior)))
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
@@ -204,14 +209,8 @@ class LinearRegressionPosterior(NormalCoefficients, RegressionPosterior):
 
 RegressionMethod = Literal["plain", "box_projection", "ball_projection"]
 
-_ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
-    "plain": ("second_moment_matrix",),
-    "box_projection": ("second_moments", "second_moment_matrix"),
-    "ball_projection": ("second_moments", "second_moment_matrix"),
-}
 
-
-class LinearRegressionTask(WholeStudy):
+class LinearRegressionTask(FixedStudy):
     """Bayesian linear regression of `target` on `features` and a constant.
 
     Columns are normalised: centred at the middle of their bounds, and divided by half the range.
@@ -278,16 +277,9 @@ systolic_pressure = [60, 220]
         """Whether thresholds relative to measured spreads are chosen before the last round."""
         return self.method in ("box_projection", "ball_projection")
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds the job has."""
-        return len(self.query_names())
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return _ROUNDS[self.method]
-
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return tuple(_kind(self, name, least, most) for name in self.query_names())
+        last = _kind(self, "second_moment_matrix", least, most)
+        return (_kind(self, "second_moments", least, most), last) if self.projects else (last,)
 
     def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
         assert isinstance(query, Moments)  # noqa: S101 - as the terms say

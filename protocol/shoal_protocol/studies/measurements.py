@@ -4,7 +4,7 @@ The learner that makes the next round and the auditor that checks it compute the
 """
 
 import math
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     Tables,
 )
+from shoal_protocol.queries.columns import LatticeQuery
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -28,20 +29,30 @@ SMALLEST_SPREAD: Final = 0.05
 """Of a column, relative to half its range."""
 
 
+QueryT = TypeVar("QueryT", bound=LatticeQuery)
+
+
+def query_of(released: ReleasedSum, kind: type[QueryT]) -> QueryT:
+    """Return the query that a sum answers.
+
+    Raises:
+        ValueError: it is of another kind.
+    """
+    if not isinstance(released.query, kind):
+        raise ValueError(f"the sum answers {released.query.name}, and another query is due")
+    return released.query
+
+
 def measured_means(released: ReleasedSum) -> Floats:
     """Return each column's mean, shape (m,), in the query's normalised units, within [-1, 1]."""
-    query = released.query
-    if not isinstance(query, FirstMoments):
-        raise ValueError("means are measured by first moments")
+    query = query_of(released, FirstMoments)
     moments = in_units(query, released.values)[-1 - len(query.columns) : -1]
     return np.clip(moments / record_count(released), -1.0, 1.0)
 
 
 def measured_spreads(released: ReleasedSum) -> Floats:
     """Return each column's root mean square about its centre, shape (m,), in data units."""
-    query = released.query
-    if not isinstance(query, SecondMoments):
-        raise ValueError("spreads are measured by second moments")
+    query = query_of(released, SecondMoments)
     moments = in_units(query, released.values)[:-1]
     records = record_count(released)
     noise_sd = float(released.noise_sd[0]) / query.grid**2
@@ -57,9 +68,7 @@ def measured_norm(released: ReleasedSum, level: float) -> float:
 
     It is one of the query's largest norms.
     """
-    query = released.query
-    if not isinstance(query, NormCounts):
-        raise ValueError("norms are measured by norm counts")
+    query = query_of(released, NormCounts)
     counts = in_units(query, released.values)[:-1]
     reached = np.cumsum(counts) >= level * record_count(released)
     return float(largest_norms(query)[np.argmax(reached) if np.any(reached) else -1])

@@ -12,24 +12,20 @@ from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior
 from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.queries import (
-    Column,
-    QueryName,
-    SecondMomentMatrix,
-)
+from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.studies.regression import (
     CONSTANT,
     REACH,
-    SMALLEST_SPREAD,
     first_query,
     length_query,
+    measured_terms,
     misplaced,
     parts,
 )
-from shoal_protocol.studies.study import WholeStudy, round_terms
+from shoal_protocol.studies.study import FixedStudy, round_terms
 from shoal_protocol.wire.encoding import Finite, PositiveSize
 
 MOST_SHOWN: Final = 40
@@ -293,9 +289,6 @@ def pairs_of(columns: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-ROUNDS: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "second_moment_matrix")
-
-
 def matrix_query(
     task: "MomentsTask", columns: tuple[Column, ...], squared_radius: float
 ) -> SecondMomentMatrix:
@@ -311,7 +304,7 @@ def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
     return tuple((1.0 + norms**2).tolist())
 
 
-class MomentsTask(WholeStudy):
+class MomentsTask(FixedStudy):
     """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
 
     Linear regressions of any column on any others, correlations, partial ones and principal
@@ -345,26 +338,15 @@ systolic_pressure = [60, 220]
             raise ValueError("no column may be called 'intercept': a model's constant term is")
         return self
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds the job has."""
-        return len(ROUNDS)
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return ROUNDS
-
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = tuple(bounds.column() for bounds in self.columns)
         radii = squared_radii(self)
         smallest, largest = (
             matrix_query(self, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
         )
-        measured = Range(least=SMALLEST_SPREAD, most=REACH)
         matrix = matrix_query(self, as_stated, min(radii))
         return (
             round_terms(first_query(self)),
-            round_terms(length_query(self, as_stated), recentred=True, stretch=measured),
-            round_terms(
-                matrix, recentred=True, stretch=measured, radius=Range(least=smallest, most=largest)
-            ),
+            measured_terms(length_query(self, as_stated)),
+            measured_terms(matrix, radius=Range(least=smallest, most=largest)),
         )

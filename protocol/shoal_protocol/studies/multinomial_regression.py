@@ -8,14 +8,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import Range, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior, require_level, rows_of
-from shoal_protocol.queries import (
-    ClassScoreSum,
-    Column,
-    QueryName,
-    SecondMomentMatrix,
-)
+from shoal_protocol.queries import ClassScoreSum, Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import TARGET_PART
@@ -24,12 +19,13 @@ from shoal_protocol.studies.regression import (
     CONSTANT,
     LONG,
     REACH,
-    SMALLEST_SPREAD,
+    SCORE_ROUNDS,
     MeasuredCoefficients,
     first_query,
+    measured_terms,
     parts,
 )
-from shoal_protocol.studies.study import WholeStudy, round_terms
+from shoal_protocol.studies.study import FixedStudy, round_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 
@@ -127,12 +123,6 @@ def _normals(size: int) -> Floats:
     return np.asarray(found, np.float64)
 
 
-ROUNDS: Final[tuple[QueryName, ...]] = (
-    *("column_moments", "second_moment_matrix"),
-    *("class_score_sum", "class_score_sum", "class_score_sum"),
-)
-
-
 class TargetLevel(Model):
     """A level of the target: its `name`, and the `value` that records of it hold, its place."""
 
@@ -140,7 +130,7 @@ class TargetLevel(Model):
     value: Real
 
 
-class MultinomialRegressionTask(WholeStudy):
+class MultinomialRegressionTask(FixedStudy):
     """Bayesian multinomial logistic regression of `target`, one of `levels`, on `features`.
 
     The first level is the reference. No result but its names hangs on which one that is.
@@ -219,14 +209,6 @@ body_mass_index = [10, 60]
         """Length of a row's part that says of which class it is, in spreads."""
         return TARGET_PART * math.sqrt(self.squared_radius)
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds the job has."""
-        return len(ROUNDS)
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return tuple(dict.fromkeys(ROUNDS))
-
     def moments_query(self, features: Sequence[Column]) -> SecondMomentMatrix:
         """Return the query for moments of rows; each is `class_part` long in its class's column."""
         classes = (
@@ -254,10 +236,9 @@ body_mass_index = [10, 60]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = [each.column() for each in self.features]
         zero = (0.0,) * (len(self.levels) * (len(self.features) + 1))
-        measured = Range(least=SMALLEST_SPREAD, most=REACH)
         scores = self.score_query(as_stated, point=zero)
         return (
             round_terms(first_query(self)),
-            round_terms(self.moments_query(as_stated), recentred=True, stretch=measured),
-            round_terms(scores, rounds=len(ROUNDS) - 2, recentred=True, stretch=measured),
+            measured_terms(self.moments_query(as_stated)),
+            measured_terms(scores, rounds=SCORE_ROUNDS),
         )

@@ -8,15 +8,15 @@ from typing import Annotated, ClassVar, Final, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import Range, RoundTerms
+from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, normal_intervals, rows_of
-from shoal_protocol.queries import Column, HazardScoreSum, QueryName, WeightedRowMatrix
-from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
+from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.columns import ColumnBounds, Level, Term
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import MOST_INTERVALS
 from shoal_protocol.studies import regression as rules
 from shoal_protocol.studies.regression import MeasuredCoefficients
-from shoal_protocol.studies.study import WholeStudy, round_terms
+from shoal_protocol.studies.study import EventStudy, FixedStudy, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Finite, Real
 
@@ -67,10 +67,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
     @property
     def title(self) -> str:
         return f"Piecewise exponential regression of {self.target} by {self.time}"
-
-    @property
-    def _scatter_of(self) -> str:
-        return "Scatter over the model's"
 
     @property
     def units(self) -> Floats:
@@ -128,9 +124,6 @@ def _surviving(logs: Floats) -> Floats:
     return np.asarray(np.exp(-np.exp(np.clip(logs, -700.0, 700.0))))
 
 
-SCORES: Final[tuple[QueryName, ...]] = ("hazard_score_sum",) * 3
-ASKED: Final[tuple[QueryName, ...]] = ("column_moments", "weighted_row_matrix", *SCORES)
-
 _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a row
 _LONG: Final = 3.0  # squared norm of features that is not shrunk, over the number of them
 _LONGEST: Final = 330.0  # of whole rows: as `weighted_rows` has it
@@ -180,7 +173,7 @@ def score_query(
     )
 
 
-class PiecewiseExponentialTask(WholeStudy):
+class PiecewiseExponentialTask(EventStudy, FixedStudy):
     """How `features` multiply the hazard of an event, which is constant in each interval of time.
 
     A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
@@ -213,9 +206,6 @@ weeks = [0, 120]
 
     name: Literal["piecewise_exponential_regression"] = "piecewise_exponential_regression"
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=250)]
-    time: ColumnBounds
-    event: ColumnName
-    event_value: Real | None = None
     intervals: Annotated[int, Field(ge=1, le=MOST_INTERVALS, strict=True)] = 8
     edges: (
         Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)] | None
@@ -224,11 +214,6 @@ weeks = [0, 120]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.time.lower < 0.0:
-            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
-        ends = (self.time.lower, self.time.upper)
-        if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
-            raise ValueError("edges begin and end where the bounds of time do")
         self.kinds_of_rounds(least=2, most=2)  # names that are distinct
         return self
 
@@ -246,29 +231,12 @@ weeks = [0, 120]
         events = codings_of_events(self.time, self.event, self.event_value)
         return (*super().codings, *events)
 
-    @property
-    def times(self) -> tuple[float, ...]:
-        """The edges of the intervals, from the bounds' lower end to the upper one."""
-        if self.edges is not None:
-            return self.edges
-        return tuple(np.linspace(self.time.lower, self.time.upper, self.intervals + 1).tolist())
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds the job has: five."""
-        return len(ASKED)
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return tuple(dict.fromkeys(ASKED))
-
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         features = tuple(each.column() for each in self.features)
         zero = (0.0,) * (len(self.times) - 1 + len(features))
-        measured = Range(least=rules.SMALLEST_SPREAD, most=rules.REACH)
-        moments = moments_query(self, features, 0.5)
         scores = score_query(self, features, point=zero, hazard_cut=1.0)
         return (
             round_terms(rules.first_query(self)),
-            round_terms(moments, recentred=True, stretch=measured),
-            round_terms(scores, rounds=len(SCORES), recentred=True, stretch=measured),
+            rules.measured_terms(moments_query(self, features, 0.5)),
+            rules.measured_terms(scores, rounds=rules.SCORE_ROUNDS),
         )

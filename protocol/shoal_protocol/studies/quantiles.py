@@ -19,13 +19,13 @@ from shoal_protocol.posteriors.forms import (
     Part,
     quantile_points,
 )
-from shoal_protocol.queries import Axis, EdgeCut, Query, QueryName, Table, Tables
+from shoal_protocol.queries import Axis, EdgeCut, Query, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
-from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.measurements import noisy_count, query_of
 from shoal_protocol.studies.study import round_terms
 from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
@@ -61,9 +61,9 @@ def laws(sums: Sequence[ReleasedSum]) -> list[Below]:
     Raises:
         ValueError: a sum is none of tables over one cut each.
     """
-    found: list[Below | None] = [None] * len(_query(sums[-1]).tables)
+    found: list[Below | None] = [None] * len(query_of(sums[-1], Tables).tables)
     for released in sums:
-        query = _query(released)
+        query = query_of(released, Tables)
         total, total_sd = noisy_count(released)
         counts = tables_from(query, released.values.astype(np.float64))
         sds = tables_from(query, released.noise_sd)
@@ -75,12 +75,6 @@ def laws(sums: Sequence[ReleasedSum]) -> list[Below]:
             seen = (total - missing, float(np.hypot(total_sd, sd)))
             found[place] = _updated(found[place], np.array(cut.edges), np.array(bins), sd, seen)
     return [each for each in found if each is not None]
-
-
-def _query(released: ReleasedSum) -> Tables:
-    if not isinstance(released.query, Tables):
-        raise ValueError("quantiles are found from tables")
-    return released.query
 
 
 def _updated(
@@ -213,9 +207,6 @@ income = [0, 1e9]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The variables, then the indicators of their missing values."""
         return (*self.variables, *map(indicator_of, self.indicators))
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return ("tables",)
 
     def query(self, earlier: Sequence[ReleasedSum]) -> Tables:
         """Return the query of the round after those that released the `earlier` sums."""

@@ -17,7 +17,6 @@ from shoal_protocol.posteriors.base import (
     expected_probabilities,
     normal_intervals,
     require_level,
-    rows_of,
 )
 from shoal_protocol.posteriors.forms import Part
 from shoal_protocol.posteriors.summaries import Summary
@@ -27,7 +26,6 @@ from shoal_protocol.queries import (
     FirstMoments,
     NormCounts,
     Query,
-    QueryName,
     ScoreSum,
     SecondMoments,
     WeightedRowMatrix,
@@ -38,7 +36,7 @@ from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
-from shoal_protocol.studies.study import Study, WholeStudy, require_features, round_terms
+from shoal_protocol.studies.study import FixedStudy, Study, require_features, round_terms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import PositiveSize
@@ -244,7 +242,7 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @property
     def _scatter_of(self) -> str:
-        return "Scatter over the family's"
+        return "Records' scatter, where 1 is what the model expects"
 
     @property
     def units(self) -> Floats:
@@ -297,9 +295,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
     pooled: PooledFactor | None = None
 
     @model_validator(mode="after")
-    def _has_an_intercept(self) -> Self:
-        if len(self.names) < 2 or self.names[0] != "intercept":
-            raise ValueError("names must be the intercept and then the features")
+    def _pools_features(self) -> Self:
         if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
             raise ValueError("what is pooled must be features")
         return self
@@ -395,27 +391,9 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         ends = normal_intervals(*self._predictor(rows), level)
         return probability(ends) if self.family == "logistic" else rate(ends)
 
-    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the linear predictor, shapes (n,)."""
-        checked = rows_of(rows, self.features)
-        design = self._design(checked)
-        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        offsets = checked[:, len(self.names) - 1 :].sum(axis=1)
-        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
 
-    def _design(self, rows: Floats) -> Floats:
-        return np.column_stack([np.ones(len(rows)), rows[:, : len(self.names) - 1]])
-
-
-LINEAR: Final[tuple[QueryName, ...]] = ("column_moments", "norm_counts", "weighted_row_matrix")
-PREDICTING: Final[tuple[QueryName, ...]] = (
-    "first_moments",
-    "norm_counts",
-    "second_moments",
-    "weighted_row_matrix",
-)
-SCORES: Final[tuple[QueryName, ...]] = ("score_sum", "score_sum", "score_sum")
-GENERALISED: Final[tuple[QueryName, ...]] = ("column_moments", "weighted_row_matrix", *SCORES)
+SCORE_ROUNDS: Final = 3
+"""Rounds of scores, each where those before lead to."""
 
 REACH: Final = 16.0
 """Spreads that a feature reaches to each side before its values are cut."""
@@ -532,7 +510,7 @@ def squared_radius_of_predictions(task: "RegressionTask") -> float:
     return 1.0 + len(task.features)
 
 
-def _measured(query: Query, *, rounds: int = 1, radius: Range | None = None) -> RoundTerms:
+def measured_terms(query: Query, *, rounds: int = 1, radius: Range | None = None) -> RoundTerms:
     """Return the terms of rounds whose columns are in units that the first round measures."""
     stretch = Range(least=SMALLEST_SPREAD, most=REACH)
     return round_terms(query, rounds=rounds, recentred=True, stretch=stretch, radius=radius)
@@ -547,7 +525,7 @@ def _family(task: "RegressionTask") -> Family:
 Purpose = Literal["intervals", "prediction"]
 
 
-class RegressionTask(WholeStudy):
+class RegressionTask(FixedStudy):
     """Bayesian regression of `target` on `features` and a constant, by its `family`:
 
     - "normal": a number, linear in the features.
@@ -659,37 +637,20 @@ systolic_pressure = [60, 220]
         """The columns of a client's records: those `regressed`, then weights if there are any."""
         return self.regressed if self.weights is None else (*self.regressed, self.weights)
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds the job has."""
-        return len(self.asked())
-
-    def asked(self) -> tuple[QueryName, ...]:
-        """Return the query of each round."""
-        if self.family != "normal":
-            return GENERALISED
-        return LINEAR if self.purpose == "intervals" else PREDICTING
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return tuple(dict.fromkeys(self.asked()))
-
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
-        return self._kinds_to_predict() if self.asked() == PREDICTING else self._kinds()
-
-    def _kinds(self) -> tuple[RoundTerms, ...]:
+        if self.purpose == "prediction":
+            return self._kinds_to_predict()
         as_stated = tuple(bounds.column() for bounds in self.regressed)
         linear = self.family == "normal"
         radii = squared_radii(self) if linear else (default_squared_radius(self),)
         moments, widest = (moments_query(self, as_stated, end(radii)) for end in (min, max))
         around = Range(least=moments.radius or 0.0, most=widest.radius or 0.0)
-        kinds = [round_terms(first_query(self)), _measured(moments, radius=around)]
+        first, measured = round_terms(first_query(self)), measured_terms(moments, radius=around)
         if linear:
-            kinds.insert(1, _measured(norm_query(self, as_stated[:-1])))
-        else:
-            zero = (0.0,) * len(as_stated)
-            scores = score_query(self, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
-            kinds.append(_measured(scores, rounds=len(SCORES)))
-        return tuple(kinds)
+            return first, measured_terms(norm_query(self, as_stated[:-1])), measured
+        zero = (0.0,) * len(as_stated)
+        scores = score_query(self, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
+        return first, measured, measured_terms(scores, rounds=SCORE_ROUNDS)
 
     def _kinds_to_predict(self) -> tuple[RoundTerms, ...]:
         columns = tuple(bounds.column() for bounds in self.columns)
@@ -700,5 +661,5 @@ systolic_pressure = [60, 220]
             round_terms(centre_query(self)),
             round_terms(lengths, recentred=True),
             round_terms(spread_query(self, columns, most), recentred=True, radius=around),
-            _measured(moments_query(self, columns, squared_radius_of_predictions(self))),
+            measured_terms(moments_query(self, columns, squared_radius_of_predictions(self))),
         )

@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
-from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, variables_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Real
 from shoal_protocol.wire.errors import RefusedJob
 
 
@@ -72,18 +74,18 @@ class Study(Model, ABC):
         """The kinds of posterior that the job may end with."""
         return tuple(str(each.model_fields["name"].default) for each in self.posteriors)
 
-    @property
-    def fewest_shown(self) -> int:
-        """How many records a cell of a table holds at least, if it is shown."""
-        return 0
-
     @abstractmethod
     def participations(self, population: int) -> int:
         """Return how many rounds one client of so many may be asked in, at most."""
 
-    @abstractmethod
+    def asked(self) -> tuple[QueryName, ...]:
+        """Return the name of the query of each round, in order."""
+        kinds = self.kinds_of_rounds(least=2, most=2)
+        return tuple(kind.query.name for kind in kinds for _ in range(kind.rounds))
+
     def query_names(self) -> tuple[QueryName, ...]:
         """Return the names of the queries that the rounds ask, each once, in order."""
+        return tuple(dict.fromkeys(self.asked()))
 
     @abstractmethod
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
@@ -108,9 +110,11 @@ class Study(Model, ABC):
         Raises:
             ValueError: no query asks this.
         """
-        kinds = self.kinds_of_rounds(least=least, most=most)
         return Terms(
-            bounds=self.columns, batch=self.batch, smallest_cell=self.fewest_shown, kinds=kinds
+            bounds=self.columns,
+            batch=self.batch,
+            smallest_cell=getattr(self, "smallest_cell", 0),
+            kinds=self.kinds_of_rounds(least=least, most=most),
         )
 
 
@@ -196,13 +200,17 @@ class WholeStudy(Study):
         return self.rounds
 
 
-class OneRoundStudy(WholeStudy):
-    """A study of one round."""
+class FixedStudy(WholeStudy):
+    """A study whose number of rounds follows from its terms: it is no parameter."""
 
     @property
     def rounds(self) -> int:
-        """How many rounds the job has: one."""
-        return 1
+        """How many rounds the job has."""
+        return len(self.asked())
+
+
+class OneRoundStudy(FixedStudy):
+    """A study of one round."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -212,9 +220,6 @@ class OneRoundStudy(WholeStudy):
     @abstractmethod
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        return (self.query().name,)
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the only round: nothing is left open."""
@@ -246,6 +251,37 @@ class NormalStudy(OneRoundStudy):
             grid_bits=self.grid_bits,
             records_per_client=self.records_per_client,
         )
+
+
+class EventStudy(WholeStudy):
+    """A study of when events happen, in intervals of time.
+
+    A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
+    last seen without one. There are `intervals` of one width between the bounds of `time`, or those
+    between `edges`.
+    """
+
+    time: ColumnBounds
+    event: ColumnName
+    event_value: Real | None = None
+    intervals: Annotated[int, Field(ge=1, le=1000, strict=True)]
+    edges: tuple[Real, ...] | None = None
+
+    @model_validator(mode="after")
+    def _times_are_usable(self) -> Self:
+        if self.time.lower < 0.0:
+            raise ValueError("the lower bound of a time must be 0 or above: it counts from there")
+        ends = (self.time.lower, self.time.upper)
+        if self.edges is not None and (self.edges[0], self.edges[-1]) != ends:
+            raise ValueError("edges begin and end where the bounds of time do")
+        return self
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The edges of the intervals, from the bounds' lower end to the upper one."""
+        if self.edges is not None:
+            return self.edges
+        return tuple(np.linspace(self.time.lower, self.time.upper, self.intervals + 1).tolist())
 
 
 def spanning(name: str, levels: Sequence[float]) -> ColumnBounds:

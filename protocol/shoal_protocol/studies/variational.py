@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.variational import VariationalPosterior
-from shoal_protocol.queries import GradientSum, QueryName
+from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.models import GradientModel, InstalledModel, LogisticRegressionModel
 from shoal_protocol.studies.study import Study, require_features, round_terms
@@ -75,10 +75,6 @@ class VariationalStudy(Study):
             grid_bits=self.grid_bits,
             records_per_client=self.records_per_client,
         )
-
-    def query_names(self) -> tuple[QueryName, ...]:
-        """Return the name of the query that all rounds ask."""
-        return ("gradient_sum",)
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of all rounds, which differ in the point alone."""
