@@ -69,7 +69,7 @@ def late_shares(patch: pytest.MonkeyPatch) -> None:
     """A Compute node stores shares whatever the hour and the phase."""
 
     async def take_late(self: Any, round_: Any, envelopes: Any) -> list[Any]:
-        checked = await self._validate(round_.intake, envelopes)
+        checked = round_.intake.validate_all(envelopes, self._own.book.current.roster)
         return list(await self._commits.submit_all(checked))
 
     patch.setattr(uploading.Uploads, "_look_up", take_late)

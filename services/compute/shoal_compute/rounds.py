@@ -137,16 +137,13 @@ def _for_each(
     step: Callable[[BeforeT], AfterT], reached: Sequence[BeforeT | ProtocolError]
 ) -> list[AfterT | ProtocolError]:
     """Return the outcome of a step for each of these, or why it was refused, now or before."""
-
-    def outcome(one: BeforeT | ProtocolError) -> AfterT | ProtocolError:
-        if isinstance(one, ProtocolError):
-            return one
+    outcomes: list[AfterT | ProtocolError] = []
+    for each in reached:
         try:
-            return step(one)
+            outcomes.append(each if isinstance(each, ProtocolError) else step(each))
         except ProtocolError as error:
-            return error
-
-    return [outcome(each) for each in reached]
+            outcomes.append(error)
+    return outcomes
 
 
 @dataclass
