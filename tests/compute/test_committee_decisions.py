@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 from pyroaring import BitMap
 
+from shoal_compute.bulks import AcceptedShare
 from shoal_compute.decisions import CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_protocol.rounds.attestations import StoredAnswers
@@ -153,11 +154,5 @@ def test_a_node_takes_no_share_of_a_holder_whose_committee_it_is_not_in(
         random_bytes=examples.random_bytes("a share"),
     )
 
-    def judge() -> None:
-        known.intake.validate(envelope, TRUST.roster)
-
-    if allowed:
-        judge()
-    else:
-        with pytest.raises(NotInPopulation):
-            judge()
+    [judged] = known.intake.validate_all([envelope], TRUST.roster)
+    assert isinstance(judged, AcceptedShare if allowed else NotInPopulation)

@@ -1,7 +1,7 @@
 """A red team that cannot fail proves nothing: each weakness here is planted, and must be found."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def late_shares(patch: pytest.MonkeyPatch) -> None:
     """A Compute node stores shares whatever the hour and the phase."""
 
     async def take_late(self: Any, round_: Any, envelopes: Any) -> list[Any]:
-        checked = await self._validate(round_.intake, envelopes)
+        checked = round_.intake.validate_all(envelopes, self._own.book.current.roster)
         return list(await self._commits.submit_all(checked))
 
     patch.setattr(uploading.Uploads, "_look_up", take_late)
@@ -214,17 +214,17 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
     """A Compute node takes longer over data holders that have answered."""
-    validate = Intake.validate
+    validate_all = Intake.validate_all
     answered: set[int] = set()
 
-    def validated(self: Intake, encoded: bytes, *arguments: Any) -> AcceptedShare:
-        holder = received.parse(encoded).header.holder
-        LAG.seconds += 0.01 * (holder in answered)
-        share = validate(self, encoded, *arguments)
-        answered.add(holder)
-        return share
+    def validated(self: Intake, envelopes: Sequence[bytes], *arguments: Any) -> list[Any]:
+        holders = [int.from_bytes(encoded[8:12], "little") for encoded in envelopes]
+        LAG.seconds += 0.01 * len(answered.intersection(holders))
+        judged = validate_all(self, envelopes, *arguments)
+        answered.update(each.holder for each in judged if isinstance(each, AcceptedShare))
+        return judged
 
-    patch.setattr(Intake, "validate", validated)
+    patch.setattr(Intake, "validate_all", validated)
 
 
 def credulous_readers(patch: pytest.MonkeyPatch) -> None:

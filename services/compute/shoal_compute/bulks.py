@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
@@ -16,7 +17,6 @@ from shoal_compute.schema import bulks
 from shoal_protocol.sharing.shares import ShareKind
 
 BULK_BYTES: Final = 1 << 20  # of payloads in one row
-_DIGEST_BYTES: Final = 32
 _NEAR: Final = "SELECT number, holders FROM bulks WHERE round = ? AND first <= ? AND last >= ?"
 _INSERT: Final = (
     "INSERT INTO bulks"
@@ -94,14 +94,15 @@ def digests_in_bulks(db: Connection, number: int, holders: BitMap) -> dict[int, 
     for bulk, some in bulks_with(db, number, holders):
         row = db.execute(select(bulks.c.holders, bulks.c.digests).where(bulks.c.number == bulk))
         encoded, digests = row.one()
-        for place, holder in enumerate(np.frombuffer(encoded, "<u4").tolist()):
-            if holder in some:
-                found[holder] = _entry(digests, place, _DIGEST_BYTES)
+        inside = np.frombuffer(encoded, "<u4")
+        chosen = np.isin(inside, some.to_array())
+        found.update(zip(inside[chosen].tolist(), _entries(digests, chosen).tolist(), strict=True))
     return found
 
 
-def _entry(column: bytes, place: int, size: int) -> bytes:
-    return column[size * place : size * (place + 1)]
+def _entries(column: bytes, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.void]:
+    """Return the chosen ones of a column's entries, all of one size."""
+    return np.frombuffer(column, f"V{len(column) // len(chosen)}")[chosen]
 
 
 def chosen_of(row: Any, holders: BitMap) -> Packed:
@@ -109,7 +110,6 @@ def chosen_of(row: Any, holders: BitMap) -> Packed:
     kind, inside = ShareKind(row.kind), np.frombuffer(row.holders, "<u4")
     if len(inside) == len(holders):
         return Packed(kind, len(inside), row.payloads)
-    size = len(row.payloads) // len(inside)
-    places = np.flatnonzero(np.isin(inside, holders.to_array())).tolist()
-    payloads = b"".join(_entry(row.payloads, place, size) for place in places)
-    return Packed(kind, len(places), payloads)
+    chosen = np.isin(inside, holders.to_array())
+    payloads = _entries(row.payloads, chosen)
+    return Packed(kind, len(payloads), payloads.tobytes())

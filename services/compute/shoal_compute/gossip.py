@@ -49,7 +49,7 @@ _MOST_ROUNDS: Final = 256
 _MOST_DIGESTS: Final = 2_048  # 255 nodes, each with two holdings, two votes and an abandonment
 _MOST_WANTED: Final = 4_096
 _MOST_VALUES: Final = 1 << 17  # twice as many as the largest message of digests has
-LARGE_BYTES: Final = 16 << 10
+LARGE_BYTES: Final = 64 << 10
 PERIOD: Final = timedelta(seconds=1)
 # Wait this long for the signer to send a large document before asking another node, and for that
 # node before asking the next.

@@ -1,9 +1,9 @@
 """A round's state in memory, and the checks of its envelopes; the store is authoritative."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from nacl.public import PrivateKey
@@ -26,13 +26,16 @@ from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.committee_sums import starts
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse
-from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownHolder, WrongManifest
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, WrongRound, WrongShare
+
+BeforeT = TypeVar("BeforeT")
+AfterT = TypeVar("AfterT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +73,25 @@ class Intake:
             raise WrongManifest
         return envelope
 
-    def validate(self, encoded: bytes, roster: Roster) -> AcceptedShare:
-        """Check an envelope in full and open it; `roster` is that of the manifest in force.
+    def validate_all(
+        self, envelopes: Sequence[bytes], roster: Roster
+    ) -> list[AcceptedShare | ProtocolError]:
+        """Check envelopes in full and open them; return each one's share, or why it is refused.
 
-        Raises:
+        `roster` is that of the manifest in force. Each step is taken for all envelopes before the
+        next one, so that its code and tables stay in the processor's caches.
+
+        Refusals:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
             UnknownHolder, NotInPopulation, RevokedHolder: the holder may not take part, or here.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
             WrongShare: not the share that this node is due.
         """
+        admitted = _for_each(partial(self._admit, roster), envelopes)
+        return _for_each(self._accept, _for_each(self._open, _for_each(_verify, admitted)))
+
+    def _admit(self, roster: Roster, encoded: bytes) -> tuple[Envelope, bytes]:
+        """Return an envelope of a holder that may take part, and the key that must have signed."""
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
             raise WrongShare("the share does not have the round's length")
@@ -87,8 +100,14 @@ class Intake:
             raise UnknownHolder
         if holder not in self.asked_here:
             raise NotInPopulation
-        envelope.verify(roster.key_of(holder))  # not revoked or replaced since the round began
-        share = envelope.open(self.box_private_key, self.box_key)
+        return envelope, roster.key_of(holder)  # not revoked or replaced since the round began
+
+    def _open(self, envelope: Envelope) -> tuple[Envelope, Share]:
+        return envelope, envelope.open(self.box_private_key, self.box_key)
+
+    def _accept(self, opened: tuple[Envelope, Share]) -> AcceptedShare:
+        envelope, share = opened
+        holder = envelope.holder
         summation.check(
             self.spec.sharing,
             share,
@@ -107,17 +126,24 @@ class Intake:
             payload=share.payload,
         )
 
-    def validate_all(
-        self, envelopes: Sequence[bytes], roster: Roster
-    ) -> list[AcceptedShare | ProtocolError]:
-        """Return each envelope's share, or why it is refused."""
-        return [self._judged(encoded, roster) for encoded in envelopes]
 
-    def _judged(self, encoded: bytes, roster: Roster) -> AcceptedShare | ProtocolError:
+def _verify(admitted: tuple[Envelope, bytes]) -> Envelope:
+    envelope, verify_key = admitted
+    envelope.verify(verify_key)
+    return envelope
+
+
+def _for_each(
+    step: Callable[[BeforeT], AfterT], reached: Sequence[BeforeT | ProtocolError]
+) -> list[AfterT | ProtocolError]:
+    """Return the outcome of a step for each of these, or why it was refused, now or before."""
+    outcomes: list[AfterT | ProtocolError] = []
+    for each in reached:
         try:
-            return self.validate(encoded, roster)
+            outcomes.append(each if isinstance(each, ProtocolError) else step(each))
         except ProtocolError as error:
-            return error
+            outcomes.append(error)
+    return outcomes
 
 
 @dataclass

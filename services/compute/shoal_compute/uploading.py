@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
-from shoal_compute.rounds import Intake, Round
+from shoal_compute.rounds import Round
 from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
 from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
@@ -114,7 +114,11 @@ class Uploads:
         is_over = self._own.clock() >= round_.spec.body.deadline
         if is_over or round_.phase not in TAKES_SHARES:
             return await self._look_up(round_, envelopes)
-        checked = await self._validate(round_.intake, envelopes)
+        size = max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
+        # in one thread: two would wait for each other at every envelope
+        checked = await self._validator.run_sized(
+            size, round_.intake.validate_all, envelopes, self._own.book.current.roster
+        )
         accepted = [each for each in checked if isinstance(each, AcceptedShare)]
         statuses: Iterator[int | ProtocolError]
         try:
@@ -146,17 +150,6 @@ class Uploads:
             if stored.get(holder) == digest:
                 statuses[place] = 200
         return statuses
-
-    async def _validate(
-        self, intake: Intake, envelopes: Sequence[bytes]
-    ) -> list[AcceptedShare | ProtocolError]:
-        """Check an upload in the validation thread, or here if it is short.
-
-        There is one such thread: two would wait for each other's lock at every envelope.
-        """
-        size = max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
-        roster = self._own.book.current.roster
-        return await self._validator.run_sized(size, intake.validate_all, envelopes, roster)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[int | ProtocolError]:
         """Store shares and return the status of each."""
