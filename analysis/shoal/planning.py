@@ -599,8 +599,7 @@ class Steps:
         place = min(place, len(_STRAYING) - 2)
         share = (size - _STRAYING[place]) / (_STRAYING[place + 1] - _STRAYING[place])
         share = min(1.0, float(share))
-        between: Floats = (1.0 - share) * self._table[place] + share * self._table[place + 1]
-        return between
+        return np.asarray((1.0 - share) * self._table[place] + share * self._table[place + 1])
 
     def _averaged(self, size: float) -> Floats:
         """Return steps averaged over instances that stray, by a variance of `size` over fall.

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from shoal_learning.contract import RequestedRound
-from shoal_protocol.posteriors.forms import QUANTILE_LEVELS
+from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, Known
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -210,6 +210,7 @@ TaskT = TypeVar("TaskT", bound=OneRoundStudy)
 PosteriorT = TypeVar("PosteriorT")
 
 _NODES: Final = 15
+_TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,17 @@ def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise
         sd=float(released.noise_sd[coordinate]) / unit,
         shape=released.surplus,
     )
+
+
+def shown_count(mean: float, sd: float, *, reach: float, smallest: int) -> Known | None:
+    """Return a count, or None where fewer records than the `smallest` may be behind it."""
+    return None if smallest and mean - reach * sd < smallest else Known(mean=mean, sd=sd)
+
+
+def tells_quantiles(present: Known, *, reach: float, smallest: int) -> bool:
+    """Tell whether enough records are `present` to tell of quantiles, and to show them."""
+    is_seen = present.mean > max(_TOLD * present.sd, 1.0)
+    return is_seen and present.mean - reach * present.sd >= smallest
 
 
 def generator_for(released: ReleasedSum) -> Generator:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
@@ -224,12 +225,6 @@ class NormalDrawsPosterior(DrawnPosterior):
         """All draws, shape (draws, k), read-only."""
         return decoded_numbers(self.values).reshape(-1, len(self.names))
 
-    def predict(self) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of a new record's columns, not cut, shapes (d,)."""
-        size = len(self.columns)
-        means, sds = self.draws[:, :size], self.draws[:, size : 2 * size]
-        return means.mean(axis=0), np.sqrt(np.mean(sds**2, axis=0) + means.var(axis=0))
-
 
 def encoded(draws: NDArray[np.float64]) -> str:
     """Return an array's numbers as little-endian doubles in base64, the last axis fastest."""
@@ -326,7 +321,11 @@ def reach_of(level: float, tails: Tails) -> float:
 
     A sum of Laplace variables has lighter tails than one alone of that variance, and heavier ones
     than a normal.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
     """
+    require_level(level)
     normal = NormalDist().inv_cdf(0.5 + level / 2.0)
     return normal if tails == "normal" else max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
 
@@ -368,6 +367,34 @@ class NumbersPosterior(BasePosterior):
     @property
     def sd(self) -> Floats:
         return np.array([each.sd for each in self.numbers])
+
+    @property
+    def _unlisted(self) -> frozenset[str]:
+        """Labels of the numbers that no summary lists: those of histograms."""
+        return frozenset()
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of the numbers, with intervals of that level.
+
+        There are no standard deviations: intervals of quantiles, and within limits, are not normal.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        reach, unlisted = reach_of(level, self.tails), self._unlisted
+        rows = []
+        for each in self.numbers:
+            if each.label in unlisted:
+                continue
+            low, high = each.at(np.array([-reach, reach]))
+            form = "{:,.6g}" if each.points else "{:,.4g}" if each.whole is None else "{:,.0f}"
+            value = form.format(each.mean)
+            if each.whole is not None and each.whole.mean >= 1.0:
+                value += f" ({min(each.mean / each.whole.mean, 1.0):.1%})"
+            rows.append((each.label, value, form.format(low), form.format(high)))
+        headings = ("", "value", *quantile_headings(level))
+        caution = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
 
     def _quantiles(self, low: float, high: float) -> Floats:
         reach = reach_of(high - low, self.tails)

@@ -50,6 +50,11 @@ class Summary:
         )
 
 
+def quantile_headings(level: float, what: str = "quantile") -> tuple[str, str]:
+    """Return the headings of the ends of intervals that hold `level`."""
+    return f"{what} {0.5 - level / 2.0:.4g}", f"{what} {0.5 + level / 2.0:.4g}"
+
+
 def visible(text: str) -> str:
     """Return text without control characters, on one line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import DrawnPosterior, Known, Part
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
@@ -203,9 +203,8 @@ class KaplanMeierPosterior(DrawnPosterior):
             )
             for name, mean, ends, band, risk in zip(*parts, strict=True)
         )
-        low, high = f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}"
-        headings = ("", "mean", *(f"quantile {end}" for end in (low, high)))
-        headings = (*headings, *(f"band {end}" for end in (low, high)), "at risk")
+        ends, bands = quantile_headings(level), quantile_headings(level, "band")
+        headings = ("", "mean", *ends, *bands, "at risk")
         records = ("Records", f"about {self.records:,}")
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, rows, (records, *self.facts, *caution))
