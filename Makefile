@@ -99,7 +99,7 @@ lock:
 # else is run completes it. Only what a lock names by hash is fetched; hatchling and editables, which
 # build the editable install, are in the locks too.
 INSTALL = $(PYTHON) -m venv .venv \
-	&& .venv/bin/pip install --disable-pip-version-check --require-hashes -r $< \
+	&& .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $< \
 	&& .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable analysis \
 	&& .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 

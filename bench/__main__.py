@@ -1,7 +1,7 @@
 """`make bench`: the shorter of the measurements in docs/measurements.md, in turn."""
 
-from bench import certificates, freezing, holders, node_costs, uploads
+import runpy
 
-for part in (holders, uploads, node_costs, freezing, certificates):
-    print(f"\n{part.__name__}: {(part.__doc__ or '').splitlines()[0]}")
-    part.main()
+for part in ("holders", "uploads", "node_costs", "freezing", "certificates"):
+    print(f"\n{part}")
+    runpy.run_module(f"bench.{part}", run_name="__main__")

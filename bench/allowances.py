@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from bench.command import options
 from shoal_holder.faults import Faults
-from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together
+from shoal_holder.records import MOST_ROWS, Identity, Records
 from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_holder.status import silent
 from shoal_hosting.clock import system_clock
@@ -151,10 +151,6 @@ class Place:
     def positions(self) -> dict[int, int]:
         """Return {slot: position}."""
         return {each: each for each in range(len(self.records))}
-
-    def records_together(self, positions: Any, columns: Any, **more: Any) -> Any:
-        """Return records as a `Site` does."""
-        return chosen_together(self.records, positions, columns, **more)
 
 
 def place(columns: int, rows: int, *, lacking: bool) -> Place:

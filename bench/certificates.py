@@ -35,9 +35,9 @@ from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
-    Analyst,
     ComputeParty,
     Consortium,
+    ListedParty,
     Manifest,
     ServiceParty,
 )
@@ -91,7 +91,7 @@ def consortium() -> Consortium:
         aggregator=ServiceParty(**service("aggregator")),
         trainer=ServiceParty(**service("trainer")),
         analysts=(
-            Analyst(
+            ListedParty(
                 name="analyst",
                 operator="operator of analyst",
                 verify_key=bytes(key_of("analyst").verify_key).hex(),

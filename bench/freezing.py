@@ -1,6 +1,6 @@
 """Milliseconds from the last node's freeze to the partial sums being published.
 
-    python -m bench.freezing [--clients 1000 10000] [--dimension 66]
+    python -m bench.freezing [--clients 1000] [--dimension 66]
 
 Three Compute nodes and the aggregator, real processes over TLS; the times are the nodes' own
 logs'. In between lie: signing and spreading holdings, votes, summing, signing, publishing.
@@ -8,12 +8,10 @@ logs'. In between lie: signing and spreading holdings, votes, summing, signing, 
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from bench.command import options
+from bench.command import measured
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from shoal_consortium.processes import Federation, Process
@@ -24,7 +22,7 @@ NODES = 3
 PATIENCE_SECONDS = 120.0
 
 
-async def measure(directory: Path, *, clients: int, dimension: int) -> list[float]:
+async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str, float]:
     """Return the milliseconds for each node."""
     services = quickstart(directory, phones=clients, nodes=NODES)
     drive = Drive(directory)
@@ -44,14 +42,12 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> list[floa
             while not published:
                 published = (await aggregator.ask("GET", path, wait_seconds=20)).status == 200
             await asyncio.sleep(1)  # for the last acknowledgement to be logged
-        return milliseconds([federation[name] for name in spec.body.compute_nodes])
-
-
-def milliseconds(nodes: Sequence[Process]) -> list[float]:
-    """Return the time from the last freeze to each node's publishing, in the newest round."""
-    frozen = max(_when(node, "round frozen") for node in nodes)
-    published = [_when(node, "partial sum published") for node in nodes]
-    return [(each - frozen).total_seconds() * 1000 for each in published]
+        nodes = [federation[name] for name in spec.body.compute_nodes]
+        frozen = max(_when(node, "round frozen") for node in nodes)
+        return {
+            node.name: (_when(node, "partial sum published") - frozen) / timedelta(milliseconds=1)
+            for node in nodes
+        }
 
 
 def _when(node: Process, event: str) -> datetime:
@@ -62,17 +58,5 @@ def _when(node: Process, event: str) -> datetime:
     raise RuntimeError(f"{node.name} never logged: {event}")
 
 
-def main() -> None:
-    """Measure and print."""
-    asked = options(__doc__, clients=[1000, 10_000], dimension=66)
-    for clients in asked.clients:
-        with tempfile.TemporaryDirectory() as directory:
-            found = asyncio.run(
-                measure(Path(directory), clients=clients, dimension=asked.dimension)
-            )
-        shown = ", ".join(f"{each:.0f}" for each in found)
-        print(f"N = {clients}: freeze to published, ms by node: {shown}")
-
-
 if __name__ == "__main__":
-    main()
+    measured(__doc__, measure, clients=1000, dimension=66)

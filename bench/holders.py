@@ -1,14 +1,13 @@
 """A federation of hospitals: seconds, CPU and bytes from a job's submission to its posterior.
 
-    python -m bench.holders [--holders 10] [--records 10000] [--nodes 3] [--json FILE]
+    python -m bench.holders [--holders 10] [--records 10000] [--nodes 3] [--quantiles] [--json FILE]
 
-Real processes over TLS: sealed boxes, signatures, durable storage; `records` of each holder, 9
-features, so d = 67. The records are drawn at random and mean nothing. The agents have started and
-loaded their records before the job is submitted.
+Real processes over TLS: sealed boxes, signatures, durable storage; `records` of each holder, which
+are drawn at random and mean nothing. The job is a linear regression of one round, d = 67, or with
+--quantiles five quantiles in four rounds. The agents have loaded their records before it.
 """
 
 import sqlite3
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -16,100 +15,92 @@ from typing import Any, Final
 import numpy as np
 from nacl.signing import SigningKey
 
-from bench.command import options, write
-from bench.drive import quickstart
+from bench.command import measured
 from bench.processes import cpu_seconds, peak_memory_mib
-from bench.sites import site_agent, write_records
-from demo.quickstart import first_agent_port
-from shoal import Analyst, ColumnBounds, JobSettings
+from bench.sites import sites, submit
+from shoal import ColumnBounds
 from shoal_consortium.processes import Federation
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import decode
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"
-TASK: Final = LinearRegressionTask(
+LINE: Final = LinearRegressionTask(
     features=tuple(ColumnBounds(name=name, lower=-1, upper=1) for name in FEATURES),
     target=ColumnBounds(name=TARGET, lower=-1, upper=1),
     method="plain",
 )
-POLICY: Final = f"""\
-analysts = ["analyst"]
-queries = ["second_moment_matrix"]
-columns = {[*FEATURES, TARGET]}
-approval = "automatic"
-maximum_epsilon = 1.0
-delta = 1e-5
-minimum_population = 100
-minimum_colluders = 0
-"""
+QUANTILES: Final = QuantilesTask(
+    variables=(ColumnBounds(name=TARGET, lower=-5e8, upper=5e8),),
+    levels=(0.05, 0.25, 0.5, 0.75, 0.95),
+    bins=1024,
+    rounds=4,
+)
 _MILLION: Final = 1_000_000
 
 
-def measure(directory: Path, *, holders: int, records: int, nodes: int) -> dict[str, Any]:
+def measure(
+    directory: Path, *, holders: int, records: int, nodes: int, quantiles: bool
+) -> dict[str, Any]:
     """Return the figures by their names; `records` are of each of the `holders`."""
-    names = [f"site-{number}" for number in range(holders)]
-    services = quickstart(directory, clients=dict.fromkeys(names, records), nodes=nodes)
-    (directory / "policy.toml").write_text(POLICY.replace("'", '"'))
-    for seed, name in enumerate(names):
-        _write_records(directory / f"{name}.csv", records, seed)
-    port = first_agent_port(services)
-    agents = [site_agent(directory, name, port + place) for place, name in enumerate(names)]
+    columns, clients = (*FEATURES, TARGET), holders * records
+    services, agents = sites(
+        directory,
+        columns,
+        {
+            f"site-{seed}": np.random.default_rng(seed).uniform(-1, 1, (records, len(columns)))
+            for seed in range(holders)
+        },
+        nodes=nodes,
+        queries=["tables" if quantiles else "second_moment_matrix"],
+        maximum_epsilon=1.0,
+        minimum_population=100,
+    )
     with Federation() as federation:
         federation.start(*services, *agents)
         working = [*services[:nodes], *agents]
-        analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
-        few = holders * records // 100
         begun, cpu = time.monotonic(), cpu_seconds(working)
-        job = analyst.submit(
-            TASK,
-            JobSettings(
-                epsilon=1.0,
-                delta=1e-5,
-                dropouts=few,
-                colluders=records,
-                minimum_population=holders * records,
-                maximum_population=holders * records,
-                join_seconds=600,
-                round_seconds=600,
-                grace_seconds=600,
-            ),
-        )
-        report = job.wait()
+        task = QUANTILES if quantiles else LINE
+        report = submit(directory, task, clients, few=clients // 100, colluders=records).wait()
         seconds, spent = time.monotonic() - begun, cpu_seconds(working) - cpu
         memory = {each.name: peak_memory_mib(each.pid) for each in (*services[:nodes], agents[0])}
-    if report.cohort_sizes != (holders * records,):
+    if set(report.cohort_sizes) != {clients}:
         raise RuntimeError("records were lost")
-    sent, spec = _sent(directory / "data" / names[0] / STATE_FILE)
     return {
         "holders": holders,
-        "records": holders * records,
+        "records": clients,
         "nodes": nodes,
-        "dimension": spec.dimension,
-        "seconds": round(seconds, 2),
-        "cpu_microseconds_per_record": round(1e6 * spent / (holders * records), 2),
-        "bytes_per_holder": sent,
-        "roster_bytes_per_million_slots": _roster_bytes(holders=1000),
-        "peak_mib": {name: round(each, 1) for name, each in memory.items()},
+        "seconds": seconds,
+        "CPU microseconds of a record": 1e6 * spent / clients,
+        "bytes of a holder": _sent(Path(agents[0].environment["SHOAL_DATA"], STATE_FILE)),
+        "bytes of a roster of a million slots": _roster_bytes(holders=1000),
+        "peak MiB": memory,
     }
 
 
-def _sent(state: Path) -> tuple[int, RoundSpec]:
-    """Return how many bytes a data holder sent in bodies for its one job, and its round's spec."""
+def _sent(state: Path) -> int:
+    """Return how many bytes of bodies a data holder sent for its one job."""
     with sqlite3.connect(state) as database:
         [(join, holder)] = database.execute(
             "SELECT length(document), json_extract(document, '$.body.holder') FROM letters"
             " WHERE what = 'join'"
         )
-        [(encoded,)] = database.execute("SELECT spec FROM rounds")
-    spec = decode(encoded, RoundSpec).body
-    nodes = len(spec.compute_nodes)
-    kinds = [spec.sharing.kind_for(holder=holder, node=node, nodes=nodes) for node in range(nodes)]
-    return join + sum(envelope_size(kind, spec.dimension) for kind in kinds), spec
+        specs = [
+            decode(each, RoundSpec).body for (each,) in database.execute("SELECT spec FROM rounds")
+        ]
+    return int(join) + sum(
+        envelope_size(
+            spec.sharing.kind_for(holder=holder, node=node, nodes=len(spec.compute_nodes)),
+            spec.dimension,
+        )
+        for spec in specs
+        for node in range(len(spec.compute_nodes))
+    )
 
 
 def _roster_bytes(*, holders: int) -> int:
@@ -117,21 +108,5 @@ def _roster_bytes(*, holders: int) -> int:
     return len(roster_of((key, _MILLION // holders) for key in keys).encode())
 
 
-def _write_records(path: Path, count: int, seed: int) -> None:
-    rows = np.random.default_rng(seed).uniform(-1, 1, (count, len(FEATURES) + 1))
-    write_records(path, [*FEATURES, TARGET], rows.tolist())
-
-
-def main() -> None:
-    """Measure and print."""
-    asked = vars(options(__doc__, holders=10, records=10_000, nodes=3, json=Path))
-    path = asked.pop("json")
-    with tempfile.TemporaryDirectory() as directory:
-        found = measure(Path(directory), **asked)
-    write(found, path)
-    for what, figure in found.items():
-        print(f"{what:32} {figure}")
-
-
 if __name__ == "__main__":
-    main()
+    measured(__doc__, measure, holders=10, records=10_000, nodes=3, quantiles=False)

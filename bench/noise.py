@@ -1,8 +1,6 @@
-"""What drawing noise costs a coordinate, against NumPy's floating point.
+"""What drawing discrete Gaussian noise costs a coordinate, in CPU time of one process.
 
-    python -m bench.noise
-
-CPU seconds of one process. NumPy's normal numbers are the floor: neither exact nor cryptographic.
+python -m bench.noise
 """
 
 import time
@@ -10,10 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import numpy as np
-
-from shoal_holder.noise import discrete_gaussian, exact_noise
-from shoal_protocol.privacy.mechanisms import LaplacePart
+from shoal_holder.noise import discrete_gaussian
 
 SCALES: Final = (4.0, 20.5, 2.0**31, 2.0**50)
 COUNTS: Final = (10, 1000, 100_000)
@@ -32,16 +27,11 @@ def cost(draw: Callable[[], object], count: int) -> float:
 
 def main() -> None:
     """Print a table of nanoseconds a coordinate."""
-    generator = np.random.default_rng(1)
-    print("nanoseconds a coordinate    scale   ours   NumPy's normal")
+    print("nanoseconds a coordinate    scale   cost")
     for count in COUNTS:
         for scale in SCALES:
-            ours = cost(partial(discrete_gaussian, scale, count), count)
-            floor = cost(partial(generator.normal, 0.0, scale, count), count)
-            print(f"{count:>17,} at once {scale:12.3g} {1e9 * ours:6.0f} {1e9 * floor:10.1f}")
-    part = LaplacePart(scale=2.0**40, parties=500, slots=100)
-    share = cost(partial(exact_noise, part, 10_000), 10_000)
-    print(f"a Laplace share of 100 of 500 slots: {1e9 * share:.0f} ns a coordinate")
+            nanoseconds = 1e9 * cost(partial(discrete_gaussian, scale, count), count)
+            print(f"{count:>17,} at once {scale:12.3g} {nanoseconds:6.0f}")
 
 
 if __name__ == "__main__":

@@ -7,22 +7,19 @@ The patients are drawn at random and mean nothing. Answers are kept back, so tha
 timing: no round takes less than that.
 """
 
-import json
-import tempfile
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.command import options, show
-from bench.drive import quickstart
-from bench.processes import cpu_seconds, peak_memory_mib, service_client
-from bench.sites import site_agent, write_records
-from demo.quickstart import first_agent_port
-from shoal import Analyst, ColumnBounds, JobSettings
+from bench.command import measured
+from bench.processes import cpu_seconds, service_client
+from bench.sites import sites as laid_down
+from bench.sites import submit as submit_to_all
+from shoal import ColumnBounds
 from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
@@ -56,10 +53,9 @@ def measure(
         federation.start(*processes)
         used = {each.name: cpu_seconds([each]) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
-        report = job.wait()
+        job.wait()
         entries = _ledger(services[-1])
         spent = {each.name: cpu_seconds([each]) - used[each.name] for each in processes}
-        peaks = {each.name: peak_memory_mib(each.pid) for each in processes}
         certificate = job.certificate() or b""
     begun = time.perf_counter()
     verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())
@@ -74,16 +70,12 @@ def measure(
             f"last {_COMPARED}, median": float(np.median(seconds[-_COMPARED:])),
         },
         "CPU of each round, ms": {name: each * 1e3 / rounds for name, each in spent.items()},
-        "peak MiB": peaks,
         "certificate": {
             "bytes": len(certificate),
             "bytes for a round": len(certificate) / rounds,
             "bytes for a round, as it is kept and served": len(pack(certificate)) / rounds,
             "seconds to check": checked,
         },
-        "rounds that released a sum": len(report.rounds),
-        "rounds that asked one client": report.participations.most,
-        "epsilon": report.privacy.epsilon,
     }
 
 
@@ -91,56 +83,35 @@ def make(
     directory: Path, *, batch: int, clients: int, sites: int, nodes: int
 ) -> tuple[list[Process], list[Process]]:
     """Make a federation's files; return its services and its sites' agents, not started."""
-    names = [f"site-{number}" for number in range(sites)]
-    services = quickstart(directory, clients=dict.fromkeys(names, clients // sites), nodes=nodes)
-    for seed, name in enumerate(names):
-        _write_patients(directory / f"{name}.csv", clients // sites, seed)
-    port = first_agent_port(services)
-    return services, [
-        _agent(directory, name, port + place, batch) for place, name in enumerate(names)
-    ]
+    records = {f"site-{seed}": _patients(clients // sites, seed) for seed in range(sites)}
+    rules = {"maximum_epsilon": EPSILON, "minimum_population": batch}
+    return laid_down(
+        directory, [*FEATURES, TARGET], records, nodes=nodes, queries=["gradient_sum"], **rules
+    )
 
 
 def submit(
     directory: Path, *, rounds: int, batch: int, clients: int, analyst: str = "analyst"
 ) -> Job:
     """Submit a job that all clients join."""
-    opened = Analyst.open(directory / "parties" / analyst, directory / "consortium")
-    return opened.submit(
+    few = batch // 10
+    return submit_to_all(
+        directory,
         task(rounds, batch),
-        JobSettings(
-            epsilon=EPSILON,
-            delta=1e-5,
-            dropouts=batch // 10,
-            colluders=batch // 10,
-            minimum_population=clients,
-            maximum_population=clients,
-            join_seconds=600,
-            round_seconds=120,
-            grace_seconds=120,
-        ),
+        clients,
+        few=few,
+        colluders=few,
+        epsilon=EPSILON,
+        seconds=120,
+        analyst=analyst,
     )
 
 
-def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
-    policy = directory / "policy.toml"
-    columns = [*FEATURES, TARGET]
-    policy.write_text(
-        f'analysts = ["analyst"]\nqueries = ["gradient_sum"]\n'
-        f'columns = {json.dumps(columns)}\napproval = "automatic"\n'
-        f"maximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
-        f"minimum_population = {batch}\nminimum_colluders = 0\n"
-    )
-    return site_agent(directory, name, port)
-
-
-def _write_patients(path: Path, count: int, seed: int) -> None:
+def _patients(count: int, seed: int) -> NDArray[np.float64]:
     generator = np.random.default_rng(seed)
     rows = generator.uniform(-1, 1, (count, len(FEATURES)))
     odds = np.exp(rows @ np.linspace(-2, 2, len(FEATURES)))
-    ill = generator.random(count) < odds / (1 + odds)
-    each = zip(rows.tolist(), ill, strict=True)
-    write_records(path, [*FEATURES, TARGET], ([*row, int(is_ill)] for row, is_ill in each))
+    return np.column_stack([rows, generator.random(count) < odds / (1 + odds)])
 
 
 def _ledger(trainer: Process) -> list[dict[str, Any]]:
@@ -157,13 +128,5 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
     return entries
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    asked = options(__doc__, arguments, rounds=500, batch=64, clients=256, sites=4, nodes=3)
-    with tempfile.TemporaryDirectory() as directory:
-        found = measure(Path(directory), **vars(asked))
-    show(found)
-
-
 if __name__ == "__main__":
-    main()
+    measured(__doc__, measure, rounds=500, batch=64, clients=256, sites=4, nodes=3)

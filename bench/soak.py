@@ -52,9 +52,9 @@ def judge(load: dict[str, Any]) -> dict[str, Any]:
     """
     jobs, nodes = load["jobs"], load["nodes"].values()
     complete = sum(job["complete"] > 0 for job in jobs)
-    lost = sum(max(0, complete - node["stored_shares"]) for node in nodes)
+    lost = sum(max(0, complete - stored) for stored in nodes)
     lost += sum(job["complete"] > job["cohort_size"] for job in jobs) * len(nodes)
-    twice = sum(max(0, node["stored_shares"] - len(jobs)) for node in nodes)
+    twice = sum(max(0, stored - len(jobs)) for stored in nodes)
     twice += sum(job["cohort_size"] > job["complete"] for job in jobs) * len(nodes)
     left_out = sum(job["clients"] - min(job["joined"], job["complete"]) for job in jobs)
     refused = sum(job["refused_envelopes"] for job in jobs)

@@ -5,10 +5,9 @@
 
 Regressions are those of `bench.five_rounds`, whose terms hold here too; curves of survival those of
 `bench.survival`. README's example is fitted to the patients of `examples/hospitals`, whose true
-slope is known, as is that of hypertension over age. Quantiles are
-measured over real services, by `bench.cohort`. QUICK=1 takes two minutes. It ends with the settings
-that miss the goals. Of fits whose verdict is "trustworthy" .85 of the intervals hold on average,
-none of a single slope below .70; and at most 1 fit of 40 is worse than the null model and trusted.
+slope is known, as is that of hypertension over age. QUICK=1 takes two minutes. It ends with the
+settings that miss the goals: of fits whose verdict is "trustworthy", .85 of the intervals hold on
+average, and of each slope .70; and at most 1 fit of 40 is worse than the null model and trusted.
 """
 
 import csv

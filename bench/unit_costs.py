@@ -10,6 +10,7 @@ stored one in bench/unit_costs.json, which `--store` writes anew; with `--warn` 
 import asyncio
 import hashlib
 import json
+import math
 import secrets
 import sqlite3
 import sys
@@ -98,14 +99,13 @@ def seconds() -> dict[str, float]:
     found["seed of 10 words"] = least(lambda: add(ShareKind.SEED, seeds, 10), 4096)
     found["seed of 1000 words"] = least(lambda: add(ShareKind.SEED, seeds, 1000), 4096)
     found["vector of 1000 words"] = least(lambda: add(ShareKind.VECTOR, vectors, 1000), VECTORS)
-    for run in range(RUNS - 2):
+    for _ in range(RUNS - 2):
         with tempfile.TemporaryDirectory() as directory:
             costs = asyncio.run(
                 node_costs.measure(Path(directory), holders=HOLDERS, dimension=10, nodes=3)
             )
-        for unit, all_of_them in costs.seconds.items():
-            each = all_of_them / HOLDERS
-            found[unit] = min(each, found[unit]) if run else each
+        for unit, microseconds in costs.items():
+            found[unit] = min(microseconds / 1e6, found.get(unit, math.inf))
     with tempfile.TemporaryDirectory() as directory:
         found["join"] = _join(Path(directory))
     return found

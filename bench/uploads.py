@@ -1,21 +1,17 @@
-"""Uploads per second of one Compute node, single and in bulk, beside two floors.
+"""Uploads per second of one Compute node, single and in bulk, beside the bare primitives.
 
     python -m bench.uploads [--clients 2000] [--dimension 66]
 
-The floors: the bare primitives (parse, verify, open, check) in one thread without a service, and
-an empty endpoint of the same service asked by the same client. The load comes from one process on
-the same machine, so the node never has all cores to itself: read the ratios first.
+The floor are the bare primitives (parse, verify, open, check) in one thread, without a service. The
+load comes from one process on the same machine, so the node never has all cores to itself.
 """
 
-import asyncio
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
-from bench.command import options
+from bench.command import measured
 from bench.drive import Drive, matrix_query, quickstart
-from bench.processes import peak_memory_mib
 from bench.raw_requests import ask, request
 from shoal_consortium.processes import Federation
 from shoal_hosting.party import load_party
@@ -61,7 +57,6 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
         node = drive.service("compute-0")
         bodies = [frame(bulk[start : start + BULK]) for start in range(0, len(bulk), BULK)]
         plans = {
-            "empty endpoint": ([request(node, "GET", "/healthz")] * clients, clients),
             "single uploads": ([request(node, "POST", path, each) for each in single], clients),
             "bulk uploads": (
                 [request(node, "POST", f"{path}/bulk", body) for body in bodies],
@@ -75,20 +70,8 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
             begun = time.perf_counter()
             await ask(node, requests, connections=CONNECTIONS)
             found[what] = count / (time.perf_counter() - begun)
-        return found | {"node's peak memory, MiB": peak_memory_mib(federation["compute-0"].pid)}
-
-
-def main() -> None:
-    """Measure and print."""
-    asked = options(__doc__, clients=2000, dimension=66)
-    with tempfile.TemporaryDirectory() as directory:
-        found = asyncio.run(measure(Path(directory), **vars(asked)))
-    for what, figure in found.items():
-        print(f"{what:32} {figure:10.0f}")
-    empty, bare = found["empty endpoint"], found["bare primitives, one thread"]
-    print(f"{'single, of the empty endpoint':32} {found['single uploads'] / empty:10.2f}")
-    print(f"{'bulk, of the bare primitives':32} {found['bulk uploads'] / bare:10.2f}")
+        return found
 
 
 if __name__ == "__main__":
-    main()
+    measured(__doc__, measure, clients=2000, dimension=66)

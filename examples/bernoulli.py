@@ -37,6 +37,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How many people smoke?",
             epsilon=0.5,
             delta=1e-5,
             dropouts=25,

@@ -39,6 +39,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How old are the emergency department's patients?",
             epsilon=0.5,
             delta=1e-5,
             dropouts=25,

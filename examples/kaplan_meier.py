@@ -50,6 +50,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="Does the treatment prolong life?",
             epsilon=1.0,
             delta=1e-5,
             dropouts=25,

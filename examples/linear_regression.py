@@ -54,6 +54,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How does diabetes progress in a year?",
             epsilon=1.0,
             delta=1e-5,
             dropouts=20,

@@ -54,6 +54,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="Is a breast tumour malignant, given its cells' nuclei?",
             epsilon=2.0,
             delta=1e-5,
             dropouts=20,

@@ -48,6 +48,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How do six measurements of diabetes patients go together?",
             epsilon=4.0,
             delta=1e-5,
             dropouts=20,

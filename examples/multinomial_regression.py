@@ -52,6 +52,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="With which party do people identify, given income?",
             epsilon=4.0,
             delta=1e-5,
             dropouts=20,

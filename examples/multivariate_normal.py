@@ -41,6 +41,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How do body mass, blood pressure and blood fat correlate?",
             epsilon=2.0,
             delta=1e-5,
             dropouts=20,

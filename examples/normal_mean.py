@@ -37,6 +37,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="What is the mean blood pressure of diabetes patients?",
             epsilon=0.5,
             delta=1e-5,
             dropouts=20,

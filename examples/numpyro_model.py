@@ -80,6 +80,7 @@ if DIRECTORY is not None:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How long do patients stay in hospital, and why?",
             epsilon=2.0,
             delta=1e-5,
             dropouts=20,

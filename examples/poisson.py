@@ -38,6 +38,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How often do residents of nursing homes fall?",
             epsilon=1.0,
             delta=1e-5,
             dropouts=20,

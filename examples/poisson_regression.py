@@ -58,6 +58,7 @@ if DIRECTORY is not None:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How often do patients come to an emergency department?",
             epsilon=2.0,
             delta=1e-5,
             dropouts=20,

@@ -37,6 +37,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="What do households earn in a year?",
             epsilon=1.0,
             delta=1e-6,
             dropouts=100,

@@ -41,6 +41,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="How much do the hospitals' patients differ?",
             epsilon=2.0,
             delta=1e-5,
             dropouts=20,

@@ -84,6 +84,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="Do owners come back to the app tomorrow?",
             epsilon=EPSILON,
             delta=DELTA,
             dropouts=few,

@@ -39,6 +39,7 @@ else:
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
         JobSettings(
+            purpose="What is the mean image of a digit?",
             epsilon=1.0,
             delta=1e-6,
             dropouts=20,

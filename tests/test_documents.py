@@ -15,8 +15,8 @@ import pytest
 
 import shoal
 import shoal.estimators
-import shoal_agent
 from shoal.estimators import LinearRegression
+from shoal_agent.data_holder import DataHolder
 from shoal_learning.simulation import SimulatedFederation
 from tests.command.running import parser
 
@@ -133,9 +133,9 @@ def test_the_crowd_job_that_a_page_shows_asks_for_what_there_is(
 def test_the_data_holder_that_a_page_shows_asks_for_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    holder = create_autospec(shoal_agent.DataHolder, instance=True)
-    opened = create_autospec(shoal_agent.DataHolder.open, return_value=holder)
-    monkeypatch.setattr(shoal_agent.DataHolder, "open", opened)
+    holder = create_autospec(DataHolder, instance=True)
+    opened = create_autospec(DataHolder.open, return_value=holder)
+    monkeypatch.setattr(DataHolder, "open", opened)
     [block] = code(ROOT / "docs/data-holders.md")
     exec(block, {})
     assert holder.run.called

@@ -179,7 +179,7 @@ def load(service: Hostile, directory: Path) -> None:
     async def ask() -> None:
         consortium = service.consortium
         with pytest.raises(Unavailable):
-            await rounds._metrics(consortium.manifest.compute_nodes[:1])
+            await rounds._stored(consortium.manifest.compute_nodes[:1])
         meter = Meter(consortium, lambda: 0.0, connections=2)
         with pytest.raises(Unavailable):
             await Line(consortium.manifest.trainer, meter).get(f"/v1/crowds/{'0' * 64}")

@@ -246,7 +246,7 @@ def test_a_program_takes_part_with_the_first_wheel_alone(
     (tmp_path / "records.csv").write_text("id,age\na,40\nb,50\n")
     program = (
         "import sys\n"
-        "from shoal_agent import DataHolder\nfrom shoal_holder.policy import Policy\n"
+        "from shoal_agent.data_holder import DataHolder\nfrom shoal_holder.policy import Policy\n"
         "from shoal_holder.record_files import read_records\n"
         "print(len(read_records(sys.argv[1], ['age'])), Policy.__name__, DataHolder.__name__)"
     )

@@ -17,25 +17,19 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import nacl.utils
 from nacl.signing import SigningKey
 
 from bench.load import crowds, rounds
 from bench.load.crowd_accounts import closed_account
 from shoal.jobs.analyst import Analyst
-from shoal.jobs.job_settings import CrowdSettings
 from shoal_command.connection import open_book
 from shoal_holder.keys import read_holder_key
 from shoal_holder.site_files import lock_key
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Party, load_party
-from shoal_protocol.crowds.tasks import CrowdTask
-
-_SESSION_SECONDS: Final = 600
-_OPEN_SECONDS: Final = 86_400
 
 
 def arguments() -> argparse.Namespace:
@@ -98,38 +92,20 @@ def _rounds(
         clock=system_clock,
         monotonic=time.monotonic,
     )
-    return asyncio.run(load.run()).as_value()
+    return asdict(asyncio.run(load.run()))
 
 
 def _crowd(
     asked: argparse.Namespace, key: SigningKey, analyst: Party, book: ManifestBook
 ) -> dict[str, Any]:
-    columns = rounds.made_up_columns(asked.features)
-    task = CrowdTask(
-        family="linear",
-        features=columns[:-1],
-        target=columns[-1],
-        clip=0.01,
-        learning_rate=0.01,
+    asking = Analyst(name=analyst.name, key=analyst.signing_key, book=book, clock=system_clock)
+    job, load = crowds.opened(
+        asking,
+        key,
+        clients=asked.clients,
+        features=asked.features,
         epsilon=asked.epsilon,
         instances=asked.instances,
-    )
-    settings = CrowdSettings(
-        contributions=asked.clients,
-        contributions_per_client=1,
-        contributions_per_record=1,
-        session_seconds=_SESSION_SECONDS,
-        open_seconds=_OPEN_SECONDS,
-    )
-
-    asking = Analyst(name=analyst.name, key=analyst.signing_key, book=book, clock=system_clock)
-    job = asking.open_crowd(task, settings)
-    load = crowds.CrowdLoad(
-        book=book,
-        job=job.id,
-        key=key,
-        records=rounds.made_up_records(columns, asked.clients, nacl.utils.random).values,
-        monotonic=time.monotonic,
         together=asked.together,
         concurrency=asked.concurrency,
     )

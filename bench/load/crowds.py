@@ -5,10 +5,10 @@ phone would do besides, its ledger and its waiting, is left out: only the traine
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Final
 
 import nacl.utils
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from bench.load.lines import Line
 from bench.load.metering import Meter, Monotonic, RequestFigures
+from bench.load.rounds import made_up_columns, made_up_records
+from shoal.jobs.analyst import Analyst, CrowdJob
+from shoal.jobs.job_settings import CrowdSettings
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_holder.crowds.contributor import draw_noise, make_submission
 from shoal_holder.crowds.crowd import Crowd, judged, verified
@@ -47,7 +50,6 @@ class CrowdFigures:
     refused: dict[str, int]
     errors: dict[str, int]
     requests: dict[str, RequestFigures]
-    received_bytes: dict[str, int]
     links: frozenset[str] = field(repr=False)
     draws: dict[str, tuple[int, int, str]] = field(repr=False)
 
@@ -135,7 +137,8 @@ class CrowdLoad:
         if len(self._clients) < len(self.records):
             raise ValueError("the data holder has fewer slots in the consortium than phones")
         meter = Meter(consortium, self.monotonic, connections=self.concurrency)
-        trainer = PhonesTrainer(partial(_same, Line(consortium.manifest.trainer, meter)))
+        line = Line(consortium.manifest.trainer, meter)
+        trainer = PhonesTrainer(lambda: line)
         try:
             crowd = await trainer.crowd(self.job, consortium)
             waiting = self._groups(crowd)
@@ -152,7 +155,6 @@ class CrowdLoad:
             refused=dict(self._refused),
             errors=dict(meter.errors),
             requests=meter.figures(),
-            received_bytes=dict(meter.received_bytes),
             links=frozenset(self._links),
             draws=self._draws,
         )
@@ -252,5 +254,43 @@ async def _pause(tried: int, wished_seconds: float) -> None:
     await asyncio.sleep(max(_PAUSE_SECONDS * tried, wished_seconds) * (1.0 + 0.5 * jitter))
 
 
-def _same(line: Line) -> Line:
-    return line
+def opened(
+    analyst: Analyst,
+    key: SigningKey,
+    *,
+    clients: int,
+    features: int,
+    epsilon: float,
+    instances: int,
+    together: int,
+    concurrency: int,
+) -> tuple[CrowdJob, CrowdLoad]:
+    """Open a crowd job that ends with one contribution of each client; return it and its phones."""
+    columns = made_up_columns(features)
+    job = analyst.open_crowd(
+        CrowdTask(
+            family="linear",
+            features=columns[:-1],
+            target=columns[-1],
+            clip=0.01,
+            learning_rate=0.01,
+            epsilon=epsilon,
+            instances=instances,
+        ),
+        CrowdSettings(
+            contributions=clients,
+            contributions_per_client=1,
+            contributions_per_record=1,
+            session_seconds=600,
+            open_seconds=86_400,
+        ),
+    )
+    return job, CrowdLoad(
+        book=analyst.book,
+        job=job.id,
+        key=key,
+        records=made_up_records(columns, clients, nacl.utils.random).values,
+        monotonic=time.monotonic,
+        together=together,
+        concurrency=concurrency,
+    )

@@ -4,7 +4,8 @@ The clients are one `DataHolder`: what is measured is what data holders run.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,14 +14,7 @@ import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 
-from bench.load.figures import (
-    JobFigures,
-    LoadFigures,
-    node_figures,
-    read_metrics,
-)
-from bench.load.metering import Meter, Monotonic
-from bench.load.watching import Watch
+from bench.load.metering import Meter, Monotonic, RequestFigures
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.job_settings import JobSettings
 from shoal_agent.data_holder import DataHolder
@@ -41,6 +35,7 @@ from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ComputeParty
 
 IDLE_SECONDS: Final = 0.1  # between two steps of the data holder
+SHARES_STORED: Final = "shoal_compute_shares_stored_total "
 LOWER, UPPER = -1.0, 1.0  # of every made-up column
 
 
@@ -65,6 +60,70 @@ class Plan:
         """Return what every job asks for."""
         *features, target = made_up_columns(self.features)
         return LinearRegressionTask(features=tuple(features), target=target, method="plain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFigures:
+    """One job, its first round. Seconds begin at what their names say first.
+
+    `complete` clients are those of an answer whose shares every node acknowledged: they, and nobody
+    else, must be the cohort.
+    """
+
+    job: str
+    clients: int
+    joined: int
+    complete: int
+    refused_envelopes: int
+    cohort_size: int
+    submitted_to_round_seconds: float
+    submitted_to_posterior_seconds: float
+    clients_per_second: float
+    """Clients that went the whole way, from submission to posterior."""
+
+
+@dataclass(frozen=True)
+class LoadFigures:
+    """All jobs, the requests that they took, by kind, and what failed on the way.
+
+    `nodes` says how many shares each Compute node stored, by its own metrics.
+    """
+
+    jobs: tuple[JobFigures, ...]
+    requests: Mapping[str, RequestFigures]
+    failures: Mapping[str, int]
+    nodes: Mapping[str, int]
+
+
+_FAILURES: Final = {
+    "no list of jobs",
+    "join not sent",
+    "no round",
+    "round not believed",
+    "envelope not sent",
+    "held not known",
+}
+
+
+@dataclass
+class Watch:
+    """Takes a data holder's events. `rounds` says when each was taken."""
+
+    monotonic: Monotonic
+    rounds: dict[str, float] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Note an event."""
+        now = self.monotonic()
+        match event, facts:
+            case "round taken", {"round": str(round_id)}:
+                self.rounds[round_id] = now
+            case "job refused", {"job": str(job), "reason": str(reason)}:
+                self.refusals[job] = reason
+            case _ if event in _FAILURES:
+                self.failures[event] += 1
 
 
 @dataclass
@@ -105,13 +164,13 @@ class RoundsLoad:
             report=self.watch,
         )
         try:
-            before = await _metrics(consortium.manifest.compute_nodes)
+            before = await _stored(consortium.manifest.compute_nodes)
             jobs = [await self._job(holder) for _ in range(plan.jobs)]
-            after = await _metrics(consortium.manifest.compute_nodes)
+            after = await _stored(consortium.manifest.compute_nodes)
         finally:
             await holder.close()
             await meter.close()
-        nodes = {name: node_figures(before[name], after[name]) for name in after}
+        nodes = {name: after[name] - before[name] for name in after}
         failures = dict(meter.errors + self.watch.failures)
         return LoadFigures(tuple(jobs), meter.figures(), failures, nodes)
 
@@ -144,9 +203,7 @@ class RoundsLoad:
                 await asyncio.to_thread(job.withdraw)  # or the thread waits on until its deadline
                 raise ValueError(f"the clients do not join: {self.watch.refusals[job.id]}")
             await asyncio.wait({waiting}, timeout=IDLE_SECONDS)
-        report = await waiting
-        ended = self.monotonic()
-        return await self._figures(holder, job.id, report, submitted, ended)
+        return await self._figures(holder, job.id, await waiting, submitted)
 
     def _settings(self) -> JobSettings:
         plan = self.plan
@@ -168,27 +225,22 @@ class RoundsLoad:
         job: str,
         report: PosteriorReport,
         submitted: float,
-        ended: float,
     ) -> JobFigures:
-        watch = self.watch
+        seconds = self.monotonic() - submitted
         [status] = [each for each in (await holder.status()).jobs if each.job == job]
         [answered] = status.rounds
-        first = watch.rounds[answered.round_id]
-        acknowledged, sent = (
-            answered.envelopes.get(ACKNOWLEDGED, 0),
-            sum(answered.envelopes.values()),
-        )
+        refused = sum(answered.envelopes.values()) - answered.envelopes.get(ACKNOWLEDGED, 0)
+        [cohort_size] = report.cohort_sizes
         return JobFigures(
             job=job,
             clients=self.clients,
             joined=report.population_size,
-            complete=answered.answers if acknowledged == sent else 0,
-            refused_envelopes=sent - acknowledged,
-            reuploaded_envelopes=answered.reuploaded,
-            cohort_size=report.cohort_sizes[0],
-            submitted_to_round_seconds=first - submitted,
-            first_upload_to_posterior_seconds=ended - first,
-            submitted_to_posterior_seconds=ended - submitted,
+            complete=0 if refused else answered.answers,
+            refused_envelopes=refused,
+            cohort_size=cohort_size,
+            submitted_to_round_seconds=self.watch.rounds[answered.round_id] - submitted,
+            submitted_to_posterior_seconds=seconds,
+            clients_per_second=cohort_size / seconds,
         )
 
 
@@ -214,8 +266,10 @@ def made_up_records(
     )
 
 
-async def _metrics(nodes: Sequence[ComputeParty]) -> dict[str, dict[str, float]]:
-    async def read(node: ComputeParty) -> dict[str, float]:
+async def _stored(nodes: Sequence[ComputeParty]) -> dict[str, int]:
+    """Return how many shares each node says that it stored, since it began."""
+    stored = {}
+    for node in nodes:
         async with Connection(node.url, node.certificate) as connection:
             reply = await connection.ask("GET", "/metrics")
         if reply.status != OK:
@@ -223,7 +277,8 @@ async def _metrics(nodes: Sequence[ComputeParty]) -> dict[str, dict[str, float]]
                 f"{node.name} shows no metrics: status {reply.status}; start it with "
                 "SHOAL_METRICS_FOR_ANYBODY=true"
             )
-        return read_metrics(reply.body.decode())
-
-    readings = await asyncio.gather(*map(read, nodes))
-    return dict(zip((node.name for node in nodes), readings, strict=True))
+        [line] = [
+            each for each in reply.body.decode().splitlines() if each.startswith(SHARES_STORED)
+        ]
+        stored[node.name] = round(float(line.removeprefix(SHARES_STORED)))
+    return stored

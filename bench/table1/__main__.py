@@ -123,8 +123,7 @@ class Table:
         for run, wanted in sorted(by_run.items()):
             found = self._in_hospitals(run, sorted({d for _, d in wanted}), nodes)
             for n, d in wanted:
-                empty = (least[d].cpu_seconds, least[d].wall_seconds)
-                self.keep("hospital", d, n, replace(found[d], empty=empty, bodies_grow=False))
+                self.keep("hospital", d, n, replace(found[d], empty=least[d].cpu_seconds))
 
     @staticmethod
     def _in_hospitals(clients: int, dimensions: list[int], nodes: int) -> dict[int, Cost]:

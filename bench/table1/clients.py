@@ -17,9 +17,9 @@ import nacl.utils
 import numpy as np
 
 from bench.drive import phone_key
-from bench.table1.costs import Cost, own_peak_mb
+from bench.sites import submit
+from bench.table1.costs import Cost
 from bench.table1.services import Services, vector_query, vector_task
-from shoal import Analyst, JobSettings
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
@@ -40,10 +40,10 @@ class _NoWaiting(Timer):
 
 
 class Count:
-    """Thread's CPU seconds, wall seconds, and bytes of envelopes, in counted methods so far."""
+    """The thread's CPU seconds, and the bytes of envelopes, in counted methods so far."""
 
     def __init__(self) -> None:
-        self.cpu_seconds, self.wall_seconds, self.sent_bytes = 0.0, 0.0, 0
+        self.cpu_seconds, self.sent_bytes = 0.0, 0
 
     @contextmanager
     def methods(self, *counted: tuple[type, str]) -> Iterator[None]:
@@ -60,10 +60,9 @@ class Count:
     def _counting(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def counted(*arguments: Any, **named: Any) -> Any:
-            cpu, wall = time.thread_time(), time.monotonic()
+            begun = time.thread_time()
             found = method(*arguments, **named)
-            self.cpu_seconds += time.thread_time() - cpu
-            self.wall_seconds += time.monotonic() - wall
+            self.cpu_seconds += time.thread_time() - begun
             self.sent_bytes += len(found) if isinstance(found, bytes) else 0
             return found
 
@@ -112,21 +111,11 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
 
 
 async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int) -> Cost:
-    analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
-    settings = JobSettings(
-        epsilon=1.0,
-        delta=1e-5,
-        dropouts=1,
-        colluders=1,
-        minimum_population=FEW,
-        maximum_population=FEW,
-        join_seconds=600,
-        round_seconds=600,
-        grace_seconds=600,
-    )
     count = Count()
     with count.methods((Answers, "make"), (Vault, "_envelope")):
-        job = await asyncio.to_thread(analyst.submit, vector_task(entries), settings)
+        job = await asyncio.to_thread(
+            submit, directory, vector_task(entries), FEW, few=1, colluders=1
+        )
         waiting = asyncio.create_task(asyncio.to_thread(job.wait))
         while not waiting.done():
             await asyncio.gather(*(holder.step() for holder in holders))
@@ -136,8 +125,6 @@ async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int
         raise RuntimeError("answers were lost")
     return Cost(
         cpu_seconds=count.cpu_seconds / FEW,
-        wall_seconds=count.wall_seconds / FEW,
-        peak_rss_mb=own_peak_mb(),
-        received_bytes=count.sent_bytes // FEW,
         run=1,
+        sent_bytes=count.sent_bytes // FEW,
     )

@@ -12,7 +12,6 @@ import numpy as np
 from nacl import bindings
 
 from bench.drive import phone_key
-from bench.table1.costs import Cost, own_peak_mb
 from shoal_hosting.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -24,20 +23,20 @@ from shoal_protocol.wire.encoding import domain
 
 
 class Floor:
-    """CPU and wall seconds of the bare libraries so far."""
+    """The CPU seconds of the bare libraries so far."""
 
     def __init__(self, parties: Path, consortium: Consortium) -> None:
         """Read the box keys of all Compute nodes from the directories of their parties."""
         nodes = consortium.manifest.compute_nodes
         keys = [load_party(parties / node.name).box_key_in(consortium) for node in nodes]
         self._keys = [(bytes(key.public_key), bytes(key)) for key in keys]
-        self._cpu_seconds, self._wall_seconds = 0.0, 0.0
+        self.cpu_seconds = 0.0
 
     def add(self, spec: RoundSpec, phones: range, by_node: Sequence[Sequence[bytes]]) -> None:
         """Verify, open and add up the envelopes of some phones, given by node."""
         verify_keys = [bytes(phone_key(phone).verify_key) for phone in phones]
-        prefix, totals = domain("share_envelope"), []
-        cpu, wall = time.process_time(), time.monotonic()
+        prefix = domain("share_envelope")
+        begun = time.process_time()
         for (public, private), envelopes in zip(self._keys, by_node, strict=True):
             payloads: dict[int, list[bytes]] = {kind: [] for kind in ShareKind}
             for envelope, verify_key in zip(envelopes, verify_keys, strict=True):
@@ -52,16 +51,4 @@ class Floor:
                 packed = b"".join(payloads[kind])
                 added = summation.add_packed(spec.sharing, kind, packed, spec.dimension)
                 total = summation.plus(spec.sharing, total, added)
-            totals.append(total)
-        self._cpu_seconds += time.process_time() - cpu
-        self._wall_seconds += time.monotonic() - wall
-
-    def cost(self, clients: int) -> Cost:
-        """Return what the envelopes of so many clients, all so far, have cost."""
-        return Cost(
-            cpu_seconds=self._cpu_seconds,
-            wall_seconds=self._wall_seconds,
-            peak_rss_mb=own_peak_mb(),
-            received_bytes=0,
-            run=clients,
-        )
+        self.cpu_seconds += time.process_time() - begun

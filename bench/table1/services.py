@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,23 +115,22 @@ class Services:
         floor = (
             Floor(self.directory / "parties", self.drive.consortium) if "floor" in rows else None
         )
-        meter, sent = Meter(self._measured), 0
+        before_last, ending = Meter(self._measured), Meter(self._measured)
         for chunk in before:
-            sent += await self._send(spec, chunk, noise, meter, floor)
+            await self._send(spec, chunk, noise, before_last, floor)
         costs = {}
-        so_far = meter.cost(run=clients, received_bytes=sent)
         if "sum" in rows and clients > 2:
-            costs["sum"] = replace(await self._sum(spec, clients - 1), run=clients)
-        rest = Meter(self._measured)
-        sent = await self._send(spec, last, noise, rest, floor)
-        with rest:
+            costs["sum"] = Cost(cpu_seconds=await self._sum(spec, clients - 1), run=clients)
+        await self._send(spec, last, noise, ending, floor)
+        with ending:
             await self._published(spec, noise, clients)
-        ending = rest.cost(run=clients, received_bytes=sent)
-        costs["server"] = replace(
-            _both(so_far, ending), empty=(ending.cpu_seconds, ending.wall_seconds)
+        costs["server"] = Cost(
+            cpu_seconds=before_last.cpu_seconds + ending.cpu_seconds,
+            run=clients,
+            empty=ending.cpu_seconds,
         )
         if floor is not None:
-            costs["floor"] = floor.cost(clients)
+            costs["floor"] = Cost(cpu_seconds=floor.cpu_seconds, run=clients)
         return costs
 
     async def _send(
@@ -141,7 +140,7 @@ class Services:
         noise: Any,
         meter: Meter,
         floor: Floor | None,
-    ) -> int:
+    ) -> None:
         by_node = self._envelopes(spec.body, chunk, noise)
         if floor is not None:
             floor.add(spec.body, chunk, by_node)
@@ -150,9 +149,8 @@ class Services:
         with meter:
             path = f"/v1/rounds/{spec.digest}/shares/bulk"
             await asyncio.gather(
-                *(_post(node, path, [body]) for node, body in zip(nodes, bodies, strict=True))
+                *(_post(node, path, body) for node, body in zip(nodes, bodies, strict=True))
             )
-        return sum(map(len, bodies))
 
     def _envelopes(self, spec: RoundSpec, chunk: range, noise: Any) -> list[list[bytes]]:
         signs = np.array([1 if number % 2 == 0 else -1 for number in chunk])
@@ -174,26 +172,19 @@ class Services:
         if not np.array_equal(decode_uint64(result.values).view(np.int64), expected):
             raise RuntimeError("the published sum is not that of what was sent")
 
-    async def _sum(self, spec: Signed[RoundSpec], clients: int) -> Cost:
-        """Return what it takes to add up the shares on file of all nodes, and the nodes' sums."""
+    async def _sum(self, spec: Signed[RoundSpec], clients: int) -> float:
+        """Return the CPU seconds of adding up the shares on file of all nodes, and their sums."""
         nodes = spec.body.compute_nodes
         whole = clients * spec.body.dimension * len(nodes) <= _SUMMED_HERE
         here = nodes if whole else nodes[:1]
         holders = BitMap(range(FIRST_PHONE, FIRST_PHONE + clients))
-        size, begun, cpu = 0, time.monotonic(), time.process_time()
+        begun = time.process_time()
         total = np.zeros(spec.body.dimension, np.uint64)
         for node in here:
             [path] = (self.directory / "data" / node).glob("compute.sqlite")
             added = await _summed(path, spec, holders)
             total = summation.plus(spec.body.sharing, total, added)
-        times = len(nodes) / len(here)
-        return Cost(
-            cpu_seconds=(time.process_time() - cpu) * times,
-            wall_seconds=(time.monotonic() - begun) * times,
-            peak_rss_mb=0.0,
-            received_bytes=size,
-            run=clients,
-        )
+        return (time.process_time() - begun) * len(nodes) / len(here)
 
 
 @dataclass(frozen=True)
@@ -229,16 +220,10 @@ async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Uint6
         engine.dispose()
 
 
-def check_taken(party: ServiceParty, answer: bytes) -> None:
-    """Raise RuntimeError unless everything in a bulk request was taken."""
+async def _post(node: ServiceParty, path: str, body: bytes) -> None:
+    [answer] = await ask(node, [request(node, "POST", path, body)], connections=1)
     if any(outcome["status"] != 201 for outcome in json.loads(answer)["outcomes"]):
-        raise RuntimeError(f"{party.name} refuses what was sent")
-
-
-async def _post(node: ServiceParty, path: str, bodies: Sequence[bytes]) -> None:
-    requests = [request(node, "POST", path, body) for body in bodies]
-    for answer in await ask(node, requests, connections=1):
-        check_taken(node, answer)
+        raise RuntimeError(f"{node.name} refuses what was sent")
 
 
 def _chunks(clients: int, entries: int) -> Iterator[range]:
@@ -250,13 +235,3 @@ def _chunks(clients: int, entries: int) -> Iterator[range]:
 def _all_but_the_last(chunk: range) -> list[range]:
     parts = [chunk[:-1], chunk[-1:]]
     return [each for each in parts if each]
-
-
-def _both(one: Cost, other: Cost) -> Cost:
-    return Cost(
-        cpu_seconds=one.cpu_seconds + other.cpu_seconds,
-        wall_seconds=one.wall_seconds + other.wall_seconds,
-        peak_rss_mb=max(one.peak_rss_mb, other.peak_rss_mb),
-        received_bytes=one.received_bytes + other.received_bytes,
-        run=one.run,
-    )

@@ -63,9 +63,8 @@ def command_line(commands: Iterable[EntryPoint]) -> typer.Typer:
 def available() -> list[EntryPoint]:
     """Return all commands: other distributions' too, and the red team's in a source tree."""
     red_team = _RED_TEAM if importlib.util.find_spec("shoal_redteam") else {}
-    own = OF_DATA_HOLDERS | red_team
     return [
-        *(EntryPoint(name, value, GROUP) for name, value in own.items()),
+        *(EntryPoint(name, value, GROUP) for name, value in (OF_DATA_HOLDERS | red_team).items()),
         *entry_points(group=GROUP),
     ]
 

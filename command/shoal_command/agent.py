@@ -357,8 +357,9 @@ def restore(
     elif backup is not None or recovery_key is not None:
         fail("a backup is opened by --backup and --recovery-key together", ExitStatus.MISTAKE)
     own = Policy.from_toml(directory / POLICY) if (directory / POLICY).exists() else None
-    versions = ManifestBook.open(consortium, read_pin(directory), data).versions
-    allowed = allowed_of_a_record(own, versions)
+    allowed = allowed_of_a_record(
+        own, ManifestBook.open(consortium, read_pin(directory), data).versions
+    )
     confirm(
         "Restore?",
         f"The state in {data}, {'from ' + str(backup) if backup else 'as it is there'}, "
@@ -424,8 +425,9 @@ def leave(
         "was sent may still be summed.",
         yes=yes,
     )
-    agent = own_agent(directory, url, data)
-    left = agent.ask(dict[str, Any], f"/v1/jobs/{job}/leave", method="POST")
+    left = own_agent(directory, url, data).ask(
+        dict[str, Any], f"/v1/jobs/{job}/leave", method="POST"
+    )
     tell(
         left,
         as_json,

@@ -16,7 +16,6 @@ from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
     ReleaseCertificate,
-    stated,
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
@@ -156,15 +155,12 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "totalled_by": [each.signer for each in certificate.totals],
         "prices": [
             {
-                **price.model_dump(mode="json"),
-                "who": statement.adversary,
-                "sees": statement.sees,
+                "who": each.adversary,
+                "sees": each.sees,
+                "promised": each.promised and each.promised.model_dump(),
+                "bought": each.bought and each.bought.model_dump(),
             }
-            for price, statement in zip(
-                certificate.prices,
-                stated(request, certificate.rounds, certificate.lost_rounds),
-                strict=True,
-            )
+            for each in certificate.statements
         ],
         "coalitions": _coalitions(certificate),
         "log": None
@@ -298,8 +294,7 @@ def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
-    opening = sharing.opening(nodes)
-    found = coalitions(nodes=nodes, committee=sharing.committee, opening=opening)
+    found = coalitions(nodes=nodes, committee=sharing.committee, opening=sharing.opening(nodes))
     return [
         {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
         for size, chance in found.items()

@@ -55,8 +55,11 @@ def own_agent(directory: Path, url: str, data: Path) -> Endpoint:
 
 
 def _own(directory: Path, url: str, token: Path) -> Endpoint:
-    certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
-    return Endpoint(url, certificate, read_private(token).decode("ascii").strip())
+    return Endpoint(
+        url,
+        (directory / TLS_CERTIFICATE).read_text(encoding="ascii"),
+        read_private(token).decode("ascii").strip(),
+    )
 
 
 def checked_id(digest: str, *, of: str = "job", listed_by: str = "shoal job list") -> str:

@@ -19,7 +19,6 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command,
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
-from shoal_holder.tables import CsvTable
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
@@ -98,7 +97,7 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
     if consortium is not None:
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
-    program = [sys.executable, "-X", "utf8", "-m", "shoal_loader"]
+    program = (sys.executable, "-X", "utf8", "-m", "shoal_loader")
     words = [*program, task, str(directory), dictionary, *bounds]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -108,8 +107,9 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
 
 
 def _variables(directory: Path, consortium: Path) -> tuple[Variable, ...]:
-    signed = (consortium / _DICTIONARY).read_bytes()
-    return read_dictionary(signed, open_book(directory, consortium).current).body.variables
+    return read_dictionary(
+        (consortium / _DICTIONARY).read_bytes(), open_book(directory, consortium).current
+    ).body.variables
 
 
 @app.command()
@@ -143,13 +143,19 @@ def check(
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
         file /= RECORDS
     if file.is_dir():
-        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
-        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
+        mapped = json.loads(
+            _loader(
+                "check",
+                file,
+                consortium,
+                json.dumps({name: (each.lower, each.upper) for name, each in bounds.items()}),
+            )
+        )
         _warn_of_slots(file, mapped["records"])
         variables = [
             each
-            if each["fault"] or each["outside_bounds"] is not None
-            else each | {"outside_bounds": _UNBOUNDED}
+            if each["fault"] or each["share_outside_bounds"] is not None
+            else each | {"share_outside_bounds": _UNBOUNDED}
             for each in mapped["variables"]
         ]
         tell(
@@ -184,15 +190,10 @@ def check(
             "column": name,
             "values": found["rows"] - missing,
             "missing": missing,
-            "outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
+            "values outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
         }
         for name, missing in found["missing"].items()
     ]
-    if file.suffix.lower() != ".npz":
-        table = CsvTable(file)
-        if trimmed := sorted(set(table.names) - set(table.written)):
-            names = ", ".join(map(repr, trimmed))
-            sentences.append(f"Read without spaces around the column's name: {names}.")
     tell(found, as_json, shown, *sentences)
 
 

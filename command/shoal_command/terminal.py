@@ -69,8 +69,9 @@ def _print(part: Any, console: Console) -> None:
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    line = Text.assemble(("Warning: ", "yellow"), plain(message))
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(
+        Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True
+    )
 
 
 def shell_command(*words: object) -> str:
@@ -84,7 +85,7 @@ def say_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def tell(value: Any, as_json: bool, *parts: Any, indent: int | None = 2) -> None:
-    """Print a value as JSON, or else the parts that say it, each as `say`."""
+    """Print a value as JSON, or else `parts`, each as `say` does."""
     if as_json:
         say_json(value, indent=indent)
         return
@@ -93,10 +94,10 @@ def tell(value: Any, as_json: bool, *parts: Any, indent: int | None = 2) -> None
 
 
 def confirm(question: str, *facts: Any, yes: bool) -> None:
-    """Show on standard error what a command is about to do, as `say`, and ask before it is done.
+    """Show on standard error what a command is about to do, and ask whether to do it.
 
-    With `yes` nobody is asked. Without it the command ends, with nothing done, where no terminal
-    is there to ask at, or if the answer is no.
+    With `yes` it does not ask. Otherwise the command ends with nothing done if standard input is no
+    terminal, or if the answer is no.
     """
     console = Console(stderr=True, highlight=False)
     for each in facts:
@@ -105,8 +106,8 @@ def confirm(question: str, *facts: Any, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail(
-            "nothing was done: this cannot be undone, and there is no terminal to ask at. Add "
-            "--yes to do it without being asked",
+            "nothing was done: this cannot be undone, and there is no terminal to confirm it at. "
+            "Add --yes to do it without confirmation",
             ExitStatus.MISTAKE,
         )
     console.print(plain(f"{question} [y/N] "), soft_wrap=True, end="")
@@ -116,10 +117,12 @@ def confirm(question: str, *facts: Any, yes: bool) -> None:
 
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(
-        ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+    Console(stderr=True, highlight=False).print(
+        Text.assemble(
+            ("Error: ", "bold red"), plain(" ".join(map(str.strip, message.splitlines())))
+        ),
+        soft_wrap=True,
     )
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 
 
@@ -133,11 +136,13 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
         fail(f"refused: {error}", ExitStatus.REFUSED)
     except NoResult as error:
         fail(f"the job has no posterior: {error}", ExitStatus.NO_POSTERIOR)
-    except BrokenPipeError:  # whoever read the output has enough: click ends quietly
+    except BrokenPipeError:  # the reader of the output is gone: click ends quietly
         raise
     except (Unavailable, TimeoutError, ConnectionError) as error:
-        detail = str(error) or type(error).__name__
-        fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)
+        fail(
+            f"a service could not be reached: {str(error) or type(error).__name__}",
+            ExitStatus.UNREACHABLE,
+        )
     except OSError as error:
         named = f"{error.filename}: " if error.filename and error.strerror else ""
         fail(f"{named}{error.strerror or error}", ExitStatus.MISTAKE)

@@ -42,8 +42,11 @@ def page(
 def rendered(verified: Verified | None, *, refused: str = "") -> str:
     """Return the page, as HTML, of a certificate that holds or that was `refused`."""
     said = None if verified is None else _said(verified)
-    template = templates("shoal_command_groups").get_template("certificate.html")
-    return template.render(said=said, refused=refused)
+    return (
+        templates("shoal_command_groups")
+        .get_template("certificate.html")
+        .render(said=said, refused=refused)
+    )
 
 
 def _said(verified: Verified) -> dict[str, Any]:
@@ -54,13 +57,13 @@ def _said(verified: Verified) -> dict[str, Any]:
         "model": said["task"]["model"] or said["task"]["name"].replace("_", " "),
         "guesses": [
             {
-                "who": price["who"][0].upper() + price["who"][1:],
-                "sees": price["sees"],
+                "who": each.adversary[0].upper() + each.adversary[1:],
+                "sees": each.sees,
                 "chance": None if each.promised is None else chance(each.promised),
                 "epsilon": None if each.promised is None else f"{each.promised.epsilon:.3g}",
                 "delta": f"{certificate.request.body.privacy.delta:g}",
             }
-            for each, price in zip(certificate.prices, said["prices"], strict=True)
+            for each in certificate.statements
         ],
         "certain": _CERTAIN,
         "job_epsilon": f"{certificate.request.body.privacy.epsilon:g}",

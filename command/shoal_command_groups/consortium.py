@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, get_args
 
 import numpy as np
 import typer
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.client_files import Enrolment, read_enrolment
@@ -34,9 +34,10 @@ from shoal_consortium.party_files import (
 )
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.party import public_half
 from shoal_protocol.log.notes import lying_witnesses
 from shoal_protocol.queries import QueryName
-from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ListedParty, Manifest, ServiceParty
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.wire.documents import Signed
@@ -79,8 +80,7 @@ def create(
     Compare the cards' fingerprints with their owners first: nobody checks them afterwards.
     """
     cards = [read_party_card(path) for path in card]
-    asking = [read_enrolment(path) for path in holder or []]
-    roster = parties.enrol(Roster(), asking)
+    roster = parties.enrol(Roster(), [read_enrolment(path) for path in holder or []])
     key, spare = (SigningKey(secrets.token_bytes(32)) for _ in range(2))
     recovery = recovery or authority.with_name(f"{authority.name}-recovery")
     manifest = parties.first_manifest(
@@ -131,8 +131,12 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     """
     chain = open_chain(directory)
     findings = deployment.check(chain[-1].manifest, now=now())
-    nothing = "Nothing is wrong as far as the manifest shows."
-    tell(findings, as_json, findings or nothing, *of_the_log(chain))
+    tell(
+        findings,
+        as_json,
+        findings or "Nothing is wrong as far as the manifest shows.",
+        *of_the_log(chain),
+    )
     if serious := sum(found.severity == "serious" for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
@@ -152,8 +156,14 @@ def enrol(
     chain, asking = open_chain(directory), [read_enrolment(path) for path in enrolment]
     *earlier, before = [each.roster for each in chain]
     roster = parties.enrol(before, asking, earlier=earlier)
-    lines = [_enrolled(before, roster, each) for each in asking]
-    _add(directory, _signed(chain[-1], roster, authority), roster, lines, publish, as_json)
+    _add(
+        directory,
+        _signed(chain[-1], roster, authority),
+        roster,
+        [_enrolled(before, roster, each) for each in asking],
+        publish,
+        as_json,
+    )
 
 
 @app.command()
@@ -183,8 +193,7 @@ def replace(
         "Only a person whom you know can tell you that the new key is the data holder's own.",
         yes=yes,
     )
-    lines = [_enrolled(before, roster, asked)]
-    _add(directory, manifest, roster, lines, publish, as_json)
+    _add(directory, manifest, roster, [_enrolled(before, roster, asked)], publish, as_json)
 
 
 @app.command()
@@ -210,8 +219,7 @@ def revoke(
         "again.",
         yes=yes,
     )
-    revoked = [f"Revoked {each}." for each in lines]
-    _add(directory, manifest, roster, revoked, publish, as_json)
+    _add(directory, manifest, roster, [f"Revoked {each}." for each in lines], publish, as_json)
 
 
 @app.command()
@@ -307,12 +315,10 @@ def move_authority(
     current = open_chain(directory)[-1]
     consent = read_signing_key(authority / "signing.key")
     key = consent if to is None else _key_in(to)
-    recovery = current.manifest.recovery and VerifyKey(bytes.fromhex(current.manifest.recovery))
     spare = None if new_recovery is None else _key_in(new_recovery)
-    if spare is not None:
-        recovery = spare.verify_key
+    recovery = current.manifest.recovery if spare is None else public_half(spare)
     if to is None or bytes(key.verify_key).hex() != current.manifest.authority:
-        manifest = parties.moved(current, consent=consent, authority=key, recovery=recovery or None)
+        manifest = parties.moved(current, consent=consent, authority=key, recovery=recovery)
         confirm(
             "Move the authority?",
             f"Version {manifest.body.sequence} changes for good:",
@@ -324,8 +330,12 @@ def move_authority(
                 make_authority_directory(place, made)
         current = consortium_files.add_version(directory, manifest, current.roster)
     dictionary_files.sign_again(directory, key)
-    where = f"The authority's key is in {to or authority}."
-    _tell_added(current, [where], as_json, directory if publish else None)
+    _tell_added(
+        current,
+        [f"The authority's key is in {to or authority}."],
+        as_json,
+        directory if publish else None,
+    )
 
 
 def _key_in(directory: Path) -> SigningKey:
@@ -359,8 +369,9 @@ def _tell_published(version: dict[str, Any], outcomes: Sequence[Outcome], as_jso
 
 
 def _signed(current: Consortium, roster: Roster, authority: Path) -> Signed[Manifest]:
-    key = read_signing_key(authority / "signing.key")
-    return parties.next_manifest(current, roster=roster, authority=key)
+    return parties.next_manifest(
+        current, roster=roster, authority=read_signing_key(authority / "signing.key")
+    )
 
 
 def _add(
@@ -383,8 +394,12 @@ def _tell_added(
     """Say what was added; publish it if `publish_in` is its directory, and say who took it."""
     lines = [*lines, f"Version {added.manifest.sequence}, digest {added.digest}"]
     if publish_in is None:
-        to_do = "Run `shoal consortium publish`, so that the services learn of it."
-        tell(described(added), as_json, *lines, to_do)
+        tell(
+            described(added),
+            as_json,
+            *lines,
+            "Run `shoal consortium publish`, so that the services learn of it.",
+        )
         return
     for each in [] if as_json else lines:
         say(each)
@@ -415,7 +430,7 @@ def described(consortium: Consortium) -> dict[str, Any]:
     manifest = consortium.manifest
     roster = consortium.roster
     enrolled = len(roster.enrolled_set)
-    listed: list[tuple[str, ServiceParty | Analyst]] = [
+    listed: list[tuple[str, ListedParty]] = [
         *(("compute", node) for node in manifest.compute_nodes),
         ("aggregator", manifest.aggregator),
         ("trainer", manifest.trainer),
@@ -512,7 +527,8 @@ def of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
     )
     for before, version in pairwise(chain):
         number, reason = version.manifest.sequence, version.manifest.emergency
-        if reason is not None and version.log_proof is None:
+        is_unproved = version.signed_manifest.log_proof is None
+        if reason is not None and is_unproved:
             yield f"Version {number} was signed by the authority in an emergency: {reason}."
-        elif version.log_proof is None and before.manifest.policy.cosignatures is not None:
+        elif is_unproved and before.manifest.policy.cosignatures is not None:
             yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."

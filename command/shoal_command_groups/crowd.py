@@ -85,8 +85,9 @@ def watch(
     With --json, each new state is one line of JSON and the model the last one. Exit status 5:
     nobody contributed.
     """
-    handle = _handle(job, party, consortium)
-    model = handle.wait(lambda state: tell(state, as_json, str(state), indent=None))
+    model = _handle(job, party, consortium).wait(
+        lambda state: tell(state, as_json, str(state), indent=None)
+    )
     _check_contributions(model.contributions)
     tell(model.to_dict(), as_json, _learned(model), indent=None)
 
@@ -128,11 +129,10 @@ def close(
     says that you asked. A job that is closed stays as it is.
     """
     handle = _handle(job, party, consortium)
-    state = handle.state()
     confirm(
         "Close for good?",
         f"Job {job} takes no more contributions, for good.",
-        str(state),
+        str(handle.state()),
         yes=yes,
     )
     closing = handle.close()
@@ -155,8 +155,7 @@ def verify(
     Exit status: 3 a log does not hold; 5 all holds, but nobody contributed; 6 the job is still
     open.
     """
-    handle = _handle(job, party, consortium)
-    closing = handle.verify()
+    closing = _handle(job, party, consortium).verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
     _check_contributions(closing.contributions)
@@ -168,8 +167,9 @@ def verify(
 
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
-    analyst = Analyst.open(party, consortium, notice=warn)
-    return analyst.crowd(checked_id(job, listed_by="shoal job list"))
+    return Analyst.open(party, consortium, notice=warn).crowd(
+        checked_id(job, listed_by="shoal job list")
+    )
 
 
 def _check_contributions(made: int) -> None:

@@ -35,8 +35,9 @@ def sign(
 ) -> None:
     """Sign the next version. Variables are added or retired; none changes or goes away."""
     variables = dictionary_files.read_variables(file)
-    key = read_signing_key(authority / "signing.key")
-    signed = dictionary_files.add_version(consortium, variables, key)
+    signed = dictionary_files.add_version(
+        consortium, variables, read_signing_key(authority / "signing.key")
+    )
     tell(
         {"sequence": signed.body.sequence, "dictionary": signed.digest},
         as_json,

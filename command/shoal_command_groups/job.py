@@ -144,8 +144,11 @@ def list_jobs(
     """
     analyst = Analyst.open(party, consortium, notice=warn)
     listed, crowds = analyst.jobs(), analyst.crowds()
-    found = listed.model_dump(exclude={"next"}) | {"crowds": crowds}
-    tell(found, as_json, job_views.listed(listed, crowds))
+    tell(
+        listed.model_dump(exclude={"next"}) | {"crowds": crowds},
+        as_json,
+        job_views.listed(listed, crowds),
+    )
 
 
 @app.command()
@@ -162,12 +165,13 @@ def withdraw(
     """
     handle = _handle(job, party, consortium)
     request, state = handle.request(), handle.state()
-    confirm(
-        "Withdraw for good?",
-        f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
-        handle.in_words(state),
-        yes=yes,
-    )
+    if state.phase in job_views.OPEN_PHASES:  # else the trainer's refusal says why
+        confirm(
+            "Withdraw for good?",
+            f"Job {job} of {request.analyst}, “{request.purpose or 'without a purpose'}”, ends.",
+            handle.in_words(state),
+            yes=yes,
+        )
     handle.withdraw()
     tell(
         {"job": job, "phase": JobPhase.WITHDRAWN},

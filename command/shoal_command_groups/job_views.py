@@ -17,6 +17,7 @@ from shoal_protocol.wire.phases import JobPhase, Phase
 FEW_ROUNDS: Final = 4  # are shown one by one
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
+OPEN_PHASES: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 
 
@@ -37,8 +38,8 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         else f"{state.population_size:,} clients",
         "Joining open until": until if is_joining else None,
         "Approval": state.approvals.in_words(f"until {until}") if is_joining else None,
-        "Over by": ahead(state.ends_by, now=now)
-        if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING)
+        "Job ends by": ahead(state.ends_by, now=now)
+        if state.ends_by is not None and state.phase in OPEN_PHASES
         else None,
         "Progress": state.rounds_in_words(rounds),
         "Reason": state.reason,

@@ -34,8 +34,12 @@ def retention(
     path = "/v1/retention"
     found = service.ask(dict[str, Any], path)
     if do:
-        what = "What the policy says is due of these is deleted and overwritten now, for good."
-        confirm("Delete?", found, what, yes=yes)
+        confirm(
+            "Delete?",
+            found,
+            "What the policy says is due of these is deleted and overwritten now, for good.",
+            yes=yes,
+        )
         found = service.ask(dict[str, Any], path, method="POST", trust_clock=int(trust_clock))
     due = "Something is due: the service deletes it within the hour, or at once with --do."
     tell(found, as_json, found, due if found["is_due"] else "Nothing is due.")

@@ -45,5 +45,4 @@ def sign(party: PartyDirectory) -> None:
     document = _KINDS[kind].model_validate(body)
     if (identity.card.role, identity.name) != ("analyst", document.analyst):
         raise ValueError(f"{party} is not the directory of the analyst whom the document names")
-    signed = documents.sign(document, identity.name, identity.signing_key)
-    typer.echo(signed.encode(), nl=False)
+    typer.echo(documents.sign(document, identity.name, identity.signing_key).encode(), nl=False)

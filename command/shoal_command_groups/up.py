@@ -41,8 +41,10 @@ def up(
         raise ValueError(f"there is no federation in {home}: `shoal quickstart` makes one")
     warn(WARNING)
     (home / "logs").mkdir(mode=0o700, exist_ok=True)
-    consortium = open_chain(home / "consortium")[-1]
-    parties, holders = services(home, consortium), agents(home, ask_owners=ask_owners)
+    parties, holders = (
+        services(home, open_chain(home / "consortium")[-1]),
+        agents(home, ask_owners=ask_owners),
+    )
     names = [each.name for each in (*parties, *holders)]
     if unknown := set(only or ()) - set(names):
         raise ValueError(f"{min(unknown)} is no party here: these are {', '.join(names)}")

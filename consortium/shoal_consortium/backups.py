@@ -5,7 +5,6 @@ A backup is a ZIP archive with the database and the manifests that its rounds ar
 that starts over an older copy learns that something is missing, and refuses.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -19,7 +18,7 @@ from urllib.parse import quote
 
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, ROSTER
 from shoal_hosting.marks import pages_are_whole
-from shoal_hosting.private_files import PRIVATE_DIRECTORY
+from shoal_hosting.private_files import PRIVATE_DIRECTORY, locked
 from shoal_hosting.startup import PRIVATE_FILE, sync_directory
 
 ROLES: Final = ("compute", "aggregator", "trainer")
@@ -49,12 +48,12 @@ def back_up(data: Path, to: Path) -> str:
     """
     if (data / _IN_POSTGRESQL).exists():
         raise ValueError(_DUMP)
-    held = {path.stem for path in data.glob("*.sqlite") if path.stat().st_size}
-    role = next((each for each in ROLES if each in held), None)
+    there = {path.stem for path in data.glob("*.sqlite") if path.stat().st_size}
+    role = next((each for each in ROLES if each in there), None)
     if role is None:
         raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
     refusal = f"another command writes {to}: wait until it has ended"
-    with _held(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
+    with locked(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
         copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
         _copy(data / copy.name, copy)
         _check_pages(copy, of=data / copy.name)
@@ -79,7 +78,7 @@ def restore(backup: Path, data: Path) -> str:
         OSError: a file cannot be read or written.
     """
     data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    with _held(data / _LOCK, f"a service runs over {data}: stop it first"):
+    with locked(data / _LOCK, f"a service runs over {data}: stop it first"):
         if (data / _IN_POSTGRESQL).exists():
             raise ValueError(_DUMP)
         for role in ROLES:
@@ -99,23 +98,6 @@ def restore(backup: Path, data: Path) -> str:
             # last: until then nothing was restored
             _put(scratch / f"{role}.sqlite", data / f"{role}.sqlite")
     return role
-
-
-@contextmanager
-def _held(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock, which a killed process lets go.
-
-    Raises:
-        ValueError: another process holds it; the message is `refusal`.
-    """
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ValueError(refusal) from None
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

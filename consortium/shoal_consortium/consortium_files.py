@@ -8,16 +8,15 @@ which is written after its roster, so a crash loses nothing.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import write_new
+from shoal_hosting.private_files import locked, write_new
 from shoal_hosting.startup import replace
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.trust.manifest import Consortium, Manifest, SignedManifest
+from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed
@@ -30,7 +29,6 @@ def create(directory: Path, manifest: Signed[Manifest], roster: Roster) -> Conso
     Raises:
         FileExistsError: the directory holds a consortium already; nothing is overwritten.
     """
-    refuse_existing(directory)
     (directory / HISTORY).mkdir(parents=True)
     first = Consortium.pinned(manifest.encode(), roster.encode(), digest=manifest.digest)
     _store(directory, first)
@@ -53,7 +51,8 @@ def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> 
     Raises:
         ValueError: it does not follow, or somebody else added that version meanwhile.
     """
-    with _only_writer(directory):
+    lock = directory / HISTORY / ".writing"
+    with locked(lock, "another command is adding a version: wait until it has ended"):
         chain = open_chain(directory)
         kept = chain if manifest.body.emergency is None else believed(chain)
         current = kept[-1]
@@ -81,7 +80,7 @@ def believed(chain: Sequence[Consortium], *, pin: str | None = None) -> list[Con
 
 def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:
     """Write a version's proof that the log has it beside the version; return it with that."""
-    signed = SignedManifest(**vars(version.signed_manifest) | {"log_proof": proof})
+    signed = dataclasses.replace(version.signed_manifest, log_proof=proof)
     proved = dataclasses.replace(version, signed_manifest=signed)
     replace(history_paths(directory, version.manifest.sequence)[0], signed.encode())
     repair(directory)
@@ -91,21 +90,6 @@ def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:
 def repair(directory: Path) -> None:
     """Let `manifest.json` and `roster.bin` repeat the newest version of the history."""
     _repeat(directory, open_chain(directory)[-1])
-
-
-@contextmanager
-def _only_writer(directory: Path) -> Iterator[None]:
-    lock = directory / HISTORY / ".writing"
-    try:
-        write_new(lock, b"", private=False)
-    except FileExistsError as error:
-        raise ValueError(
-            f"another command is adding a version; if none is running, delete {lock}"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.unlink()
 
 
 def _store(directory: Path, version: Consortium) -> None:

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of, hosts_of, validity
-from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Manifest, ServiceParty
 
 LARGEST_EPSILON: Final = 10.0
 SMALLEST_COHORT: Final = 20
@@ -57,7 +57,6 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
         "are on one host": [_host(node) for node in nodes],
         "use one TLS key": [_public_key(node) for node in nodes],
     }
-    parties: list[ServiceParty | Analyst] = [*services, *manifest.analysts]
     return [
         *(
             Finding("serious", ", ".join(names), f"{what}: {blinding}")
@@ -79,7 +78,7 @@ def _shared_by_nodes(manifest: Manifest) -> list[Finding]:
                 party.name,
                 "signs with the authority's key: who runs it can change the consortium",
             )
-            for party in parties
+            for party in manifest.parties
             if party.verify_key == manifest.authority
         ),
     ]

@@ -111,8 +111,8 @@ def add_version(
     """Sign and write the version that follows the newest one of a consortium directory.
 
     Raises:
-        ValueError: a variable of the earlier version is gone or changed, it is another's key, or
-            somebody else added that version meanwhile.
+        ValueError: a variable of the earlier version is gone or changed, or it is another's key.
+        FileExistsError: somebody else added that version meanwhile.
     """
     before, parties = versions(directory), open_chain(directory)[-1]
     earlier = before[-1].body if before else None
@@ -124,17 +124,11 @@ def add_version(
             previous=None if earlier is None else earlier.digest,
             variables=variables,
         )
-        encoded = sign(body, AUTHORITY_NAME, authority).encode()
-        signed = open_dictionary(encoded, parties, earlier)
+        signed = open_dictionary(sign(body, AUTHORITY_NAME, authority).encode(), parties, earlier)
     except ProtocolError as error:
         raise ValueError(str(error)) from error
     path = directory / HISTORY / f"{signed.body.sequence:06d}-{DICTIONARY}"
-    try:
-        write_new(path, signed.encode(), private=False)
-    except FileExistsError as error:
-        raise ValueError(
-            "somebody else added a version meanwhile; run the command again"
-        ) from error
+    write_new(path, signed.encode(), private=False)
     replace(directory / DICTIONARY, signed.encode())
     return signed
 

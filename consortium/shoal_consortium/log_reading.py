@@ -114,8 +114,8 @@ def read_log(
         if tree.root(older.size) != older.root:
             raise ForkedLog(note, other)
     for where in widths(head.size):
-        files[tile_path(*where)] = tree.tile(*where)
-        if read(tile_path(*where)) != tree.tile(*where):
+        files[tile_path(*where)] = tree.read(*where)
+        if read(tile_path(*where)) != tree.read(*where):
             raise WrongProof("a tile is not that of the entries")
     if copy is not None:
         # the checkpoint comes last: until then the copy is the older log

@@ -264,12 +264,11 @@ def changed(
     before = manifest.policy.model_dump()
     if manifest.policy.cosignatures == all_but_one(len(manifest.compute_nodes)):
         before["cosignatures"] = all_but_one(len(nodes))
-    rules = Policy.model_validate(before | dict(policy or {}))
     changes: dict[str, Any] = {
         "compute_nodes": tuple(nodes.values()),
         "analysts": tuple(analysts.values()),
         **single,
-        "policy": rules,
+        "policy": Policy.model_validate(before | dict(policy or {})),
     }
     if all(getattr(manifest, name) == value for name, value in changes.items()):
         raise ValueError("nothing would change: no new version was signed")
@@ -298,8 +297,7 @@ def _check_vouched(current: Consortium, card: Card, fingerprints: Collection[str
 
 def _refuse_old_keys(chain: Sequence[Consortium], cards: Iterable[Card]) -> None:
     """Refuse keys and certificates that an earlier version listed and the newest does not."""
-    in_force = _public(chain[-1])
-    earlier = {each for version in chain[:-1] for each in _public(version)} - in_force
+    earlier = {each for version in chain[:-1] for each in _public(version)} - _public(chain[-1])
     for card in cards:
         if {card.verify_key, card.box_key, card.certificate} & earlier:
             raise ValueError(
@@ -318,12 +316,12 @@ def _public(version: Consortium) -> set[str]:
 
 
 def moved(
-    current: Consortium, *, consent: SigningKey, authority: SigningKey, recovery: VerifyKey | None
+    current: Consortium, *, consent: SigningKey, authority: SigningKey, recovery: str | None
 ) -> Signed[Manifest]:
     """Return the version that changes the authority's keys and nothing else.
 
     `consent` is the authority's key in force, or the recovery key; `authority` signs from then on,
-    and `recovery` may stand in for it.
+    and the `recovery` key, its public half in hex, may stand in for it.
 
     Raises:
         ValueError: `consent` is neither key, or no key would change.
@@ -331,10 +329,7 @@ def moved(
     manifest, given = current.manifest, bytes(consent.verify_key).hex()
     if given not in (manifest.authority, manifest.recovery):
         raise ValueError("this is neither the authority's key nor the recovery key")
-    keys = {
-        "authority": bytes(authority.verify_key).hex(),
-        "recovery": None if recovery is None else bytes(recovery).hex(),
-    }
+    keys = {"authority": bytes(authority.verify_key).hex(), "recovery": recovery}
     if keys == {"authority": manifest.authority, "recovery": manifest.recovery}:
         raise ValueError("no key would change")
     draft = following(current, keys | {"founder": manifest.identity})

@@ -4,9 +4,9 @@ A party makes its own keys and hands out its card, which is public. The authorit
 directory of its own.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -15,19 +15,20 @@ import pydantic
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.client_files import hex_line, new_directory
+from shoal_agent.client_files import hex_line, new_directory, write_tls
 from shoal_hosting.party import (
     CARD,
     Card,
     Endorsement,
     PartyRole,
     generations,
+    public_half,
     read_card,
     read_seed,
 )
-from shoal_hosting.private_files import make_private_directory, write_new
+from shoal_hosting.private_files import write_new
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, ServiceParty
+from shoal_protocol.trust.manifest import ComputeParty, ListedParty, ServiceParty
 from shoal_protocol.wire.documents import check_signature, describe
 from shoal_protocol.wire.encoding import canonical_json, domain, sha256
 from shoal_protocol.wire.errors import BadSignature
@@ -48,11 +49,10 @@ _FILES: Final = (CARD, "signing.key", "box.key", "tls.key", "tls.crt")
 
 @dataclass(frozen=True)
 class PartyKeys:
-    """A party's card, and the private halves of what is new in it."""
+    """A party's card, and the private keys that are new in it by their kinds."""
 
     card: Card
-    signing_key: SigningKey | None = field(repr=False)
-    box_key: PrivateKey | None = field(repr=False)
+    seeds: Mapping[str, bytes] = field(repr=False)
     tls: TlsIdentity | None
 
 
@@ -74,8 +74,14 @@ def new_party(
     """
     if (role == "analyst") != (url is None):
         raise ValueError("every role but analyst needs a URL, and an analyst has none")
-    fields = {"role": role, "name": name, "operator": operator, "url": url}
-    return _made(fields, KINDS[role], extra_hosts, now, valid_days, random_bytes)
+    return _made(
+        {"role": role, "name": name, "operator": operator, "url": url},
+        KINDS[role],
+        extra_hosts,
+        now,
+        valid_days,
+        random_bytes,
+    )
 
 
 def _made(
@@ -87,31 +93,30 @@ def _made(
     random_bytes: RandomBytes,
 ) -> PartyKeys:
     """Make new keys of these kinds, and the card of these fields that lists them."""
-    signing_key = SigningKey(random_bytes(32)) if "signing" in kinds else None
-    box_key = PrivateKey(random_bytes(32)) if "box" in kinds else None
+    seeds = {kind: random_bytes(32) for kind in ("signing", "box") if kind in kinds}
+    if "signing" in seeds:
+        fields["verify_key"] = public_half(SigningKey(seeds["signing"]))
+    if "box" in seeds:
+        fields["box_key"] = public_half(PrivateKey(seeds["box"]))
     tls = None
     if "tls" in kinds:
         hosts = [host_of(fields["url"] or ""), *hosts]
         tls = self_signed(fields["name"] or "", hosts, now=now, valid_days=valid_days)
         fields["certificate"] = tls.certificate_pem
-    if signing_key is not None:
-        fields["verify_key"] = bytes(signing_key.verify_key).hex()
-    if box_key is not None:
-        fields["box_key"] = bytes(box_key.public_key).hex()
     card = Card.model_validate(fields)
     entry_of(card)
-    return PartyKeys(card, signing_key, box_key, tls)
+    return PartyKeys(card, seeds, tls)
 
 
-def entry_of(card: Card) -> ComputeParty | ServiceParty | Analyst:
+def entry_of(card: Card) -> ListedParty:
     """Return what a manifest lists of a card's party.
 
     Raises:
         pydantic.ValidationError: the card lacks something, or has more than its role has.
     """
-    kinds: dict[str, type[ComputeParty | ServiceParty | Analyst]] = {
+    kinds: dict[str, type[ListedParty]] = {
         "compute": ComputeParty,
-        "analyst": Analyst,
+        "analyst": ListedParty,
     }
     fields = card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)
     return kinds.get(card.role, ServiceParty).model_validate(fields)
@@ -145,7 +150,7 @@ def write_party(directory: Path, party: PartyKeys) -> None:
     """Write a new party directory, complete or not at all.
 
     Raises:
-        FileExistsError: the directory exists; nothing is overwritten.
+        FileExistsError: the directory is not empty; nothing is overwritten.
     """
     with new_directory(directory) as pending:
         _write(pending, party, "")
@@ -192,21 +197,15 @@ def rotate(
     signed = made.card.model_copy(update={"endorsements": endorsements})
     paths = [path for name in _FILES for path in generations(directory, name)]
     number = 1 + max(int(path.stem.partition("-")[2] or 1) for path in paths)
-    file = _write(
-        directory, PartyKeys(signed, made.signing_key, made.box_key, made.tls), f"-{number}"
-    )
-    return signed, file
+    return signed, _write(directory, replace(made, card=signed), f"-{number}")
 
 
 def _write(directory: Path, made: PartyKeys, suffix: str) -> Path:
     """Write new keys and then the card, whose file is returned."""
-    for name, key in (("signing", made.signing_key), ("box", made.box_key)):
-        if key is not None:
-            write_new(directory / f"{name}{suffix}.key", hex_line(bytes(key)), private=True)
+    for kind, seed in made.seeds.items():
+        write_new(directory / f"{kind}{suffix}.key", hex_line(seed), private=True)
     if made.tls is not None:
-        pem = made.tls.certificate_pem.encode()
-        write_new(directory / f"tls{suffix}.key", made.tls.private_key_pem, private=True)
-        write_new(directory / f"tls{suffix}.crt", pem, private=False)
+        write_tls(directory, made.tls, suffix)
     file = directory / f"card{suffix}.json"
     content = made.card.model_dump_json(indent=2, exclude_none=True).encode() + b"\n"
     write_new(file, content, private=False)
@@ -240,5 +239,5 @@ def read_signing_key(path: Path) -> SigningKey:
 
 def make_authority_directory(directory: Path, key: SigningKey) -> None:
     """Write the authority's private key into a private directory of its own."""
-    make_private_directory(directory)
-    write_new(directory / "signing.key", hex_line(bytes(key)), private=True)
+    with new_directory(directory) as pending:
+        write_new(pending / "signing.key", hex_line(bytes(key)), private=True)

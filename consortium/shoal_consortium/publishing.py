@@ -52,7 +52,7 @@ def logged(
         Refused: it does not log the version.
         ProtocolError: its proof does not hold.
     """
-    known = following.log_proof
+    known = following.signed_manifest.log_proof
     if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
         return known
     aggregator = Endpoint.of(before.manifest.aggregator, transport)
@@ -67,8 +67,13 @@ def logged(
         try:
             return await call(aggregator, method, path, query, content=content)
         except Unavailable:
-            anybody = dataclasses.replace(aggregator, certificate=None)
-            return await call(anybody, method, path, query, content=content)
+            return await call(
+                dataclasses.replace(aggregator, certificate=None),
+                method,
+                path,
+                query,
+                content=content,
+            )
 
     async def answers(node: ServiceParty) -> bool:
         try:
@@ -87,8 +92,9 @@ def logged(
                 "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
                 "--emergency without them"
             )
-        signed = following.signed_manifest.encode()
-        place = json_of(await ask("POST", "/v1/log/manifests", content=signed))["place"]
+        place = json_of(
+            await ask("POST", "/v1/log/manifests", content=following.signed_manifest.encode())
+        )["place"]
         for _ in range(PROOF_TRIES):
             reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
             if reply.status == HTTPStatus.OK:
@@ -112,7 +118,7 @@ def publish_directory(directory: Path) -> list[Outcome]:
     chain = open_chain(directory)
     for number, following in enumerate(chain[1:], 1):
         proof = logged(chain[number - 1], following)
-        if proof is not None and following.log_proof is None:
+        if proof is not None and following.signed_manifest.log_proof is None:
             publish_to_all(chain[:number])  # who signs must know the version before
             chain[number] = consortium_files.add_proof(directory, following, proof)
             publish_to_all(chain[: number + 1])
@@ -153,8 +159,7 @@ async def _publish(
     """
 
     async def put(version: Consortium, at: Endpoint) -> Reply:
-        content = bundle(version)
-        return await call(at, "PUT", "/v1/manifest", content=content)
+        return await call(at, "PUT", "/v1/manifest", content=bundle(version))
 
     async def put_missing(at: Endpoint) -> Reply:
         reply = await put(chain[-1], at)
@@ -207,10 +212,10 @@ def publish_dictionary(
 ) -> Outcome:
     """Hand the versions of the data dictionary, oldest first, to the trainer."""
 
+    at = Endpoint.of(trainer)
+
     async def hand_over() -> None:
         for each in versions:
-            content = each.encode()
-            json_of(await call(Endpoint.of(trainer), "PUT", "/v1/dictionary", content=content))
+            json_of(await call(at, "PUT", "/v1/dictionary", content=each.encode()))
 
-    name = f"{trainer.name}: data dictionary"
-    return asyncio.run(_outcome(name, len(versions), hand_over()))
+    return asyncio.run(_outcome(f"{trainer.name}: data dictionary", len(versions), hand_over()))

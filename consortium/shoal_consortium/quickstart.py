@@ -6,16 +6,14 @@ card. Here one process makes all keys, so the directory's owner can play every p
 
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from nacl.signing import SigningKey
 
-from shoal_agent.client_files import write_agent, write_pin
+from shoal_agent.client_files import new_directory, write_agent, write_pin
 from shoal_consortium import consortium_files, dictionary_files
 from shoal_consortium.parties import first_manifest
 from shoal_consortium.party_files import (
@@ -35,9 +33,7 @@ from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster_changes import roster_of
 
 _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_PENDING: Final = ".being-made"
 _KEYS: Final = ("authority", "authority-recovery")
-_PARTS: Final = ("parties", "clients", *_KEYS, "data", "consortium")  # the last one completes
 
 
 def _check(roles: Mapping[str, PartyRole], clients: Mapping[str, int], policy: Policy) -> None:
@@ -73,33 +69,6 @@ def exists(directory: Path) -> bool:
     return (directory / "consortium" / "manifest.json").is_file()
 
 
-@contextmanager
-def _made_in(directory: Path) -> Iterator[Path]:
-    """Give a directory with the empty parts of a federation, which become those of `directory`.
-
-    Raises:
-        FileExistsError: parts of a federation are there already; nothing is overwritten.
-    """
-    taken = [part for part in _PARTS if (directory / part).exists()]
-    if taken:
-        raise FileExistsError(f"{directory / taken[0]} exists already; nothing was written")
-    pending = directory / _PENDING
-    if pending.exists():
-        shutil.rmtree(pending)  # an earlier run was cut off; no key in it was ever used
-    pending.mkdir(parents=True)
-    pending.chmod(PRIVATE_DIRECTORY)
-    try:
-        for part in _PARTS:
-            (pending / part).mkdir()
-        yield pending
-    except BaseException:
-        shutil.rmtree(pending)
-        raise
-    for part in _PARTS:
-        (pending / part).rename(directory / part)
-    pending.rmdir()
-
-
 def make(
     directory: Path,
     *,
@@ -122,7 +91,7 @@ def make(
     `clients` (site -> number of its clients). Without `dictionary` jobs may name any columns.
 
     Raises:
-        FileExistsError: parts of a federation are there already; nothing is overwritten.
+        FileExistsError: the directory is not empty; nothing is overwritten.
         ValueError: a name or URL is malformed, or sizes or rules do not fit.
     """
     roles: dict[str, PartyRole] = {f"compute-{index}": "compute" for index in range(compute_nodes)}
@@ -130,13 +99,11 @@ def make(
     everybody = roles | {"analyst": "analyst"}
     _check(roles, clients, policy)
     names = [*roles, *clients]
-    if "{port}" in url_template and first_port + len(names) > 65_536:
-        raise ValueError("there are not enough ports above the first one")
     urls = {
         name: url_template.replace("{name}", name).replace("{port}", str(port))
         for port, name in enumerate(names, first_port)
     }
-    with _made_in(directory) as pending:
+    with new_directory(directory) as pending:
         parties = [
             new_party(
                 role,
@@ -170,11 +137,12 @@ def make(
             home = pending / "parties" / party.card.name
             write_party(home, party)
             write_pin(home, made.digest, replace_other=False)
-            (pending / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY)
+            (pending / "data" / party.card.name).mkdir(mode=PRIVATE_DIRECTORY, parents=True)
         for site, key in keys.items():
             home = pending / "clients" / site
-            hosts = [host_of(urls[site]), *extra_hosts]
-            tls = self_signed(site, hosts, now=now, valid_days=valid_days)
+            tls = self_signed(
+                site, [host_of(urls[site]), *extra_hosts], now=now, valid_days=valid_days
+            )
             write_agent(home, key, slots=clients[site], tls=tls)
             write_pin(home, made.digest, replace_other=False)
             write_new(home / "url", f"{urls[site]}\n".encode(), private=False)
@@ -208,7 +176,7 @@ def agents(directory: Path, *, ask_owners: bool = False) -> list[Process]:
     `records.npz` where `records.toml` is. Unless `ask_owners`, no owner is asked about jobs: it is
     for trying out. A site that `shoal agent new` made later gets a port above all others.
     """
-    homes = sorted(home for home in (directory / "clients").iterdir() if home.is_dir())
+    homes = sorted(home for home in directory.glob("clients/*") if home.is_dir())
     urls = {home: (home / "url").read_text().strip() for home in homes if (home / "url").exists()}
     parties = services(directory, open_chain(directory / "consortium")[-1])
     found = []

@@ -1,6 +1,7 @@
 """Documents that no honest party makes: signed by any key, over any JSON, with any slip in them."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nacl.signing import SigningKey
@@ -18,7 +19,7 @@ from shoal_protocol.log.tiles import leaf_hash
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
-from shoal_protocol.trust.manifest import Manifest, SignedManifest
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.succession import log_entry
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
@@ -33,7 +34,7 @@ def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> 
     return {"body": dict(body), "signature": key.sign(message).signature.hex(), "signer": signer}
 
 
-def logged(target: Target, manifest: Signed[Manifest]) -> SignedManifest:
+def logged(target: Target, manifest: Signed[Manifest]) -> Signed[Manifest]:
     """Return the next version with a proof that a log has it, which all parties' keys sign."""
     now = target.consortium.manifest
     entry = log_entry(manifest.body)
@@ -44,7 +45,7 @@ def logged(target: Target, manifest: Signed[Manifest]) -> SignedManifest:
             text, witness_name(now, node), target.key(node), at=int(target.after(0).timestamp())
         )
     proof = str(LogProof(0, (), read_note(f"{text}\n{lines}")))
-    return SignedManifest(manifest.body, manifest.signer, manifest.signature, proof)
+    return replace(manifest, log_proof=proof)
 
 
 def changed(document: Document, **fields: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ async def test_tiles_and_bundles_are_served_for_ever_and_no_others(aggregator: S
             "tile/1/000.p/2": (1, 0, 2),
         }.items():
             answer = await http.get(f"/log/{path}")
-            assert answer.content == expected.tile(*where), path
+            assert answer.content == expected.read(*where), path
             assert "immutable" in answer.headers["Cache-Control"]
         answer = await http.get("/log/tile/entries/002.p/89")
         assert decode_bundle(answer.content) == [each.encode() for each in ENTRIES[512:]]

@@ -14,6 +14,7 @@ from shoal_agent.restoring import opened_backup, restore_state, write_recovery_k
 from shoal_holder.backup import sealed_backup
 from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of
+from shoal_holder.state import State
 from shoal_hosting.startup import StartupRefused
 from tests.client.test_agent import start, work, world
 from tests.client.test_charges import down
@@ -111,7 +112,12 @@ async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
     found = [state_of(holder).file.rows(each) for each in told]
     authority = world.consortium.manifest.authority
     sealed = sealed_backup(
-        state_of(holder).file, files, authority=authority, key=world.key, now=world.clock()
+        state_of(holder).file,
+        files,
+        slots=(),
+        authority=authority,
+        key=world.key,
+        now=world.clock(),
     )
     await holder.close()
 
@@ -120,6 +126,29 @@ async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
         assert [state.execute(each).fetchall() for each in told] == found
     state.close()
     assert len(found[1]) == len(EVERYBODY)
+
+
+def test_the_length_of_a_backup_does_not_tell_how_many_individuals_there_are(
+    world: World,
+) -> None:
+    files, key = (
+        owner_files_of(world.directory / "party", world.directory / "policy.toml"),
+        world.key,
+    )
+    recovery_key(world)
+    lengths = set()
+    for given in (1, 150, 300):
+        (world.directory / str(given)).mkdir()
+        state = State(world.directory / str(given) / "holder.sqlite", authority="00" * 32)
+        rows = [(bytes([place % 251]) * 28 + place.to_bytes(4), place) for place in range(given)]
+        with state.file.transaction():
+            state.file.database.executemany("INSERT INTO slots VALUES (?, ?, 0)", rows)
+        sealed = sealed_backup(
+            state.file, files, slots=range(300), authority="00" * 32, key=key, now=world.clock()
+        )
+        lengths.add(len(sealed))
+        state.close()
+    assert len(lengths) == 1
 
 
 def cut(sealed: bytes) -> bytes:
@@ -175,7 +204,12 @@ async def test_backups_of_other_data_holders_and_consortia_are_refused(world: Wo
         ("00" * 32, world.key, "another consortium"),
     ):
         sealed = sealed_backup(
-            state_of(holder).file, files, authority=authority, key=signer, now=world.clock()
+            state_of(holder).file,
+            files,
+            slots=(),
+            authority=authority,
+            key=signer,
+            now=world.clock(),
         )
         before = everything(world)
         with pytest.raises(ValueError, match=says):

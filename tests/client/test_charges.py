@@ -223,6 +223,33 @@ async def test_a_forgotten_job_is_never_joined_again(world: World) -> None:
     await restored.close()
 
 
+async def test_a_node_that_claims_one_round_for_several_jobs_leaves_a_state_that_opens_again(
+    world: World,
+) -> None:
+    job = world.submit()
+    holder = world.holder()
+    await holder.step()
+    round_id = world.announce(job).digest
+    await holder.step()
+    await holder.close()
+    restore(world)
+    claims = [
+        CHARGE.model_copy(update={"entry": entry, "round": round_id, "job": f"{entry}c" * 32})
+        for entry in (1, 2)
+    ]
+    charged_by(world, *claims, nodes=(1,))
+    for _ in range(2):  # the second one opens what the first one charged
+        restored = world.holder()
+        for _ in range(2):
+            await restored.step()
+        assert (await restored.status()).refusal is None
+        charged = charged_on(state_of(restored))
+        assert {(each.job, client) for each in claims for client in (2, 3)} <= {
+            (job, client) for _, job, client in charged
+        }
+        await restored.close()
+
+
 async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
     world: World,
 ) -> None:

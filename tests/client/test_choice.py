@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shoal_holder.records import MOST_ROWS, Records, chosen_together, in_chosen_order
+from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
 from tests.world.people import people, rows_at
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
@@ -53,7 +53,7 @@ def test_the_order_is_the_same_every_time_and_another_keys_choice_is_another() -
 def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
     rows = np.arange(50.0)[:, None]
     rows[::3] = np.nan
-    records = Records(("x",), rows, np.array([0, len(rows)]))
+    records = people(("x",), rows, [0, len(rows)])
     found = [chosen(records, most) for most in (0, 5, 20, 100)]
 
     assert [len(each) for each in found] == [0, 5, 20, 33]
@@ -66,7 +66,7 @@ def test_one_row_more_displaces_one_other_at_most() -> None:
     few, more = np.arange(40.0), np.arange(41.0)
 
     def taken(values: np.ndarray) -> set[float]:
-        records = Records(("x",), values[:, None], np.array([0, len(values)]))
+        records = people(("x",), values[:, None], [0, len(values)])
         return set(chosen(in_chosen_order(records, [SEED]), 10))
 
     assert len(taken(few) - taken(more)) <= 1
@@ -109,10 +109,9 @@ def test_of_a_table_only_the_columns_that_are_asked_for_are_read(with_gaps: bool
 
 def test_records_that_count_are_left_out_by_number_and_beyond_a_limit() -> None:
     values = np.array([[1.0], [np.nan], [2.0], [3.0], [4.0], [5.0]])
-    records = people(("x",), values, [0, 5, 6])
+    starts = np.array([0, 5, 6])
     for skipped, limit, expected in ((0, 9, 1.0), (1, 9, 2.0), (3, 9, 4.0), (4, 9, 0), (1, 1, 0)):
-        found, there = chosen_together(
-            records, [0, 1], ("x",), most=1, skipping=[skipped, 0], limit=limit
-        )
+        records = Records(("x",), values, starts, Identity("id", ("a", "b"), limit))
+        found, there = chosen_together(records, [0, 1], ("x",), most=1, skipping=[skipped, 0])
         assert found[:, 0, 0].tolist() == [expected, 5.0]
         assert there[:, 0].tolist() == [expected > 0, True]

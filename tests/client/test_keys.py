@@ -4,17 +4,12 @@ import fcntl
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
 from shoal_agent.client_files import rotate, write_holder_key
-from shoal_holder.keys import KeyFile, given_keys, next_key_of, read_holder_key
-from shoal_holder.opening import open_vault
-from shoal_holder.records import Records
-from shoal_holder.site import Site, Sources
+from shoal_holder.keys import KeyFile, next_key_of, read_holder_key
 from shoal_protocol.trust.roster_changes import roster_of, with_key
-from tests.world.around_holder import COLUMNS, POLICY, World, no_noise
 
 OLD, NEW = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
 FIRST = roster_of([(OLD.verify_key, 3)])
@@ -75,23 +70,3 @@ def test_a_next_key_that_others_may_read_or_another_process_uses_is_refused(path
         fcntl.flock(other, fcntl.LOCK_EX)
         with closing(KeyFile(path)) as files, pytest.raises(ValueError, match="in use"):
             files.in_force(SECOND)
-
-
-def test_records_that_count_are_the_same_under_another_key(tmp_path: Path) -> None:
-    """More of a client's rows would otherwise be seen than the price is for."""
-    world = World(tmp_path, clients=1)
-    values = np.arange(40.0).reshape(20, 2)
-    records = Records(COLUMNS, values, np.array([0, 20]))
-    kept = []
-    for key, start in ((world.key, 0), (NEW, 1)):
-        chance = lambda size, start=start: bytes([start] * size)  # noqa: E731
-        site = Site(
-            given_keys(key, None),
-            records,
-            POLICY,
-            world.book,
-            Sources(no_noise, random_bytes=chance),
-        )
-        open_vault(site, tmp_path / "data", isolation="none", accept_loss=None).close()
-        kept.append(site.records.values.tolist())
-    assert kept[0] == kept[1] != values.tolist()

@@ -56,7 +56,6 @@ async def test_a_crowds_account_finds_what_was_lost_counted_twice_steered_or_for
         refused={},
         errors={},
         requests={},
-        received_bytes={},
         links=frozenset(links),
         draws={NONCE: draw},
     )

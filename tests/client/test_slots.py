@@ -13,7 +13,7 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_holder import spending
 from shoal_holder.opening import from_files
-from shoal_holder.records import Identity, Records
+from shoal_holder.records import Identity, Records, chosen_together
 from shoal_holder.restoring import raise_to_least
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
@@ -60,7 +60,7 @@ def ages(holder: DataHolder, most: int = 5) -> dict[int, list[float]]:
     """Return the ages that count in each slot."""
     site = vault_of(holder)._site
     positions = site.positions()
-    values, there = site.records_together(list(positions.values()), COLUMNS, most=most)
+    values, there = chosen_together(site.records, list(positions.values()), COLUMNS, most=most)
     return {
         slot: sorted(values[place, there[place], 0].tolist())
         for place, slot in enumerate(positions)

@@ -26,7 +26,7 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.trust.succession import following_version, origin_of
-from shoal_protocol.wire.documents import sign, with_log_proof
+from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
 from tests.command.test_certificate_command import in_one_line
@@ -169,15 +169,15 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
 
 def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
     """Return a certificate with a proof of a log of one entry, signed by a manifest's parties."""
-    encoded = making.encode()
-    entry = read_certificate(encoded).body.log_entry.encode()
+    certificate = read_certificate(making.encode())
+    entry = certificate.body.log_entry.encode()
     origin = origin_of(manifest)
     head = Checkpoint(origin, 1, leaf_hash(entry))
     lines = sign_note(head.text, origin, keys(manifest.aggregator.name))
     for each in manifest.compute_nodes:
         lines += cosign(head.text, witness_name(manifest, each.name), keys(each.name), at=1)
     proof = LogProof(0, (), Note(head.text, signatures_in(lines)))
-    return with_log_proof(encoded, str(proof))
+    return replace(certificate, log_proof=str(proof)).encode()
 
 
 def kept(consortium: Consortium, directory: Path, *later: Consortium) -> Path:

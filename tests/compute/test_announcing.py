@@ -11,7 +11,7 @@ import pytest
 from shoal_compute import announcing
 from shoal_hosting import work
 from shoal_hosting.manifests import manifest_book
-from shoal_hosting.storage.database import StorageThread
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec

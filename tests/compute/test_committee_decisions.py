@@ -7,7 +7,6 @@ from pyroaring import BitMap
 
 from shoal_compute.decisions import CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.store import StoredRound
 from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import ThresholdSharing
@@ -31,8 +30,7 @@ WITHOUT_0, WITHOUT_4 = NODES[1:], NODES[:4]
 
 
 def known_at(own: str, *, phase: Phase = Phase.FROZEN) -> Round:
-    stored = StoredRound(1, SIGNED, phase, None, False, False, (), frozenset())
-    known = open_round(stored, BitMap(), TRUST, party(own, TRUST))
+    known = open_round(SIGNED, BitMap(), TRUST, party(own, TRUST), phase=phase)
     known.held = BitMap(known.intake.asked_here)
     return known
 
@@ -116,8 +114,7 @@ def test_holders_whose_committee_lost_too_many_nodes_are_left_out_and_the_others
     trust = reachable(7, policy=policy)
     spec = examples.spec(manifest=trust, sharing=SPEC.sharing, dropouts=3)
     signed = sign(spec, "trainer", signing_key("trainer"))
-    stored = StoredRound(1, signed, Phase.FROZEN, None, False, False, (), frozenset())
-    known = open_round(stored, BitMap(), trust, party("compute-2", trust))
+    known = open_round(signed, BitMap(), trust, party("compute-2", trust), phase=Phase.FROZEN)
     there = spec.compute_nodes[2:]  # of the committees from nodes 6 and 0 on one node is left
     told(known, *(holdings(spec, name, EVERYBODY) for name in there))
     left = [holder for holder in EVERYBODY if holder % 7 not in (6, 0)]

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_compute.attesting import attest_abandonment
+from shoal_compute.attesting import abandonment
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.store import Kept, StoredRound
+from shoal_compute.store import Kept
 from shoal_protocol.rounds.attestations import AbandonmentReason, Holdings, cohort_digest, cohort_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
@@ -51,13 +51,12 @@ MOMENTS = st.sampled_from(
 def blank(setting: tuple[Signed[RoundSpec], object], phase: Phase = Phase.FROZEN) -> Round:
     """Return the round at compute-0, which knows no document and holds all shares."""
     spec, trust = setting
-    stored = StoredRound(1, spec, phase, None, False, False, (), frozenset())
-    return open_round(stored, spec.body.clients(), trust, party("compute-0", trust))
+    return open_round(spec, spec.body.clients(), trust, party("compute-0", trust), phase=phase)
 
 
 def abandon(known: Round, name: str) -> None:
     reason = AbandonmentReason(code="votes_missing")
-    body = attest_abandonment(known, reason, signing_key(name)).body
+    body = abandonment(known, reason)
     signed = sign(body.model_copy(update={"party": name}), name, signing_key(name))
     known.learn(signed, Kept.FIRST)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from shoal_compute import gossip, store
 from shoal_compute.announcing import MOST_LIVE_ROUNDS
@@ -24,7 +24,7 @@ from shoal_compute.gossip import (
     decode_message,
 )
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.store import Kept, StoredRound
+from shoal_compute.store import Kept
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
@@ -52,17 +52,10 @@ SOME = st.sets(st.sampled_from(range(len(DOCUMENTS))))
 
 
 def known_round(which: set[int], phase: Phase = Phase.FROZEN, node: int = 0) -> Round:
-    stored = StoredRound(
-        number=1,
-        spec=SPEC,
-        phase=phase,
-        reason=None,
-        reported=False,
-        erased=False,
-        documents=tuple(DOCUMENTS[index] for index in sorted(which)),
-        second=frozenset(),
-    )
-    return open_round(stored, POPULATION, TRUST, party(f"compute-{node}", TRUST))
+    known = open_round(SPEC, POPULATION, TRUST, party(f"compute-{node}", TRUST), phase=phase)
+    for index in sorted(which):
+        known.learn(DOCUMENTS[index], Kept.FIRST)
+    return known
 
 
 @pytest.mark.slow
@@ -337,7 +330,7 @@ async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(
     loaded: list[str] = []
     find = store.get_round
 
-    def counted(db: Connection, round_id: str) -> StoredRound | None:
+    def counted(db: Connection, round_id: str) -> Row[Any] | None:
         loaded.append(round_id)
         return find(db, round_id)
 

@@ -65,9 +65,9 @@ async def test_a_node_signs_no_second_history(federation: Federation) -> None:
     await submit(federation, ENTRIES[:10])
     for size in (10, 11, 300):
         answer = await submit(federation, OTHER[:size], 10)
-        assert problem_code(answer) == "wrong-log-proof", size
+        assert problem_code(answer) == "wrong-proof", size
     wrong = await submit(federation, ENTRIES[:20], 10, proof=[bytes(32)])
-    assert problem_code(wrong) == "wrong-log-proof"
+    assert problem_code(wrong) == "wrong-proof"
     assert read_note((await shown(federation)).text).checkpoint.size == 10
     assert is_signed(ENTRIES[:20], await submit(federation, ENTRIES[:20], 10))
 

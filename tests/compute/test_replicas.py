@@ -22,7 +22,8 @@ from shoal_compute.shares import (
 )
 from shoal_compute.store import LostRace
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
@@ -30,6 +31,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.phases import Phase
 from tests.hosting.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (
@@ -202,7 +204,7 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
 
         storage = StorageThread(open_engine(postgresql_url))
         while True:
-            phase = storage.run_here(store.get_round, specs[0].digest).phase
+            phase = Phase(storage.run_here(store.get_round, specs[0].digest).phase)
             try:
                 return storage.run_here(store.freeze, specs[0].digest, phase, attest)[0]
             except LostRace:

@@ -23,7 +23,7 @@ import pytest
 from shoal import Analyst, Federation, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent import DataHolder
+from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_protocol.certificates.release_certificate import read_certificate

@@ -119,7 +119,7 @@ async def test_a_job_is_checked_submitted_followed_and_read_in_the_console(desk:
         "Clients are joining",
         "Joining open until",
         "0 of 1 rounds published",
-        "Over by",
+        "Job ends by",
     ):
         assert said in joining
     assert "what raises &lt;b&gt;blood pressure" in joining
@@ -245,7 +245,7 @@ async def test_a_job_is_written_with_the_keyboard_and_without_scripts(
         text = page.get_by_label("The text of a task file")
         await text.fill(TASK_FILE.replace("pressure = [80, 180]", "pressure = [80]"))
         await page.get_by_role("button", name="Check the file").press("Enter")
-        await page.get_by_text("This is no job yet.").wait_for()
+        await page.get_by_text("The task file is not valid.").wait_for()
         await text.fill(TASK_FILE)
         await page.get_by_role("button", name="Check the file").press("Enter")
         await page.get_by_role("heading", name="Would this job run?").wait_for()

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import log_proof_in, read_certificate
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.log.entries import (
     CertificateEntry,
     EndEntry,
@@ -31,8 +32,9 @@ from shoal_protocol.log.notes import (
     read_submission,
 )
 from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
-from shoal_protocol.trust.manifest import SignedManifest
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.manifest_bundle import framed
+from shoal_protocol.wire.documents import Signed
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
 from tests.world.trust import SITES, Trust, make_trust
@@ -93,7 +95,7 @@ async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: F
 
     async def is_logged() -> bool:
         answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
-        return answer.is_success and log_proof_in(answer.content) is not None
+        return answer.is_success and read_certificate(answer.content).log_proof is not None
 
     await federation.until(is_logged)
     encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
@@ -196,18 +198,17 @@ def witnessed(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(tmp_path_factory.mktemp("witnessed"), cosignatures=2)
 
 
-def next_version(trust: Trust) -> SignedManifest:
+def next_version(trust: Trust) -> Signed[Manifest]:
     key = read_signing_key(trust.directory / "authority" / "signing.key")
-    made = next_manifest(trust.consortium, roster=trust.consortium.roster, authority=key)
-    return SignedManifest(made.body, made.signer, made.signature)
+    return next_manifest(trust.consortium, roster=trust.consortium.roster, authority=key)
 
 
-async def hand(federation: Federation, name: str, version: SignedManifest) -> httpx.Response:
+async def hand(federation: Federation, name: str, version: Signed[Manifest]) -> httpx.Response:
     body = framed(version.encode(), federation.trust.consortium.roster.encode())
     return await federation.ask(name, "/v1/manifest", method="PUT", content=body)
 
 
-async def logged(federation: Federation, version: SignedManifest) -> SignedManifest:
+async def logged(federation: Federation, version: Signed[Manifest]) -> Signed[Manifest]:
     """Have a version logged, and return it with its proof once a quorum signed."""
     path, content = "/v1/log/manifests", version.encode()
     answer = await federation.ask("aggregator", path, method="POST", content=content)
@@ -220,7 +221,7 @@ async def logged(federation: Federation, version: SignedManifest) -> SignedManif
 
     await federation.until(is_proved)
     answer = await federation.ask("aggregator", f"/v1/log/proofs/{place}")
-    return SignedManifest(**vars(version) | {"log_proof": answer.text})
+    return replace(version, log_proof=answer.text)
 
 
 async def test_nobody_believes_a_version_that_was_never_logged(

@@ -39,14 +39,10 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
         aggregator = federation.party("aggregator")
         registry = aggregator.resources.registry
         assert registry.get_sample_value("shoal_log_cosigners") == 3
-        log = "4 entries, all cosigned by 3 of 3 nodes (2 must)"
         for name, expected in {
             "trainer": ("Jobs by phase Phase Jobs finished 1", "Ledger 1 entry"),
-            "aggregator": ("Rounds by phase Phase Rounds published 1", f"Log {log}, signed 20"),
-            federation.nodes[0]: (
-                *("published 1", "messages answered", "Ledger 1 entry"),
-                "Log the first 4 entries signed here, 20",
-            ),
+            "aggregator": ("Rounds by phase Phase Rounds published 1",),
+            federation.nodes[0]: ("published 1", "Rounds with work left", "Ledger 1 entry"),
         }.items():
             transport = httpx.ASGITransport(federation.app(name))
             async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:

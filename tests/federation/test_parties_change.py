@@ -24,7 +24,7 @@ from shoal_consortium.party_files import (
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import PartyRole
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import log_proof_in
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.jobs.totals import JobEnd
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.trust.manifest import Consortium
@@ -277,7 +277,7 @@ async def test_a_trainer_whose_place_another_took_ends_what_it_began(
 
         async def is_logged() -> bool:
             answer = await federation.ask("trainer", address)
-            return answer.is_success and log_proof_in(answer.content) is not None
+            return answer.is_success and read_certificate(answer.content).log_proof is not None
 
         await federation.until(is_logged)
         federation.analyst_book.accept(second.signed_manifest.encode(), second.roster.encode())

@@ -95,15 +95,15 @@ async def test_a_round_in_which_one_of_three_nodes_is_lost_for_good_gives_the_ex
 @contextmanager
 def lying(node: str) -> Iterator[None]:
     """Have a node sign partial sums that are off by one in their first coordinate."""
-    attest_sum = attesting.attest_sum
+    partial_sum = attesting.partial_sum
 
     def lie(known: Round, cohort: Any, total: Uint64Vector, *rest: Any, **named: Any) -> Any:
         if known.own == node:
             total = total.copy()
             total[0] = summation.plus(THREE, total[:1], np.ones(1, np.uint64))[0]
-        return attest_sum(known, cohort, total, *rest, **named)
+        return partial_sum(known, cohort, total, *rest, **named)
 
-    with patch.object(attesting, "attest_sum", lie):
+    with patch.object(attesting, "partial_sum", lie):
         yield
 
 

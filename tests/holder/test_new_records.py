@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.machine import crowds_epsilon
 from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
 from shoal_holder.opening import from_files
+from shoal_holder.records import chosen_together
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.status import RECORDS_NOT_TAKEN, RECORDS_TAKEN
@@ -78,7 +80,7 @@ def ages(vault: Vault) -> dict[int, float]:
     """Return {slot: age} of those who have a record."""
     site: Any = vault._site
     positions = site.positions()
-    values, there = site.records_together(list(positions.values()), ("age",), most=1)
+    values, there = chosen_together(site.records, list(positions.values()), ("age",), most=1)
     ages = zip(positions, values[:, 0, 0], there[:, 0], strict=True)
     return {slot: float(age) for slot, age, is_there in ages if is_there}
 
@@ -129,6 +131,18 @@ async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
     load(by_id, SECOND, second=3)
     assert (await courier.step()).records_fault is None
     assert sorted(ages(vault).values()) == [48, 64]
+
+
+async def test_a_table_with_texts_in_place_of_numbers_is_refused_without_quoting_one(
+    vault: Vault, by_id: Settings
+) -> None:
+    path = by_id.party / "records.npz"
+    with np.load(path) as arrays:
+        columns = dict(arrays)
+    np.savez(path, **columns | {"column0": np.array(["SECRET"] * len(columns["column0"]))})
+    os.utime(path, (2, 2))
+    fault = (await Courier(vault).step()).records_fault
+    assert fault is not None and "no table of records" in fault and "SECRET" not in fault
 
 
 async def test_more_records_in_a_slot_raise_what_a_restored_holder_counts_for_crowds(

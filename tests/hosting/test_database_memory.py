@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from shoal_holder.state import State
 from shoal_hosting.marks import LOSSES_ACCEPTED
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, memory_table, open_memory
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import MARK, StorageThread, memory_table, open_memory
 from shoal_hosting.storage.database_schema import check_schema
 
 METADATA = MetaData()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 

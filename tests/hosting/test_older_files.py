@@ -13,8 +13,13 @@ from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table
 from shoal_holder.state import State
 from shoal_hosting.marks import MarkFile
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import check_log, memory_table, open_memory
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import (
+    StorageThread,
+    check_log,
+    memory_table,
+    open_memory,
+)
 from shoal_hosting.storage.database_schema import check_schema
 
 AUTHORITY = "ab" * 32

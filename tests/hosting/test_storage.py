@@ -10,11 +10,11 @@ from sqlalchemy import Column, Connection, Engine, Integer, MetaData, Table, sel
 
 from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
-    StorageThread,
     open_engine,
     sqlite_url,
     translating_storage_errors,
 )
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.storage.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
 from shoal_protocol.wire.service_errors import StorageUnavailable
 

@@ -29,7 +29,8 @@ SERVERS_ADDRESS, CLIENTS_ADDRESS = "10.213.0.1", "10.213.0.2"
 PROGRAM = """
 import sys
 from shoal_hosting.storage.database_schema import check_schema
-from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.hosting.test_vanished_host import METADATA
 

@@ -434,7 +434,9 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
         each.rename(home / "clients" / "one" / each.name)
     site, consortium = home / "clients" / "one", home / "consortium"
     checked = shoal("records", "check", site, "--consortium", consortium, "--json")
-    shares = {v["variable"]: v["outside_bounds"] for v in json.loads(checked.stdout)["variables"]}
+    shares = {
+        v["variable"]: v["share_outside_bounds"] for v in json.loads(checked.stdout)["variables"]
+    }
     assert shares == {"age": 0.75, "sex": 0, "seen": 0, "smokes": 0}
     assert "grow" not in shoal("records", "load", site, "--consortium", consortium).stderr
     grown = shoal("agent", "grow", site, "--slots", 2)
@@ -455,7 +457,7 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     foreign.write_text(mapping.replace("CAST(age AS DOUBLE) / 3", "CAST(sex AS DOUBLE)"))
     faulty = shoal("records", "check", site, "--consortium", consortium, "--json", status=1)
     [age] = [v for v in json.loads(faulty.stdout)["variables"] if v["variable"] == "age"]
-    assert age["fault"] and age["missing"] is None and age["outside_bounds"] is None
+    assert age["fault"] and age["missing"] is None and age["share_outside_bounds"] is None
     assert "age: correct records.toml" in faulty.stderr
     foreign.write_text(mapping)
     forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")

@@ -91,20 +91,6 @@ def in_place(index: int, part: Callable[[ReleaseCertificate], Any]) -> Lie:
     return lie
 
 
-def priced(adversary: str, what: str, **fields: Any) -> Lie:
-    """Return the lie about `what` a certificate states against an adversary."""
-
-    def lie(body: Any) -> Any:
-        told = inside(what, **fields)
-        return changed(
-            prices=tuple(
-                told(each) if each.adversary == adversary else each for each in body.prices
-            )
-        )(body)
-
-    return lie
-
-
 def off_by_one(body: Any) -> Any:
     """Return the document with a vector that is off by one in its first coordinate."""
     values = decode_uint64(body.values)
@@ -452,26 +438,6 @@ LIES = {
         {},
         "the rounds: 1 of the 2 that the job's task asks are too few",
         replace(TWO_ROUNDS, queries=(FIRST,)),
-    ),
-    "a lower price is stated against the public": Case(
-        {"certificate": priced("public", "promised", epsilon=0.5)},
-        "the price stated against public is not what the noise",
-    ),
-    "a lower price is stated against colluding nodes": Case(
-        {"certificate": priced("colluding_compute_nodes", "promised", mu=0.1)},
-        "the price stated against colluding compute nodes is not what the noise",
-    ),
-    "more noise is said to have been there": Case(
-        {"certificate": priced("colluding_compute_nodes", "bought", epsilon=0.5)},
-        "the price stated against colluding compute nodes is not what the noise",
-    ),
-    "the price is stated at a larger delta": Case(
-        {"certificate": priced("trainer", "promised", delta=1e-3)},
-        "the price stated against trainer is not what the noise",
-    ),
-    "the price against nodes that open a sum is left out": Case(
-        {"certificate": lambda body: changed(prices=body.prices[:-1])(body)},
-        "it does not state its price against every adversary",
     ),
     "a lost round is left out that a node charged": Case(
         {"total of compute-1": lambda body: changed(rounds=(*body.rounds, NOTHING))(body)},

@@ -381,13 +381,15 @@ def test_the_account_names_the_nodes_that_a_committee_lost() -> None:
         documents.append(examples.named(node, body))
     found = account_of(examples.named("trainer", LOSSY), SEVEN, documents)
     # its result is over a cohort that nobody voted for, with a holder whom a node lacks
-    assert found.unexplained == LOSSY.clients()
+    assert found.of(1) == "left out: the holdings that would say why are not shown"
     over = {"cohort": digest_in(LOSSY, cohort, THERE), "cohort_size": len(cohort.holders)}
     honest = examples.named("aggregator", result.body.model_copy(update=over))
     others = [each for each in documents if not isinstance(each.body, Result | PartialSum)]
     found = account_of(examples.named("trainer", LOSSY), SEVEN, [*others, honest])
-    assert (found.cohort, found.differing, found.misconduct) == (cohort.holders, BitMap(), ())
-    assert found.lacking == {
-        ("compute-0", "compute-1"): BitMap([0, 6, 7]),
-        ("compute-4",): BitMap([3]),
+    assert found.misconduct == ()
+    assert found.groups == {
+        "in the cohort": cohort.holders,
+        "left out: no share at compute-0, compute-1": BitMap([0, 6, 7]),
+        "left out: no share at compute-4": BitMap([3]),
+        "left out: its shares are of different answers": BitMap(),
     }

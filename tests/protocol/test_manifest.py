@@ -9,9 +9,9 @@ from nacl.signing import SigningKey
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
-    Analyst,
     AuthorityMove,
     Consortium,
+    ListedParty,
     Manifest,
 )
 from shoal_protocol.trust.roster import Roster
@@ -269,7 +269,7 @@ def test_a_party_speaks_only_for_itself(kind: str) -> None:
     assert getattr(body, field) != speaker
     two_analysts = consortium(
         analysts=tuple(
-            Analyst(
+            ListedParty(
                 name=name,
                 operator="x",
                 verify_key=bytes(signing_key(name).verify_key).hex(),

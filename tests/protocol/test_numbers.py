@@ -206,7 +206,7 @@ def compute_with(body: Any) -> None:
             check_crowd_job(body, CROWD_CONSORTIUM.manifest)
         case Manifest():
             account(body.policy.cap.whole)
-            body.policy.sharing_refusal(examples.SHARING, nodes=3)
+            check_job(examples.JOB, body)
         case Charges():
             for charged in body.rounds:
                 account(Cost.stated(charged.mu, charged.epsilon))

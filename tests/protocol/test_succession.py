@@ -1,5 +1,6 @@
 """The next version of a manifest is believed by the log's proof, or in an emergency that is one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,9 +8,9 @@ import pytest
 from shoal_protocol.log.entries import decode_entry
 from shoal_protocol.log.notes import LogProof, TooFewWitnesses
 from shoal_protocol.log.tiles import WrongProof
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, SignedManifest
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.succession import following_version, log_entry
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 from tests.world import examples
 from tests.world.logs import NODES, rounds, signed, tree, version
@@ -18,22 +19,21 @@ POLICY = examples.POLICY.model_copy(update={"cosignatures": 2})
 NOW = examples.consortium(policy=POLICY)
 
 
-def following(**changes: Any) -> SignedManifest:
+def following(**changes: Any) -> Signed[Manifest]:
     place = {"sequence": 2, "previous": NOW.digest}
     body = NOW.manifest.model_copy(update=place | changes)
-    made = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
-    return SignedManifest(made.body, made.signer, made.signature)
+    return sign(body, AUTHORITY_NAME, examples.AUTHORITY)
 
 
-def proved(signed_manifest: SignedManifest, *nodes: str) -> SignedManifest:
+def proved(signed_manifest: Signed[Manifest], *nodes: str) -> Signed[Manifest]:
     entries = [version(), *rounds(3), decode_entry(log_entry(signed_manifest.body))]
     proof = LogProof(7, tree(entries).inclusion(7), signed(entries, nodes, manifest=NOW.manifest))
-    return SignedManifest(**vars(signed_manifest) | {"log_proof": str(proof)})
+    return replace(signed_manifest, log_proof=str(proof))
 
 
-def accept(signed_manifest: SignedManifest) -> None:
+def accept(signed_manifest: Signed[Manifest]) -> None:
     accepted = following_version(NOW, signed_manifest.encode(), NOW.roster.encode())
-    assert accepted.log_proof == signed_manifest.log_proof
+    assert accepted.signed_manifest.log_proof == signed_manifest.log_proof
     assert accepted.digest == signed_manifest.digest
 
 
@@ -49,11 +49,11 @@ def test_a_version_is_believed_once_a_quorum_signed_the_log_with_it() -> None:
 
 def test_the_proof_is_of_this_version() -> None:
     other = following(policy=POLICY.model_copy(update={"minimum_cohort": 11}))
-    stolen = SignedManifest(**vars(other) | {"log_proof": proved(following(), *NODES).log_proof})
+    stolen = replace(other, log_proof=proved(following(), *NODES).log_proof)
     with pytest.raises(WrongProof):
         accept(stolen)
     with pytest.raises(MalformedDocument):
-        accept(SignedManifest(**vars(other) | {"log_proof": "nothing"}))
+        accept(replace(other, log_proof="nothing"))
 
 
 def test_the_nodes_of_the_next_version_cannot_sign_for_it() -> None:
@@ -68,7 +68,7 @@ def test_the_nodes_of_the_next_version_cannot_sign_for_it() -> None:
     note = signed(entries, [], manifest=NOW.manifest)
     proof = LogProof(0, [], note)
     with pytest.raises(TooFewWitnesses):
-        accept(SignedManifest(**vars(later) | {"log_proof": str(proof)}))
+        accept(replace(later, log_proof=str(proof)))
     accept(proved(later, *NODES))
 
 
@@ -111,4 +111,4 @@ def test_a_broken_signature_in_the_proof_is_refused() -> None:
     head = encoded[:40] + ("A" if encoded[40] != "A" else "B") + encoded[41:]
     lines[-1] = f"{name} {head}"
     with pytest.raises(BadSignature):
-        accept(SignedManifest(**vars(made) | {"log_proof": "\n".join(lines) + "\n"}))
+        accept(replace(made, log_proof="\n".join(lines) + "\n"))

@@ -161,15 +161,13 @@ def no_ledger(patch: pytest.MonkeyPatch) -> None:
 
 def free_rounds(patch: pytest.MonkeyPatch) -> None:
     """Compute nodes release rounds for next to nothing, and the aggregator lets them."""
-    attest = attesting.attest_sum
+    partial_sum = attesting.partial_sum
 
-    def attested(
-        known: Any, cohort: Any, total: Any, charge: LedgerEntry, key: Any, **named: Any
-    ) -> Any:
+    def attested(known: Any, cohort: Any, total: Any, charge: LedgerEntry, **named: Any) -> Any:
         free = charge.model_copy(update={"mu": 1e-9})
-        return attest(known, cohort, total, free, key, **named)
+        return partial_sum(known, cohort, total, free, **named)
 
-    patch.setattr(attesting, "attest_sum", attested)
+    patch.setattr(attesting, "partial_sum", attested)
     patch.setattr(aggregator, "check_partial_sum", nothing)
 
 

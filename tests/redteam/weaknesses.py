@@ -17,12 +17,12 @@ from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks, study_request
-from shoal_protocol.crowds import draws as crowd_checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.rounds import outcomes, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.trust.policy import TimeLimits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
@@ -96,13 +96,14 @@ def any_number(patch: pytest.MonkeyPatch) -> None:
     """A Compute node files a round under another number than its own."""
     add, numbers = store.add_round, itertools.count()
 
-    def added(db: Connection, spec: Signed[RoundSpec]) -> int | None:
-        other = spec.body.model_copy(update={"number": next(numbers)})
-        number = add(db, Signed(other, spec.signer, spec.signature))
-        filed = store.rounds.c.number == number
+    def added(db: Connection, spec: Signed[RoundSpec]) -> bool:
+        body = spec.body.model_copy(update={"number": next(numbers)})
+        other = Signed(body, spec.signer, spec.signature)
+        is_new = add(db, other)
+        filed = store.rounds.c.id == other.digest
         named = {"id": spec.digest, "spec": spec.encode()}
         db.execute(store.rounds.update().where(filed).values(named))
-        return number
+        return is_new
 
     patch.setattr(store, "add_round", added)
     jobs_without_end(patch)
@@ -125,8 +126,7 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    for module in (job_request, crowd_checks):
-        patch.setattr(module, "is_too_far", lambda moment, seconds, now: False)
+    patch.setattr(TimeLimits, "too_far", lambda *arguments: None)
 
 
 def unread_tasks(patch: pytest.MonkeyPatch) -> None:
@@ -208,6 +208,5 @@ UNREAD = [
     _unread("_check_totals"),
     _unread("_check_ledgers"),
     _unread("_check_report"),
-    _unread("_check_prices"),
 ]
 """Readers of certificates that leave out one check."""

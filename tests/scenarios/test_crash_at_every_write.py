@@ -16,7 +16,7 @@ import pytest
 
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
-from shoal_protocol.certificates.release_certificate import log_proof_in
+from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.succession import following_version
@@ -132,7 +132,7 @@ JOBS: dict[str, tuple[Run, int]] = {"one round": (one_round, 23), "two rounds": 
 async def is_logged(federation: Federation, job: str) -> bool:
     """Tell whether the certificate is there with the proof that the log has it: the last write."""
     answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
-    return answer.status_code == 200 and log_proof_in(answer.content) is not None
+    return answer.status_code == 200 and read_certificate(answer.content).log_proof is not None
 
 
 def second_version(trust: Trust) -> Consortium:

@@ -97,9 +97,11 @@ async def test_shares_of_two_answers_of_one_holder_cost_that_holder_only(
 
     found = await account(federation, round_id)
     assert found.outcome == "published"
-    assert len(found.cohort) == result["cohort_size"]
-    assert len(found.differing) == SITES[SITE]
-    assert not found.lacking and not found.misconduct
+    assert found.counts() == {
+        "in the cohort": result["cohort_size"],
+        "left out: its shares are of different answers": SITES[SITE],
+    }
+    assert not found.misconduct
 
 
 async def test_a_new_state_that_hears_the_nodes_takes_no_part_beside_the_machine_that_does(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.crowds.draws import (
     CrowdClosing,

@@ -118,6 +118,33 @@ async def test_budgets_come_free_also_if_storage_fails_where_too_few_joined(
     assert committed(trainer) == {}
 
 
+async def test_what_is_on_file_counts_also_where_the_answer_of_the_storage_was_lost(
+    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, losing = trainer.resources.storage.run, [store.add_joins, store.add_leaves, store.fail_job]
+
+    async def run_and_lose(transaction: Any, *arguments: Any, **named: Any) -> Any:
+        answer = await run(transaction, *arguments, **named)
+        if transaction in losing:
+            losing.remove(transaction)
+            raise StorageUnavailable
+        return answer
+
+    await joined(trainer, clients=3)
+    monkeypatch.setattr(trainer.resources.storage, "run", run_and_lose)
+    joins, away = f"/v1/jobs/{JOB.digest}/joins", "storage-unavailable"
+    assert [await post(trainer, joins, join(JOB.digest, 3)) for _ in range(2)] == [away, 200]
+    assert [await post(trainer, LEAVES, leave(0)) for _ in range(2)] == [away, 200]
+    assert await post(trainer, joins, join(JOB.digest, 3)) == 200
+    assert committed(trainer).keys() == {1, 2, 3}
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    assert committed(trainer).keys() == {1, 2, 3}
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "failed"
+    assert committed(trainer) == {} and not losing
+
+
 async def test_neither_a_race_nor_a_replay_brings_a_client_back(
     trainer: Service, assembled: Assemble
 ) -> None:

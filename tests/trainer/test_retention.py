@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from shoal_hosting.storage import retention
+from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import releases, schema, store
 from shoal_trainer.assembly import KEEPINGS, Service
 from tests.trainer.conftest import Assemble
@@ -80,5 +81,6 @@ async def test_a_crash_after_any_part_leaves_a_state_from_which_deletion_goes_on
         assert (await get(service, f"/v1/jobs/{JOB.digest}/result"))[0] == "documents-deleted"
         assert not service.resources.storage.run_here(releases.uncertified_jobs)
         assert await post(service, "/v1/jobs", signed_job(JOB)) == 200
-        assert not service.resources.storage.run_here(store.open_jobs)
+        going = (JobPhase.JOINING, JobPhase.RUNNING)
+        assert not service.resources.storage.run_here(store.jobs_in, *going)
     assert before == NEWEST

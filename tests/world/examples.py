@@ -59,9 +59,9 @@ from shoal_protocol.sharing.shares import RandomBytes, to_ring
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
-    Analyst,
     ComputeParty,
     Consortium,
+    ListedParty,
     Manifest,
     ServiceParty,
 )
@@ -155,7 +155,7 @@ def manifest(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) ->
         "aggregator": ServiceParty(**service("aggregator")),
         "trainer": ServiceParty(**service("trainer")),
         "analysts": (
-            Analyst(
+            ListedParty(
                 name="analyst",
                 operator="Operator of analyst",
                 verify_key=bytes(signing_key("analyst").verify_key).hex(),

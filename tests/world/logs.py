@@ -100,7 +100,7 @@ def write(directory: Path, entries: Sequence[Entry], note: Note | None = None) -
         some = entries[index * WIDTH : index * WIDTH + width]
         files[tile_path(ENTRIES, index, width)] = encode_bundle([each.encode() for each in some])
     for where in widths(len(entries)):
-        files[tile_path(*where)] = made.tile(*where)
+        files[tile_path(*where)] = made.read(*where)
     for path, content in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(content)
@@ -110,7 +110,10 @@ def prove(directory: Path, homes: Path) -> None:
     """Give each version of a consortium directory its proof, by the keys in the parties' homes."""
     chain = open_chain(directory)
     for before, following in pairwise(chain):
-        if following.log_proof is None and before.manifest.policy.cosignatures is not None:
+        if (
+            following.signed_manifest.log_proof is None
+            and before.manifest.policy.cosignatures is not None
+        ):
             entry = log_entry(following.manifest)
             manifest = before.manifest
             origin = origin_of(manifest)

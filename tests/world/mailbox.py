@@ -33,7 +33,6 @@ from shoal_holder.messages import (
     Opened,
     Pending,
     Prepare,
-    Prepared,
     Receipt,
     Refusal,
     SettleCharges,
@@ -42,7 +41,7 @@ from shoal_holder.messages import (
 from tests.world.around_holder import vault_of
 
 ANSWERS: Final[dict[str, Any]] = messages.kinds_of(
-    *(Done, Refusal, Failure, Opened, Decided, Prepared, Bytes, Agenda, ChargesAsked, Heard)
+    *(Done, Refusal, Failure, Opened, Decided, Bytes, Agenda, ChargesAsked, Heard)
 )
 Kind = Literal["job", "round", "manifest", "decision", "charges", "end"]
 

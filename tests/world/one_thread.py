@@ -18,7 +18,7 @@ from shoal_hosting.storage import database
 _THEIR_NAMES = (
     "shoal_agent.vault_link.ThreadPoolExecutor",
     "shoal_hosting.work.ThreadPoolExecutor",
-    "shoal_hosting.storage.database.ThreadPoolExecutor",
+    "shoal_hosting.storage.database_memory.ThreadPoolExecutor",
 )
 
 

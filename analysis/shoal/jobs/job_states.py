@@ -79,7 +79,7 @@ class JobState(pydantic.BaseModel):
             facts.append(f"joining is open until {join_deadline:%Y-%m-%d %H:%M:%S} UTC")
             facts.append(self.approvals.in_words("until then"))
         if self.phase is JobPhase.RUNNING and self.ends_by is not None:
-            facts.append(f"over by {self.ends_by:%Y-%m-%d %H:%M:%S} UTC")
+            facts.append(f"the job ends by {self.ends_by:%Y-%m-%d %H:%M:%S} UTC")
         if self.rounds:
             newest = self.rounds[-1]
             facts.append(f"{self.rounds_in_words(rounds)}; round {newest.number} {newest.phase}")

@@ -16,7 +16,7 @@ from shoal_protocol.wire.documents import Model
 
 _SETTINGS: Final = """
 [settings]
-purpose = ""                   # one line, for data holders and the certificate
+purpose = ""                   # one line: say what for; data holders decide by it
 epsilon = 1.0                  # for one client, over the whole job
 delta = 1e-6                   # 0 asks for pure epsilon, with discrete Laplace noise: dearer
 dropouts = 20

@@ -22,7 +22,8 @@ def console(party: PartyDirectory, consortium: ConsortiumDirectory, port: Port =
     def made_for(token: str) -> "FastAPI":
         from shoal_command_groups.console.pages import console_of
 
-        analyst = Analyst.open(party, consortium, notice=warn)
-        return console_of(analyst, token=token, clock=system_clock)
+        return console_of(
+            Analyst.open(party, consortium, notice=warn), token=token, clock=system_clock
+        )
 
     serve_console(made_for, port=port, extra="shoal[console]")

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import io
-import re
 import secrets
 import tomllib
 from collections.abc import Awaitable, Callable
@@ -26,14 +25,13 @@ from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_hosting.server.openapi import ID_PATTERN
+from shoal_hosting.server.openapi import checked_job
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.studies import STUDIES
 from shoal_protocol.wire.documents import Signed, describe
-from shoal_protocol.wire.errors import UnknownJob
-from shoal_protocol.wire.phases import CrowdPhase, JobPhase
+from shoal_protocol.wire.phases import CrowdPhase
 
 _drawing = Lock()  # matplotlib's figures are the process's
 
@@ -62,13 +60,13 @@ NEW, BUDGET, DICTIONARY = (f"{START}/{each}" for each in ("new", "budget", "dict
 JOB: Final = f"{START}/jobs/{{job}}"
 CROWDS: Final = f"{START}/crowds"
 NEWEST_JOBS: Final = 50
-_OPEN: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 
 
 def console_of(analyst: Analyst, *, token: str, clock: Clock) -> FastAPI:
     """Return the analyst's console. Whoever has the `token` may sign in."""
-    pages = _Pages(analyst, token=token, clock=clock)
-    return application("Analyst's console", pages.console, token=token)
+    return application(
+        "Analyst's console", _Pages(analyst, token=token, clock=clock).console, token=token
+    )
 
 
 class _Pages:
@@ -122,15 +120,16 @@ class _Pages:
             "jobs.html",
             jobs=listed.jobs,
             own=self.analyst.name,
-            running=sum(each.phase in _OPEN for each in listed.jobs),
+            running=sum(each.phase in job_views.OPEN_PHASES for each in listed.jobs),
             most=NEWEST_JOBS,
         )
 
     def crowds(self, request: Request) -> Response:
         """Show all analysts' newest crowd jobs."""
         listed = self.analyst.crowds(newest=NEWEST_JOBS)
-        own = self.analyst.name
-        return self.console.shown(request, "crowds.html", crowds=listed, own=own, most=NEWEST_JOBS)
+        return self.console.shown(
+            request, "crowds.html", crowds=listed, own=self.analyst.name, most=NEWEST_JOBS
+        )
 
     def crowd(self, request: Request) -> Response:
         """Show what a crowd job asks, where it stands by the trainer's word, and its model."""
@@ -138,9 +137,13 @@ class _Pages:
         asked, state = job.request(), job.state()
         model = job.result() if state.phase is CrowdPhase.CLOSED else None
         summary = model.summary() if model is not None and model.contributions else None
-        facts = crowd_described(asked, state, now=self._clock())
         return self.console.shown(
-            request, "crowd.html", asked=asked, state=state, facts=facts, summary=summary
+            request,
+            "crowd.html",
+            asked=asked,
+            state=state,
+            facts=crowd_described(asked, state, now=self._clock()),
+            summary=summary,
         )
 
     def budget(self, request: Request) -> Response:
@@ -151,8 +154,9 @@ class _Pages:
 
     def dictionary(self, request: Request) -> Response:
         """Show the consortium's data dictionary."""
-        variables = self.analyst.variables()
-        return self.console.shown(request, "dictionary.html", variables=list(variables.values()))
+        return self.console.shown(
+            request, "dictionary.html", variables=list(self.analyst.variables().values())
+        )
 
     def new(self, request: Request) -> Response:
         """Show the task file of the kind of job that the address names, to be changed and sent."""
@@ -161,9 +165,8 @@ class _Pages:
 
     def _text(self, request: Request, toml: str, *, wrong: str = "") -> Response:
         status = HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK
-        names = list(STUDIES)
         return self.console.shown(
-            request, "new.html", status=status, wrong=wrong, toml=toml, names=names
+            request, "new.html", status=status, wrong=wrong, toml=toml, names=list(STUDIES)
         )
 
     def check(self, request: Request, form: Form) -> Response:
@@ -191,8 +194,9 @@ class _Pages:
             file = parsed(toml)
             signed = self._submitted.get(ticket)
             if signed is None:  # of two threads that come here at once the first one's counts
-                made = self.analyst.request(file.task, file.settings)
-                signed = self._submitted.setdefault(ticket, made)
+                signed = self._submitted.setdefault(
+                    ticket, self.analyst.request(file.task, file.settings)
+                )
         except ValueError as error:
             return self._text(request, toml, wrong=str(error))
         self.analyst.job(signed.digest).hand_in(signed)
@@ -200,8 +204,7 @@ class _Pages:
 
     def job(self, request: Request) -> Response:
         """Show how a job stands and, once it is finished, its result."""
-        job = _job_in(request)
-        handle = self.analyst.job(job)
+        handle = self.analyst.job(_job_in(request))
         state, asked = handle.state(), handle.request()
         report = handle.result() if state.has_result else None
         facts = job_views.progress(
@@ -215,7 +218,7 @@ class _Pages:
             "job.html",
             state=state,
             asked=asked,
-            is_open=state.phase in _OPEN,
+            is_open=state.phase in job_views.OPEN_PHASES,
             is_own=asked.analyst == self.analyst.name,
             report=report,
             summary=None if report is None else report.summary(),
@@ -249,8 +252,9 @@ class _Pages:
         try:
             drawn = picture(report)
         except ImportError:
-            said = "pictures need the extra `analysis`"
-            return Response(said, HTTPStatus.NOT_FOUND, HEADERS, "text/plain")
+            return Response(
+                "pictures need the extra `analysis`", HTTPStatus.NOT_FOUND, HEADERS, "text/plain"
+            )
         return Response(drawn, headers=HEADERS, media_type="image/svg+xml")
 
     def certificate(self, request: Request) -> Response:
@@ -287,7 +291,4 @@ def parsed(toml: str) -> TaskFile:
 
 
 def _job_in(request: Request) -> str:
-    job = str(request.path_params["job"])
-    if not re.fullmatch(ID_PATTERN, job):
-        raise UnknownJob
-    return job
+    return checked_job(request.path_params["job"])

@@ -1,7 +1,9 @@
-"""Generalised linear models from scores at three points, in units that the first round measured.
+"""Learns generalised linear models in five rounds: columns, moments of rows, and scores thrice.
 
-The moments of weighted rows are the first scores, at no slope at all, and say how the features are
-distributed; each round of scores is asked where those before it lead to.
+The first round measures each column's mean and spread, which are the units of everything after it.
+The second sums products of weighted rows. They say how the features are distributed, and they are
+the scores with all slopes at zero. Each later round asks for scores at the point where the sums so
+far put the coefficients.
 """
 
 import math
@@ -45,24 +47,24 @@ from shoal_protocol.studies.measurements import query_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
 
 SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
-"""Shares of mu^2, or of epsilon, of the five rounds."""
+"""The five rounds' shares of the job's mu^2, or of its epsilon under Laplace noise."""
 
-_REACH: Final = 4.0  # spreads to which a count is cut in the round of moments
+_REACH: Final = 4.0  # the round of moments cuts the target this many spreads from its mean
 _CUTS: Final = {"poisson": (3.0, 2.0), "negative_binomial": (4.0, 2.5), "gamma": (4.0, 3.0)}
-"""Where residuals are cut, in standard deviations: if these are known, and if noise hides them."""
-_HIDDEN: Final = 2.0  # looseness of the target's spread
-_DISPERSIONS: Final = (0.05, 5.0)  # by which residuals are weighted
-_FEW_CUT, _LOOSER = 0.01, 1.6  # share of cut residuals above which later ones are cut further out
-_RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # if they are known, and if noise hides them
-_OFFSETS_ERROR: Final = 0.25  # of what offsets do to means of counts
-_SMALL: Final = 0.1  # positive number over the mean, below which it is weighted as others
-_SHIFTED: Final = 1.5  # spreads, of a mean of weighted records
-CONSTANT_SD: Final = 5.0
-BOUND: Final = 0.003  # share of a class, or mean of a count over its bound: at least
-_PULL: Final = 0.06  # of a slope, by rows far out, which count less, and by what curves
+"""Residuals are cut at this many standard deviations: if these are known; if noise hides them."""
+_HIDDEN: Final = 2.0  # noise hides the target's spread if its looseness is above this
+_DISPERSIONS: Final = (0.05, 5.0)  # limits of the dispersion by which residuals are weighted
+_FEW_CUT, _LOOSER = 0.01, 1.6  # if a larger share of residuals is cut, the next cut is looser
+_RELATIVE_SPREADS: Final = ((0.05, 1.5), (0.05, 1.0))  # limits: spread known; hidden by noise
+_OFFSETS_ERROR: Final = 0.25  # relative error of what offsets do to means of counts
+_SMALL: Final = 0.1  # gamma: this share of the mean is added to means that residuals are divided by
+_SHIFTED: Final = 1.5  # weighted records' means lie at most this many spreads from the plain ones
+CONSTANT_SD: Final = 5.0  # standard deviation of the constant's prior
+BOUND: Final = 0.003  # least share of a class, and least mean of a count over its upper bound
+_PULL: Final = 0.06  # relative error of a slope that rows far out and curvature can cause
 _PULLS: Final = {"poisson": (0.18, 0.33), "negative_binomial": (0.18, 0.33), "gamma": (0.1, 0.1)}
-"""Those of targets that are cut, too, if their spreads are known, and if noise hides them."""
-_PULLED_TWICE: Final = 2.0  # by records' weights, which are known by moments alone
+"""The same for targets whose residuals are cut: if the spread is known; if noise hides it."""
+_PULLED_TWICE: Final = 2.0  # factor on it if records have weights: only their moments are known
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,17 @@ class _JobSums(RegressionSums):
 
     @property
     def offset(self) -> tuple[float, ...]:
-        """The offset's coefficient in spreads, if there is one."""
+        """The offset's coefficient per spread of the offset, (1,); () without an offset."""
         return () if self.task.offset is None else (float(self.columns.spreads[-2]),)
 
     @property
     def size(self) -> int:
-        """Number of coefficients: the constant and one for each feature."""
+        """The number of coefficients, p: the constant and one for each feature."""
         return 1 + len(self.task.features)
 
     @cached_property
     def level(self) -> float:
-        """The target's mean, of two classes the upper one's share, away from where links end."""
+        """The target's mean, or the upper class's share, kept within the range of the link."""
         centre, target = float(self.columns.centres[-1]), self.task.target
         if self.family == "logistic":
             share = (centre - target.lower) / (2.0 * target.half_range)
@@ -123,19 +125,19 @@ class _JobSums(RegressionSums):
 
     @property
     def spread(self) -> float:
-        """The target's standard deviation, in the same unit."""
+        """The target's standard deviation, in the unit of `level`."""
         if self.family == "logistic":
             return math.sqrt(self.level * (1.0 - self.level))
         return float(self.columns.spreads[-1])
 
     @property
     def unit(self) -> float:
-        """One class more, or one count, in the data's units."""
+        """The distance of two classes, or of two counts, in the data's units."""
         return 2.0 * self.task.target.half_range if self.family == "logistic" else 1.0
 
     @cached_property
     def dispersion(self) -> float:
-        """The dispersion by which residuals are weighted: from the target alone."""
+        """The dispersion by which residuals are weighted, estimated from the target alone."""
         if self.family == "gamma":
             return min(_SMALL * self.level, LARGEST_COORDINATE)
         if self.family != "negative_binomial":
@@ -145,18 +147,18 @@ class _JobSums(RegressionSums):
 
     @property
     def relative_spread(self) -> float:
-        """The target's standard deviation over its mean; as far as noise lets it be large."""
+        """The target's standard deviation over its mean, within `_RELATIVE_SPREADS`."""
         least, most = _RELATIVE_SPREADS[self.hides_spread]
         return min(max(self.spread / self.level, least), most)
 
     @property
     def hides_spread(self) -> int:
-        """1 if noise hides how widely the target scatters, else 0."""
+        """1 if noise hides the target's spread, else 0: an index into the pairs above."""
         return int(self.columns.looseness[-1] > _HIDDEN)
 
     @property
     def cut(self) -> float:
-        """Where weighted residuals are cut: beyond what nearly all of them are."""
+        """The largest weighted residual that is not cut: nearly all are smaller."""
         if self.family == "logistic":
             return 1.0
         level = self.level
@@ -165,7 +167,8 @@ class _JobSums(RegressionSums):
             return times * max(self.spread, math.sqrt(level))
         if self.family == "gamma":
             cut = times * self.relative_spread
-            for released in self.sums[2:]:  # a spread is seen worse than how many it cuts
+            for released in self.sums[2:]:
+                # the share of cut residuals is measured better than the spread
                 query, sums, sds, _ = self._scores(released)
                 is_near = sums.cut - sds.cut > _FEW_CUT * self.records[0]
                 cut = query.residual_cut * (_LOOSER if is_near else 1.0)
@@ -176,7 +179,7 @@ class _JobSums(RegressionSums):
 
     @property
     def moments_query(self) -> WeightedRowMatrix:
-        """The query of the second round: the target about its level, within what it reaches."""
+        """The second round's query, with the target centred at its level and cut at `_REACH`."""
         target = self.task.target
         reach = self.unit if self.family == "logistic" else _REACH * self.spread
         column = Column(
@@ -191,7 +194,7 @@ class _JobSums(RegressionSums):
         return rules.moments_query(self.task, (*self.features, column), radius)
 
     def model(self) -> RegressionModel:
-        """Return what the second round and those of scores since then measured."""
+        """Return the model with all that the second and later rounds measured."""
         first, sample, far = self._moments(self.sums[1])
         level, centre = self.level, np.zeros(self.size)
         centre[0] = math.log(level / (1.0 - level) if self.family == "logistic" else level)
@@ -208,7 +211,7 @@ class _JobSums(RegressionSums):
         )
 
     def _moments(self, released: ReleasedSum) -> tuple[Measurement, DesignSample, Floats]:
-        """Return the first scores, at no slope, and what the moments tell of rows."""
+        """Return scores at zero slopes, a sample of rows, and the `far` shares of `_sample`."""
         query = query_of(released, WeightedRowMatrix)
         matrix = matrix_from(query, released.values)
         product_sd = float(released.noise_sd[-2]) / query.grid**2
@@ -221,7 +224,7 @@ class _JobSums(RegressionSums):
         return first, sample, far
 
     def _error_of_offsets(self, sample: DesignSample) -> Floats:
-        """Return how far scores at no slope may be off, for offsets' own distribution: (p,)."""
+        """Return how far the offsets may shift the scores at zero slopes, shape (p,)."""
         if not self.offset or self.family == "logistic":
             return np.zeros(self.size)
         factors = np.exp(sample.offsets)
@@ -231,9 +234,10 @@ class _JobSums(RegressionSums):
         return _OFFSETS_ERROR * self.level * errors
 
     def _sample(self, gram: Floats, noise_sd: float) -> tuple[DesignSample, Floats]:
-        """Return the sample for a Gram matrix of constant and predictors, (q + 1, q + 1).
+        """Return a sample of rows with the Gram matrix of constant and predictors, (q + 1, q + 1).
 
-        Then what share of each feature's mean square is far out.
+        The second value, shape (p - 1,), is the share of each feature's mean square that rows far
+        out contribute.
         """
         records = self.records[0] * self.weighing[0]
         sums, gram = gram[0, 1:], gram[1:, 1:]
@@ -264,14 +268,17 @@ class _JobSums(RegressionSums):
         return Measurement(scores, float(sds.scores[0]) * unit, point)
 
     def _scores(self, released: ReleasedSum) -> tuple[ScoreSum, Scores, Scores, float]:
-        """Return a round's query, its sums, their noise, and the largest score, in spreads."""
+        """Return a round's query, its sums, their noise, and the largest possible score.
+
+        The sums are in units of the largest score, which itself is in spreads.
+        """
         query = query_of(released, ScoreSum)
         unit = math.sqrt(rules.default_squared_radius(self.task)) * query.residual_cut
         sums = scores_from(query, released.values.astype(np.float64))
         return query, sums, scores_from(query, released.noise_sd), unit
 
     def posterior(self, model: RegressionModel) -> MeasuredRegressionPosterior:
-        """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
+        """Return the posterior; its covariance includes noise, prior and the records' scatter."""
         estimated = estimate(model)
         query, last, sds, unit = self._scores(self.sums[-1])
         at = np.array(query.point)[: self.size] / rules.REACH
@@ -286,7 +293,7 @@ class _JobSums(RegressionSums):
         mean = estimated.mean
         lost, lost_sd = self._lost(model, mean, query.residual_cut, (last.cut, sds.cut))
         scattered = expected * np.outer(roots, roots)
-        if self.family == "gamma":  # none but positive numbers have such tails
+        if self.family == "gamma":  # only positive targets have tails this heavy
             spread = (self.spread / self.level) ** 2 - 2.0 * query.residual_cut * lost
             scattered *= design_sample.beyond_cut(model.sample, mean, spread, seen * relative)
         covariance = estimated.covariance + through @ scattered @ through.T
@@ -353,9 +360,9 @@ class _JobSums(RegressionSums):
     def _lost(
         self, model: RegressionModel, mean: Floats, limit: float, cut: tuple[float, float]
     ) -> tuple[float, float]:
-        """Return what share of targets' mean is lost with cut residuals, and its deviation.
+        """Return the share of the target's mean that cutting residuals removed, and its deviation.
 
-        `limit` is where residuals were cut, and `cut` how many were, and the noise in it.
+        Residuals were cut at `limit`; `cut` has the number of cut residuals and its noise.
         """
         if self.family == "logistic":
             return 0.0, 0.0

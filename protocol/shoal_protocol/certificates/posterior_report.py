@@ -15,7 +15,7 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.studies import Posterior
-from shoal_protocol.wire.documents import BoundDocument, Model, Role
+from shoal_protocol.wire.documents import Model, TrainerDocument
 from shoal_protocol.wire.encoding import MOST_VALUES, Clients, Count, Digest
 
 
@@ -26,14 +26,13 @@ class Participations(Model):
     most: Count
 
 
-class PosteriorReport(BoundDocument):
+class PosteriorReport(TrainerDocument):
     """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
 
     A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
     `privacy` is the cost of the client that pays most.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["posterior_report"] = "posterior_report"

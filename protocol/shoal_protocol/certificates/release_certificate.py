@@ -8,7 +8,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import Field
 from pyroaring import BitMap
@@ -17,46 +17,23 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
-from shoal_protocol.log.notes import LogProof, read_proof
-from shoal_protocol.privacy.job_costs import PrivacySpent, Statement, statements
+from shoal_protocol.privacy.job_costs import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import (
-    WRITTEN,
-    BoundDocument,
+    Embedded,
     Model,
-    Role,
     Signed,
+    TrainerDocument,
     decode,
-    embedded,
-    parted,
 )
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
 
-Adversary = Literal[
-    "public",
-    "trainer",
-    "compute_node",
-    "colluding_compute_nodes",  # one fewer than open a sum, with the allowed colluders
-    "opening_compute_nodes",
-]
-ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
-
-
 PartiesT = TypeVar("PartiesT", bound=Parties)
-
-SignedManifest = Annotated[Signed[Manifest], embedded(Manifest), WRITTEN]
-SignedRequest = Annotated[Signed[StudyRequest], embedded(StudyRequest), WRITTEN]
-SignedSpec = Annotated[Signed[RoundSpec], embedded(RoundSpec), WRITTEN]
-SignedResult = Annotated[Signed[Result], embedded(Result), WRITTEN]
-SignedSum = Annotated[Signed[PartialSum], embedded(PartialSum), WRITTEN]
-SignedAbandonment = Annotated[Signed[Abandonment], embedded(Abandonment), WRITTEN]
-SignedTotal = Annotated[Signed[JobTotal], embedded(JobTotal), WRITTEN]
-SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRITTEN]
 
 
 class CertifiedRound(Model):
@@ -66,9 +43,9 @@ class CertifiedRound(Model):
     node's own ledger entry. `charge` is the trainer's.
     """
 
-    spec: SignedSpec
-    result: SignedResult
-    partial_sums: tuple[SignedSum, ...]
+    spec: Embedded[RoundSpec]
+    result: Embedded[Result]
+    partial_sums: tuple[Embedded[PartialSum], ...]
     charge: LedgerEntry
 
     @property
@@ -83,8 +60,8 @@ class LostRound(Model):
     `charge` is the trainer's, which stays if an answer may have left a client.
     """
 
-    spec: SignedSpec
-    abandonment: SignedAbandonment | None
+    spec: Embedded[RoundSpec]
+    abandonment: Embedded[Abandonment] | None
     charge: LedgerEntry
 
     @property
@@ -93,19 +70,7 @@ class LostRound(Model):
         return (self.charge,)
 
 
-class Price(Model):
-    """The most that a job costs a client of its population, against one adversary.
-
-    `promised` holds for every cohort that might have been summed, `bought` for the noise of those
-    that were summed; None where nothing can be said. `adversaries` states what each one sees.
-    """
-
-    adversary: Adversary
-    promised: PrivacySpent | None
-    bought: PrivacySpent | None
-
-
-class ReleaseCertificate(BoundDocument):
+class ReleaseCertificate(TrainerDocument):
     """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
 
     `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
@@ -114,19 +79,18 @@ class ReleaseCertificate(BoundDocument):
     those of all their Compute nodes, as `nodes_of` orders them.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
+    is_logged: ClassVar[bool] = True
 
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest
-    earlier_manifests: tuple[SignedManifest, ...]
-    request: SignedRequest
+    earlier_manifests: tuple[Embedded[Manifest], ...]
+    request: Embedded[StudyRequest]
     population: Base64
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
     lost_rounds: tuple[LostRound, ...]
-    totals: tuple[SignedTotal, ...]
-    report: SignedReport
-    prices: tuple[Price, ...]
+    totals: tuple[Embedded[JobTotal], ...]
+    report: Embedded[PosteriorReport]
 
     @classmethod
     def of(
@@ -146,17 +110,13 @@ class ReleaseCertificate(BoundDocument):
         return cls(
             manifest=chain[-1].digest,
             job=request.digest,
-            earlier_manifests=tuple(
-                Signed(each.body, each.signer, each.signature)  # without its proof of the log
-                for each in (version.signed_manifest for version in chain[:-1])
-            ),
+            earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
             request=request,
             population=encode_clients(population),
             rounds=tuple(rounds),
             lost_rounds=tuple(lost),
             totals=tuple(totals),
             report=report,
-            prices=prices(request.body, rounds, lost),
         )
 
     @property
@@ -170,6 +130,33 @@ class ReleaseCertificate(BoundDocument):
     def all_rounds(self) -> list[CertifiedRound | LostRound]:
         """Return released and lost rounds, by number."""
         return in_order(self.rounds, self.lost_rounds)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """Return what the rounds cost a client at most, against each adversary.
+
+        Nothing shows that nobody summed a lost round, unless the aggregator's abandonment is there.
+        """
+        rounds, lost = self.rounds, self.lost_rounds
+        specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
+        weakest = min(specs, key=lambda spec: spec.opening)
+        summed = [
+            release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
+        ]
+        unsummed = [
+            replace(
+                release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None
+            )
+            for each in lost
+        ]
+        return statements(
+            [*summed, *unsummed],
+            delta=self.request.body.privacy.delta,
+            nodes=len(weakest.compute_nodes),
+            needed=weakest.opening,
+            committee=weakest.sharing.committee,
+            asked=[spec.clients() for spec in specs],
+        )
 
 
 def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[PartiesT]:
@@ -195,43 +182,6 @@ def in_order(
 ) -> list[CertifiedRound | LostRound]:
     """Return released and lost rounds of a job by number; both come in order already."""
     return list(heapq.merge(rounds, lost, key=lambda each: each.spec.body.number))
-
-
-def stated(
-    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
-) -> tuple[Statement, ...]:
-    """Return the statements about a job's rounds, in the order of `ADVERSARIES`."""
-    specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
-    weakest = min(specs, key=lambda spec: spec.opening)
-    summed = [
-        release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
-    ]
-    unsummed = [
-        replace(release_of(each.spec.body), is_lost=True, is_abandoned=each.abandonment is not None)
-        for each in lost
-    ]
-    return statements(
-        [*summed, *unsummed],
-        delta=request.privacy.delta,
-        nodes=len(weakest.compute_nodes),
-        needed=weakest.opening,
-        committee=weakest.sharing.committee,
-        asked=[spec.clients() for spec in specs],
-    )
-
-
-def prices(
-    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
-) -> tuple[Price, ...]:
-    """Return what a job's rounds cost against each adversary, at the job's delta."""
-    return tuple(
-        Price(
-            adversary=adversary,
-            promised=each.promised,
-            bought=each.bought,
-        )
-        for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
-    )
 
 
 LARGEST_BYTES: Final = 256 << 20
@@ -269,14 +219,4 @@ def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    return decode(parted(unpack(encoded))[0], ReleaseCertificate)
-
-
-def log_proof_in(encoded: bytes) -> LogProof | None:
-    """Return the proof in a certificate, compressed or not, unchecked; None if there is none.
-
-    Raises:
-        MalformedDocument
-    """
-    written = parted(unpack(encoded))[1]
-    return None if written is None else read_proof(written)
+    return decode(unpack(encoded), ReleaseCertificate)

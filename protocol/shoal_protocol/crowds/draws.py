@@ -25,15 +25,15 @@ from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, firs
 from shoal_protocol.jobs.membership import JobEnding, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.trust.policy import CLOCKS_APART, Limits, is_too_far, too_far_message
+from shoal_protocol.trust.policy import CLOCKS_APART, TimeLimits
 from shoal_protocol.wire.documents import (
-    WRITTEN,
     AnalystDocument,
     BoundDocument,
+    Embedded,
     Model,
     Role,
     Signed,
-    embedded,
+    TrainerDocument,
 )
 from shoal_protocol.wire.encoding import (
     LARGEST_CLIENT_INDEX,
@@ -49,35 +49,30 @@ from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, Refused
 
 
 class RefusedDraw(ProtocolError):
-    code = "refused-draw"
     title = "The draw is refused"
     status = 422
     remedy = "Draw again; if it happens twice, tell the consortium that the trainer cheats."
 
 
 class SessionExpired(ProtocolError):
-    code = "session-expired"
     title = "The draw has expired"
     status = 410
     remedy = "Draw again, if the record's budget allows another contribution."
 
 
 class RefusedSubmission(ProtocolError):
-    code = "refused-submission"
     title = "The submission is refused"
     status = 422
     remedy = "Answer a draw of this job by one step on one record, as the specification says."
 
 
 class ContributionsUsedUp(ProtocolError):
-    code = "contributions-used-up"
     title = "The client has contributed as often as the job allows"
     status = 403
     remedy = "Contribute no more to this job."
 
 
 class CrowdClosed(ProtocolError):
-    code = "crowd-closed"
     title = "The crowd job is closed"
     status = 410
     remedy = "Ask for its closing; contribute to another job."
@@ -128,13 +123,12 @@ class CrowdJobRequest(AnalystDocument):
         return self.contributions_per_record * self.task.contribution_epsilon
 
 
-class CrowdOpening(BoundDocument):
+class CrowdOpening(TrainerDocument):
     """Trainer -> all: the job is open, with these first instances and a commitment to the seed.
 
     `instances`, shape (k, p), depend on no data.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_opening"] = "crowd_opening"
@@ -144,10 +138,8 @@ class CrowdOpening(BoundDocument):
     opened_at: Timestamp
 
 
-class Draw(BoundDocument):
+class Draw(TrainerDocument):
     """Trainer -> sender of the nonce: one instance's weights. The trainer keeps no state of it."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["draw"] = "draw"
     job: Digest
@@ -158,9 +150,6 @@ class Draw(BoundDocument):
     expires_at: Timestamp  # a submission that arrives later is refused
 
 
-SignedDraw = Annotated[Signed[Draw], embedded(Draw), WRITTEN]
-
-
 class Submission(BoundDocument):
     """Client -> trainer: the weights of a draw after one noised step on a record."""
 
@@ -168,7 +157,7 @@ class Submission(BoundDocument):
 
     kind: Literal["submission"] = "submission"
     client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
-    draw: SignedDraw
+    draw: Embedded[Draw]
     weights: Weights
 
 
@@ -194,10 +183,8 @@ class LogEntry(Model):
         return sha256("crowd_log_entry", canonical_json(self.model_dump(mode="json")))
 
 
-class SubmissionReceipt(BoundDocument):
+class SubmissionReceipt(TrainerDocument):
     """Trainer -> client: the submission is on file, as this link of an instance's chain."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["submission_receipt"] = "submission_receipt"
     entry: LogEntry
@@ -220,19 +207,13 @@ class CrowdClosingRequest(JobEnding):
     kind: Literal["crowd_closing_request"] = "crowd_closing_request"
 
 
-SignedClosingRequest = Annotated[
-    Signed[CrowdClosingRequest], embedded(CrowdClosingRequest), WRITTEN
-]
-
-
-class CrowdClosing(BoundDocument):
+class CrowdClosing(TrainerDocument):
     """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
 
     Before its time and its number of contributions, only an analyst may close a job: then
     `closing_request` is what she signed, else None.
     """
 
-    signed_by: ClassVar[Role] = Role.TRAINER
     most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_closing"] = "crowd_closing"
@@ -241,7 +222,7 @@ class CrowdClosing(BoundDocument):
     heads: tuple[InstanceHead, ...] = Field(min_length=1, max_length=10_000)
     contributions: int = Field(ge=0, lt=2**53)
     closed_at: Timestamp
-    closing_request: SignedClosingRequest | None
+    closing_request: Embedded[CrowdClosingRequest] | None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -477,12 +458,9 @@ def check_crowd_job(request: CrowdJobRequest, manifest: Manifest) -> None:
         )
 
 
-def reach_refusal(request: CrowdJobRequest, limits: Limits, *, now: datetime) -> str | None:
+def reach_refusal(request: CrowdJobRequest, limits: TimeLimits, *, now: datetime) -> str | None:
     """Return why a crowd job reaches too far ahead of `now`, or None."""
-    if is_too_far(request.closes_at, limits.maximum_job_seconds, now):
-        most = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_message("closes_at", request.closes_at, now, most)
-    return None
+    return limits.too_far("maximum_job_seconds", "closes_at", request.closes_at, now)
 
 
 HONEST_REFUSED: Final = 1e-12

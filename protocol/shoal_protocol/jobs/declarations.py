@@ -14,15 +14,14 @@ from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, variables_of
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import LARGEST_COMMITTEE
-from shoal_protocol.trust import policy
+from shoal_protocol.trust.policy import TimeLimits
 from shoal_protocol.wire.documents import (
     HolderDocument,
-    Model,
 )
 from shoal_protocol.wire.encoding import Clients, Delta, Name, Timestamp
 
 
-class HolderRules(Model):
+class HolderRules(TimeLimits):
     """The rules by which a data holder takes part in jobs in rounds; its policy explains them.
 
     A job's bounds of a column that is among `ranges` are within that range. Without
@@ -44,8 +43,6 @@ class HolderRules(Model):
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
     smallest_cell: int = Field(default=0, ge=0, le=1_000_000)
-    maximum_join_seconds: int = Field(default=policy.JOIN_SECONDS, ge=1, le=policy.LONGEST_SECONDS)
-    maximum_job_seconds: int = Field(default=policy.JOB_SECONDS, ge=1, le=policy.LONGEST_SECONDS)
 
     @model_validator(mode="after")
     def _ranges_of_columns(self) -> Self:

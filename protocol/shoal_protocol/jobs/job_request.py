@@ -23,9 +23,7 @@ from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.policy import (
     LARGEST_POPULATION,
     LONGEST_SECONDS,
-    Limits,
-    is_too_far,
-    too_far_message,
+    TimeLimits,
 )
 from shoal_protocol.wire.documents import (
     AnalystDocument,
@@ -294,7 +292,13 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         RefusedJob: the detail says what to change.
     """
     policy, nodes = manifest.policy, len(manifest.compute_nodes)
-    if reason := policy.sharing_refusal(request.sharing, nodes=nodes):
+    if reason := policy.refusal(
+        sharing=request.sharing,
+        nodes=nodes,
+        colluders=request.privacy.colluders,
+        mechanism=request.privacy.mechanism,
+        queries=request.terms.query_names,
+    ):
         raise RefusedJob(reason)
     batch = request.terms.batch
     if request.smallest_round - request.privacy.dropouts < policy.minimum_cohort:
@@ -302,14 +306,6 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(f"{what} less dropouts must be at least {policy.minimum_cohort}")
     if batch is not None and batch > request.minimum_population:
         raise RefusedJob("batch may be at most minimum_population")
-    if request.privacy.colluders < policy.minimum_colluders:
-        raise RefusedJob(f"colluders must be at least {policy.minimum_colluders}")
-    if request.privacy.mechanism not in policy.mechanisms:
-        needed = "a delta of 0" if request.privacy.delta else "a delta above 0"
-        raise RefusedJob(
-            f"the consortium's manifest does not allow the mechanism: it demands {needed} (its "
-            "authority chose by --mechanism of `shoal consortium create`)"
-        )
     if not policy.cap.allows(request.privacy.cost):
         asked, allowed = request.privacy.cap, policy.cap
         raise RefusedJob(f"{asked} exceeds what the policy allows one client: {allowed}")
@@ -317,20 +313,13 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(
             f"round_seconds + grace_seconds may be at most {policy.maximum_round_seconds}"
         )
-    for query in request.terms.query_names:
-        if query not in policy.queries:
-            raise RefusedJob(f"the policy does not allow the query {query}")
 
 
-def job_refusal(request: JobRequest, limits: Limits, *, now: datetime) -> str | None:
+def job_refusal(request: JobRequest, limits: TimeLimits, *, now: datetime) -> str | None:
     """Return why a job reaches further ahead of `now` than a policy allows, or None."""
-    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
-        limit = f"the policy's maximum_join_seconds, {limits.maximum_join_seconds}"
-        return too_far_message("join_deadline", request.join_deadline, now, limit)
-    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
-        limit = f"the policy's maximum_job_seconds, {limits.maximum_job_seconds}"
-        return too_far_message("the job's end", request.ends_by, now, limit)
-    return None
+    return limits.too_far(
+        "maximum_join_seconds", "join_deadline", request.join_deadline, now
+    ) or limits.too_far("maximum_job_seconds", "the job's end", request.ends_by, now)
 
 
 def check_round_of_job(

@@ -90,7 +90,6 @@ def approval_of(
 class JobWithdrawn(ProtocolError):
     """A job that its analyst has withdrawn: it has no posterior, and asks nothing more."""
 
-    code = "job-withdrawn"
     title = "The analyst has withdrawn the job"
     status = 410
     remedy = "Submit a new job, if there is still something to learn."

@@ -6,24 +6,21 @@ node took part.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import (
-    BoundDocument,
     NodeDocument,
-    Role,
     Signed,
+    TrainerDocument,
 )
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
 
 
-class JobEnd(BoundDocument):
+class JobEnd(TrainerDocument):
     """Trainer -> Compute: no further round of this job will come; sign your total."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["job_end"] = "job_end"
     job: Digest

@@ -6,14 +6,14 @@ the parties have.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pydantic
 from pydantic import Field
 
 from shoal_protocol.log.notes import Note, cosigners, signed_checkpoint
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.documents import BoundDocument, Model, Role, describe
+from shoal_protocol.wire.documents import Model, TrainerDocument, describe
 from shoal_protocol.wire.encoding import (
     Count,
     Digest,
@@ -100,17 +100,14 @@ def decode_entry(encoded: bytes) -> Entry:
     return entry
 
 
-class LogRequest(BoundDocument):
+class LogRequest(TrainerDocument):
     """Trainer -> aggregator: log a certificate, which the trainer signed."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["log_request"] = "log_request"
     entry: CertificateEntry
 
 
 class ForkedLog(ProtocolError):
-    code = "forked-log"
     title = "The log shows two histories"
     status = 409
     remedy = "Keep both checkpoints: together they are evidence. Tell the other parties."
@@ -154,7 +151,6 @@ class Monitor:
         """Begin before the first entry."""
         self.size = 0
         self.findings: list[Finding] = []
-        self.jobs: dict[str, Literal["open", "certified"]] = {}
         self._versions: list[ManifestEntry] = []
         self._rounds: dict[tuple[str, int], str] = {}
         self._job_of: dict[str, str] = {}  # by round
@@ -191,9 +187,8 @@ class Monitor:
         first = self._rounds.setdefault((entry.job, entry.number), entry.digest)
         if first != entry.digest:
             found.append(f"job {entry.job} has two rounds of number {entry.number}")
-        if self.jobs.get(entry.job) == "certified":
+        if entry.job in self._certificates:
             found.append(f"job {entry.job} has a further round after its certificate")
-        self.jobs.setdefault(entry.job, "open")
         return found
 
     def _end(self, entry: EndEntry) -> list[str]:
@@ -205,7 +200,6 @@ class Monitor:
 
     def _certificate(self, entry: CertificateEntry) -> list[str]:
         first = self._certificates.setdefault(entry.job, entry.digest)
-        self.jobs[entry.job] = "certified"
         found = [f"job {entry.job} has two certificates"] if first != entry.digest else []
         logged = self._counts[entry.job]
         if logged > entry.rounds:

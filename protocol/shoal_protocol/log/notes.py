@@ -21,10 +21,8 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_protocol.log.tiles import (
-    EMPTY_ROOT,
     HASH_BYTES,
     MOST_HASHES,
-    WrongProof,
     check_inclusion,
     leaf_hash,
 )
@@ -54,10 +52,6 @@ class NoteKey:
     def id(self) -> bytes:
         """Return the 4 bytes that stand before each of its signatures."""
         return sha256(f"{self.name}\n".encode() + bytes([self.kind]) + self.key).digest()[:4]
-
-    def __str__(self) -> str:
-        """Return the verifier key, as signed-note writes it."""
-        return f"{self.name}+{self.id.hex()}+{_base64(bytes([self.kind]) + self.key)}"
 
 
 @dataclass(frozen=True)
@@ -345,14 +339,12 @@ ADD_CHECKPOINT: Final = "/witness/add-checkpoint"
 
 
 class UnknownLog(ProtocolError):
-    code = "unknown-log"
     title = "This log is not witnessed here, or nothing of it was signed yet"
     status = 404
     remedy = "Send a checkpoint of the log of this consortium."
 
 
 class WrongOldSize(ProtocolError):
-    code = "wrong-old-size"
     title = "The proof must begin at the last checkpoint that was signed here"
     status = 409
     remedy = "Send the proof from the size that the answer says."
@@ -376,17 +368,6 @@ class Submission:
         """Return the body that is sent."""
         hashes = "".join(f"{base64.b64encode(each).decode()}\n" for each in self.proof)
         return f"old {self.old}\n{hashes}\n{self.note}"
-
-    def check_beginning(self, checkpoint: Checkpoint) -> None:
-        """Check what the empty tree asks for.
-
-        Raises:
-            WrongProof
-        """
-        if self.old == 0 and self.proof:
-            raise WrongProof("from the empty tree no proof is needed")
-        if checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT:
-            raise WrongProof("the empty tree has another root")
 
 
 def read_submission(body: bytes) -> Submission:

@@ -41,6 +41,8 @@ def check_consistency(
     if old in (0, new):
         if proof or old_root != (EMPTY_ROOT if old == 0 else new_root):
             raise WrongProof("one size, other roots")
+        if new == 0 and new_root != EMPTY_ROOT:
+            raise WrongProof("the empty tree has another root")
         return
     hashes = [*([old_root] if old & (old - 1) == 0 else []), *proof]
     if not hashes:
@@ -151,12 +153,8 @@ class Tree:
     def __init__(self, size: int, read: ReadTile) -> None:
         """Read nothing yet."""
         self.size = size
-        self._read = read
+        self.read = read
         self._tiles: dict[tuple[int, int, int], bytes] = {}
-
-    def tile(self, level: int, index: int, width: int) -> bytes:
-        """Return a tile as it is read."""
-        return self._read(level, index, width)
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root of the first `size` entries, at most all of them."""
@@ -230,7 +228,7 @@ class Tree:
         width = min(WIDTH, (self.size >> (_HEIGHT * level)) - tile * WIDTH)
         key = (level, tile, width)
         if key not in self._tiles:
-            self._tiles[key] = self._read(*key)
+            self._tiles[key] = self.read(*key)
             if len(self._tiles[key]) != width * HASH_BYTES:
                 raise MalformedDocument("a tile of the log has another length")
         hashes = self._tiles[key][place * HASH_BYTES : (place + count) * HASH_BYTES]

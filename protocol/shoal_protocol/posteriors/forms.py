@@ -1,10 +1,15 @@
 """Forms of posteriors that several studies share.
 
-`DirichletMixture`: probabilities of cells. `TabulatedPosterior`: a single parameter, by a table of
-its quantiles at the levels of normal scores from -5 to 5, so a normal posterior is a straight line
-between any two of them. `NormalDrawsPosterior`: joint draws, on the wire little-endian doubles in
-base64, draw by draw. `NumbersPosterior`: numbers as far as noise in counts lets them be known;
-intervals are of noise alone.
+`DirichletMixture` has the probabilities of cells.
+
+`TabulatedPosterior` has a single parameter, as a table of its quantiles. Their levels are those of
+normal scores from -5 to 5, so that a normal posterior is a straight line.
+
+`NormalDrawsPosterior` has joint draws. On the wire they are little-endian doubles in base64, draw
+by draw.
+
+`NumbersPosterior` has numbers about the records that took part. Its intervals account for the
+noise in the counts, and not for the choice of records.
 """
 
 import base64
@@ -33,8 +38,8 @@ _NEGLIGIBLE: Final = 1e-10
 class DirichletMixture(BasePosterior):
     """An even mixture of Dirichlet distributions over the cells of one column.
 
-    Each row of `counts` holds true counts as they may have been, drawn given the noisy ones; a
-    component's parameters are these plus `concentration`. `names` are those of the cells.
+    Each row of `counts` is a draw of the true counts given the noisy ones. It makes one component,
+    whose parameters are these counts plus `concentration`. `names` are those of the cells.
     """
 
     variable = "probabilities"
@@ -75,9 +80,9 @@ class DirichletMixture(BasePosterior):
         return np.array(rows)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        """Return `count` draws of the probabilities, shape (count, k): no privacy depends on them.
+        """Return `count` draws of the probabilities, shape (count, k), from each component in turn.
 
-        The mixture's components take turns.
+        Privacy does not depend on this randomness.
         """
         alphas = self._alphas
         gammas: Floats = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
@@ -92,7 +97,7 @@ class DirichletMixture(BasePosterior):
 def beta_quantiles(parameters: Floats, weights: Floats, levels: Floats) -> Floats:
     """Return quantiles of a mixture of Beta distributions, parameters (m, 2), weights (m,).
 
-    By the trapezoidal rule in the logit, on a grid that is narrowed to where the mass is.
+    Integrates by the trapezoidal rule in the logit, on a grid that is narrowed to the mass.
     """
     norms = np.log(weights) + [
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) for a, b in parameters.tolist()
@@ -125,7 +130,7 @@ QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tol
 
 
 def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
-    """Return those at 1 - `high` and `high`, shape (2,), of a table at `QUANTILE_LEVELS`."""
+    """Return those at 1 - `high` and `high`, shape (2,), of `quantiles` at `QUANTILE_LEVELS`."""
     reach = _STANDARD.inv_cdf(high)
     return np.interp([-reach, reach], _SCORES, quantiles)
 
@@ -133,8 +138,8 @@ def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
 class TabulatedPosterior(BasePosterior):
     """Base of the posteriors of a single parameter of one column's records.
 
-    `quantiles` are at `QUANTILE_LEVELS`. Records' scatter, the bounds' cut and the privacy noise
-    are accounted for.
+    `quantiles` are at `QUANTILE_LEVELS`. They account for the records' scatter, for values cut at
+    the bounds and for the privacy noise.
     """
 
     columns: tuple[str, ...]
@@ -167,7 +172,7 @@ class TabulatedPosterior(BasePosterior):
 
 
 MOST_VALUES: Final = 1 << 16
-"""Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
+"""Most numbers in one posterior: half a mebibyte, which every limit on documents allows."""
 
 
 class DrawnPosterior(BasePosterior):
@@ -198,10 +203,11 @@ class DrawnPosterior(BasePosterior):
 
 
 class NormalDrawsPosterior(DrawnPosterior):
-    """Joint draws of means of some columns, then of their standard deviations, then of others.
+    """Joint draws: means of the columns, then their standard deviations, then other parameters.
 
-    `values` are the doubles of an array of shape (draws, k). Records' scatter and the privacy noise
-    are accounted for, the bounds' cut is not. Every draw is of a positive definite covariance.
+    `values` are the doubles of an array of shape (draws, k). They account for the records' scatter
+    and the privacy noise, and not for values cut at the bounds. The covariance of every draw is
+    positive definite.
     """
 
     columns: tuple[str, ...]
@@ -216,7 +222,7 @@ class NormalDrawsPosterior(DrawnPosterior):
 
     @classmethod
     def thinned(cls, draws: Floats, **fields: Any) -> Self:
-        """Return the posterior of `draws`, shape (draws, k), of which so many are kept as fit."""
+        """Return the posterior of `draws`, shape (draws, k), thinned to at most `MOST_VALUES`."""
         step = -(-draws.size // MOST_VALUES)
         return cls(values=encoded(draws[step - 1 :: step]), **fields)
 
@@ -232,10 +238,10 @@ def encoded(draws: NDArray[np.float64]) -> str:
 
 
 def decoded_numbers(values: str) -> Floats:
-    """Return the numbers, shape (k,), that `encoded` made a string of.
+    """Return the numbers, shape (k,), of a string that `encoded` made.
 
     Raises:
-        ValueError: they are no doubles, too many, or not finite.
+        ValueError: the string has no whole doubles, too many, or some that are not finite.
     """
     raw = base64.b64decode(values)
     if len(raw) > 8 * MOST_VALUES:
@@ -249,7 +255,7 @@ def decoded_numbers(values: str) -> Floats:
 
 
 REACHES: Final = np.linspace(-6.0, 6.0, 49)
-"""Where a quantile's points are: in standard deviations of how many records are below."""
+"""A quantile's points: standard deviations of the noise in the number of records below it."""
 
 Tails = Literal["normal", "laplace"]
 
@@ -259,14 +265,14 @@ class Part(Model):
 
 
 class Known(Part):
-    """A number as noise lets it be known."""
+    """A number with normal noise."""
 
     mean: Finite
     sd: Size
 
 
 class KnownQuantile(Part):
-    """The `level` quantile: its ends at `REACHES`, and in the middle where it probably is."""
+    """The `level` quantile: its interval's ends at `REACHES`, and its likely value at 0."""
 
     level: Annotated[float, Field(gt=0.0, lt=1.0)]
     points: Annotated[tuple[Finite, ...], Field(min_length=49, max_length=49)]
@@ -280,7 +286,7 @@ class KnownQuantile(Part):
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the card: normal within limits, a root of such a one, or by its points."""
+    """A number that is shown: normal within limits, the root of one, or given by points."""
 
     label: str
     known: Known
@@ -291,7 +297,7 @@ class Number:
 
     @property
     def mean(self) -> float:
-        """Where it most probably is, about."""
+        """The most probable value, approximately."""
         if self.points:
             return self.points[len(REACHES) // 2]
         mean = min(max(self.known.mean, self.limits[0]), self.limits[1])
@@ -299,12 +305,12 @@ class Number:
 
     @property
     def sd(self) -> float:
-        """Half the distance of its ends at one standard deviation."""
+        """Half the width of the interval of one standard deviation."""
         low, high = self.at(np.array([-1.0, 1.0]))
         return float(high - low) / 2.0
 
     def at(self, reaches: Floats) -> Floats:
-        """Return the number so many standard deviations away, shape (n,)."""
+        """Return the number at each of `reaches`, in standard deviations, shape (n,)."""
         if self.points:
             return np.asarray(np.interp(reaches, REACHES, self.points))
         values = np.clip(self.known.mean + reaches * self.known.sd, *self.limits)
@@ -312,15 +318,15 @@ class Number:
 
 
 def tails_of(mechanism: Mechanism) -> Tails:
-    """Return the tails of sums with the noise of a mechanism."""
+    """Return the tails of sums with a mechanism's noise."""
     return "normal" if mechanism == "discrete_gaussian" else "laplace"
 
 
 def reach_of(level: float, tails: Tails) -> float:
-    """Return within how many standard deviations a number is with probability `level`.
+    """Return how many standard deviations contain a number with probability `level`.
 
-    A sum of Laplace variables has lighter tails than one alone of that variance, and heavier ones
-    than a normal.
+    A sum of Laplace variables has lighter tails than one Laplace variable of the same variance, and
+    heavier tails than a normal variable; the wider of the two is returned.
 
     Raises:
         ValueError: `level` is not strictly between 0 and 1.
@@ -331,10 +337,10 @@ def reach_of(level: float, tails: Tails) -> float:
 
 
 class NumbersPosterior(BasePosterior):
-    """A posterior of numbers that are each known by itself: so are draws.
+    """A posterior of numbers that are treated as independent, in draws, too.
 
-    With Laplace `tails` intervals are as wide as a single Laplace variable's. `total` is how many
-    records there are.
+    With Laplace `tails` intervals are as wide as those of a single Laplace variable. `total` is the
+    number of records.
     """
 
     variable = "numbers"
@@ -345,7 +351,7 @@ class NumbersPosterior(BasePosterior):
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
-        """Return the posterior with these fields, of which the `names` follow."""
+        """Return the posterior with these fields; its `names` follow from them."""
         names = tuple(each.label for each in cls.model_construct(**fields).numbers)
         return cls(names=names, **fields)
 
@@ -401,7 +407,7 @@ class NumbersPosterior(BasePosterior):
         return np.array([each.at(np.array([-reach, reach])) for each in self.numbers])
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        """Return `count` draws of each number by itself, shape (count, k)."""
+        """Return `count` draws, each number independent of the others, shape (count, k)."""
         reaches = generator.standard_normal((len(self.numbers), count))
         return np.column_stack(
             [each.at(row) for each, row in zip(self.numbers, reaches, strict=True)]
@@ -409,12 +415,13 @@ class NumbersPosterior(BasePosterior):
 
 
 def quantile_points(edges: Floats, below: Floats, sd: Floats) -> tuple[float, ...]:
-    """Return where a quantile is at each of `REACHES`, for a `KnownQuantile`.
+    """Return a quantile's value at each of `REACHES`, for a `KnownQuantile`.
 
-    `below` and `sd`, shapes (K + 1,), say of each edge how many more records are below it than
-    below the quantile. The ends at z standard deviations are outside of all edges that might, by
-    that many, be on the quantile's other side; so the quantile is between them as often as a normal
-    variable within z, wherever in its bin.
+    For each edge, `below` is how many more records are below the edge than below the quantile, and
+    `sd` its noise; both have the shape (K + 1,). An edge may be on either side of the quantile if
+    `below` is less than z standard deviations from zero. The interval's ends at z lie outside of
+    all such edges, so the quantile is between them at least as often as a normal variable is within
+    z standard deviations, wherever in its bin it is.
     """
     size = len(edges) - 1
     rising = (np.maximum.accumulate(below) + np.minimum.accumulate(below[::-1])[::-1]) / 2.0

@@ -58,7 +58,7 @@ class Evidence:
         self, spec: Signed[RoundSpec], consortium: Consortium, documents: Iterable[Signed[Any]]
     ) -> None:
         self._spec = spec
-        self._asked = AskedHolders.of(spec.body.clients(), consortium.roster)
+        self.asked = AskedHolders.of(spec.body.clients(), consortium.roster)
         self._aggregator = consortium.manifest.aggregator.name
         self._documents: dict[type, dict[str, list[Signed[Any]]]] = defaultdict(dict)
         self._held: dict[str, list[StoredAnswers]] = defaultdict(list)  # holdings that can be true
@@ -87,7 +87,7 @@ class Evidence:
     def _take_holdings(self, signer: str, body: Holdings) -> None:
         try:
             self._held[signer].append(
-                body.held(asked_of(self._spec.body, signer, self._asked.holders))
+                body.held(asked_of(self._spec.body, signer, self.asked.holders))
             )
         except MalformedDocument:
             what = "its holdings contradict themselves or whom the round asks"
@@ -177,7 +177,7 @@ class Evidence:
         for found in self._versions(vote.nodes):
             if self._digest(found) == vote.cohort:
                 cohort = cohort_in(spec, found)
-                follows = self._asked.count(cohort.holders) == vote.cohort_size
+                follows = self.asked.count(cohort.holders) == vote.cohort_size
                 own = self._held.get(signer, [])
                 with_own = [cohort_in(spec, found | {signer: each}) for each in own]
                 outside = spec.sharing.committee is not None and signer not in vote.nodes
@@ -228,46 +228,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Account:
-    """A round's end, and its population in disjoint groups by what became of each client.
-
-    Of a published round the population is `cohort`, `lacking`, `differing` and `unexplained`. Of
-    a round that was abandoned, or is open, all of it is `not_released`.
-    """
+    """A round's end, and its population in disjoint groups by what became of each client."""
 
     outcome: Literal["published", "abandoned", "open"]
     reason: AbandonmentReason | None  # of an abandoned round, by the aggregator
     abandoned_by: dict[str, AbandonmentReason]  # by Compute node
-    cohort: BitMap
-    lacking: dict[tuple[str, ...], BitMap]  # left out because these nodes lack a share
-    differing: BitMap  # left out because its shares are of different answers
-    unexplained: BitMap  # of a published round: the holdings behind its cohort are not shown
-    not_released: BitMap
+    groups: dict[str, BitMap]  # the clients of the population by what became of them
     summed: tuple[str, ...]  # nodes whose partial sums the result names
     misconduct: tuple[Misconduct, ...]
     refused: int  # documents that do not verify, or are not of this round
 
-    def groups(self) -> dict[str, BitMap]:
-        """Return the clients of the population by what became of them."""
-        left_out = {
-            f"left out: no share at {', '.join(nodes)}": clients
-            for nodes, clients in self.lacking.items()
-        }
-        rest = "nothing was released" if self.outcome == "abandoned" else "the round is open"
-        return {
-            "in the cohort": self.cohort,
-            **left_out,
-            "left out: its shares are of different answers": self.differing,
-            "left out: the holdings that would say why are not shown": self.unexplained,
-            rest: self.not_released,
-        }
-
     def counts(self) -> dict[str, int]:
         """Return how many clients there are in each group that has any."""
-        return {what: len(clients) for what, clients in self.groups().items() if clients}
+        return {what: len(clients) for what, clients in self.groups.items() if clients}
 
     def of(self, client: int) -> str:
         """Say what became of a client."""
-        for what, clients in self.groups().items():
+        for what, clients in self.groups.items():
             if client in clients:
                 return what
         return "not in the population"
@@ -298,28 +275,17 @@ def account_of(
     results = shown.of_kind(Result)
     called_off = shown.of_kind(Abandonment).get(consortium.manifest.aggregator.name, [])
     population = spec.body.clients()
-    nobody = BitMap()
-    outcome: Literal["published", "abandoned", "open"] = "open"
-    lacking: dict[tuple[str, ...], BitMap] = {}
-    cohort = differing = unexplained = nobody
+    outcome: Literal["published", "abandoned", "open"] = "abandoned" if called_off else "open"
+    groups = {"nothing was released" if called_off else "the round is open": population}
     summed: tuple[str, ...] = ()
     if results:
         outcome = "published"
         [result, *_] = [each for signed in results.values() for each in signed]
         summed = tuple(each.node for each in result.body.partial_sums)
-        found = shown.holdings_behind(result.body.cohort)
-        if found is None:
-            unexplained = population
-        else:
-            asked = AskedHolders.of(population, consortium.roster)
-            together = cohort_in(spec.body, found).holders
-            without = _lacking(spec.body, found, asked.holders)
-            left_out = BitMap.union(BitMap(), *without.values())
-            cohort = asked.slots_of(together)
-            differing = asked.slots_of(asked.holders - together - left_out)
-            lacking = {nodes: asked.slots_of(holders) for nodes, holders in without.items()}
-    elif called_off:
-        outcome = "abandoned"
+        held = shown.holdings_behind(result.body.cohort)
+        groups = {"left out: the holdings that would say why are not shown": population}
+        if held is not None:
+            groups = _groups(spec.body, shown.asked, held)
     return Account(
         outcome=outcome,
         reason=called_off[0].body.reason if called_off and not results else None,
@@ -328,15 +294,28 @@ def account_of(
             for name, signed in shown.of_kind(Abandonment).items()
             if name in spec.body.compute_nodes
         },
-        cohort=cohort,
-        lacking=lacking,
-        differing=differing,
-        unexplained=unexplained,
-        not_released=nobody if results else population,
+        groups=groups,
         summed=summed,
         misconduct=misconduct,
         refused=shown.refused,
     )
+
+
+def _groups(
+    spec: RoundSpec, asked: AskedHolders, held: dict[str, StoredAnswers]
+) -> dict[str, BitMap]:
+    """Return the clients of a published round, whose cohort these holdings give, in groups."""
+    together = cohort_in(spec, held).holders
+    without = _lacking(spec, held, asked.holders)
+    differing = asked.holders - together - BitMap.union(BitMap(), *without.values())
+    return {
+        "in the cohort": asked.slots_of(together),
+        **{
+            f"left out: no share at {', '.join(nodes)}": asked.slots_of(holders)
+            for nodes, holders in without.items()
+        },
+        "left out: its shares are of different answers": asked.slots_of(differing),
+    }
 
 
 def _lacking(

@@ -8,7 +8,7 @@ population at once, so whoever counts answers counts the slots behind them.
 import math
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import LARGEST_POPULATION, Policy, passed_message, too_far_message
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.documents import BoundDocument, Role
+from shoal_protocol.wire.documents import TrainerDocument
 from shoal_protocol.wire.encoding import (
     Base64,
     Clients,
@@ -94,10 +94,8 @@ class AskedHolders:
 LARGEST_DIMENSION: Final = 1_000_000
 
 
-class RoundSpec(BoundDocument):
+class RoundSpec(TrainerDocument):
     """Trainer -> everyone. Its digest is the round's id, so another spec is another round."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
 
     kind: Literal["round_spec"] = "round_spec"
     job: Digest
@@ -207,15 +205,16 @@ def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
         RefusedSpec, MalformedDocument: as `check_spec`.
     """
     policy = manifest.policy
-    _check_times(spec, policy.maximum_round_seconds)
     _check_parties(spec, manifest)
-    _check_sharing(spec, policy)
-    if spec.query.name not in policy.queries:
-        raise RefusedSpec("the policy does not allow this query")
-    if spec.colluders < policy.minimum_colluders:
-        raise RefusedSpec(f"colluders must be at least {policy.minimum_colluders}")
-    if spec.noise.mechanism not in policy.mechanisms:
-        raise RefusedSpec("the policy does not allow this mechanism")
+    if reason := policy.refusal(
+        sharing=spec.sharing,
+        nodes=len(spec.compute_nodes),
+        colluders=spec.colluders,
+        mechanism=spec.noise.mechanism,
+        queries=[spec.query.name],
+    ):
+        raise RefusedSpec(reason)
+    _check_times(spec, policy.maximum_round_seconds)
     if spec.dimension != spec.query.dimension:
         raise RefusedSpec("dimension is not that of the query")
     _check_noise(spec, policy.cap)
@@ -247,6 +246,11 @@ def _check_times(spec: RoundSpec, maximum_seconds: int) -> None:
         raise RefusedSpec("opened_at, deadline and give_up_at must follow one another")
     if (spec.give_up_at - spec.opened_at).total_seconds() > maximum_seconds:
         raise RefusedSpec(f"the round may last at most {maximum_seconds} seconds")
+    if spec.sharing.scheme == "additive":
+        if spec.proceed_at != spec.give_up_at:
+            raise RefusedSpec("proceed_at must be give_up_at where all Compute nodes are needed")
+    elif not spec.deadline < spec.proceed_at < spec.give_up_at:
+        raise RefusedSpec("proceed_at must lie between deadline and give_up_at")
 
 
 def _check_parties(spec: RoundSpec, manifest: Manifest) -> None:
@@ -260,16 +264,6 @@ def _check_parties(spec: RoundSpec, manifest: Manifest) -> None:
         raise RefusedSpec("minimum_cohort must be population_size less dropouts")
     if spec.minimum_cohort < manifest.policy.minimum_cohort:
         raise RefusedSpec(f"minimum_cohort must be at least {manifest.policy.minimum_cohort}")
-
-
-def _check_sharing(spec: RoundSpec, policy: Policy) -> None:
-    if reason := policy.sharing_refusal(spec.sharing, nodes=len(spec.compute_nodes)):
-        raise RefusedSpec(reason)
-    if spec.sharing.scheme == "additive":
-        if spec.proceed_at != spec.give_up_at:
-            raise RefusedSpec("proceed_at must be give_up_at where all Compute nodes are needed")
-    elif not spec.deadline < spec.proceed_at < spec.give_up_at:
-        raise RefusedSpec("proceed_at must lie between deadline and give_up_at")
 
 
 def _check_noise(spec: RoundSpec, cap: Cap) -> None:

@@ -37,10 +37,7 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
 
 
 class AdditiveSharing(Committees):
-    """The scheme in which all shares of an answer are needed, and all but one say nothing.
-
-    Which of its nodes gets the full vector rotates with the data holder, so that the load is even.
-    """
+    """The scheme in which all shares of an answer are needed, and all but one say nothing."""
 
     modulus_bits: ClassVar[Literal[64]] = 64
 
@@ -55,22 +52,9 @@ class AdditiveSharing(Committees):
         """
         return self._committee_refusal(nodes=nodes, minimum_committee=minimum_committee)
 
-    def needed(self, nodes: int) -> int:
-        """Return how many of `nodes` must be there for a total: all."""
-        return nodes
-
     def opening(self, nodes: int) -> int:
         """Return how many shares of one answer open it: all."""
         return self.shares(nodes)
-
-    def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
-        """Return the kind of share that `node` (of `nodes`) is due from a data holder.
-
-        Raises:
-            ValueError: none, for it is not of the data holder's committee.
-        """
-        place, vector = self._place(holder=holder, node=node, nodes=nodes)
-        return ShareKind.VECTOR if place == vector else ShareKind.SEED
 
     def split(
         self, secret: Uint64Vector, *, holder: int, nodes: int, random_bytes: RandomBytes
@@ -102,11 +86,7 @@ class AdditiveSharing(Committees):
 
 
 class ThresholdSharing(Committees):
-    """The scheme in which `threshold` shares of an answer are enough, and one fewer says nothing.
-
-    Of an answer's M shares M - threshold + 1 are full vectors, the others seeds; which ones rotates
-    with the data holder, so that the load is even.
-    """
+    """The scheme in which `threshold` shares open an answer, and one fewer says nothing."""
 
     modulus_bits: ClassVar[Literal[61]] = 61
 
@@ -130,24 +110,9 @@ class ThresholdSharing(Committees):
             return "the sharing threshold must be more than half of the Compute nodes, at most all"
         return self._committee_refusal(nodes=nodes, minimum_committee=minimum_committee)
 
-    def needed(self, nodes: int) -> int:
-        """Return how many of `nodes` must be there for a total: of all the part that opens one."""
-        return -(-nodes * self.threshold // self.shares(nodes))
-
     def opening(self, nodes: int) -> int:
         """Return how many shares of one answer open it."""
         return self.threshold
-
-    def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
-        """Return the kind of share that `node` (of `nodes`) is due from a data holder.
-
-        Raises:
-            ValueError: none, for it is not of the data holder's committee.
-        """
-        place, first = self._place(holder=holder, node=node, nodes=nodes)
-        shares = self.shares(nodes)
-        is_vector = (place - first) % shares <= shares - self.threshold
-        return ShareKind.VECTOR if is_vector else ShareKind.SEED
 
     def split(
         self, secret: Uint64Vector, *, holder: int, nodes: int, random_bytes: RandomBytes

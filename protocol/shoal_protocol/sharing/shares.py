@@ -91,18 +91,31 @@ class Committees(Model):
         first = 0 if self.committee is None else holder
         return [(first + place) % nodes for place in range(self.shares(nodes))]
 
-    def _place(self, *, holder: int, node: int, nodes: int) -> tuple[int, int]:
-        """Return a node's place among a data holder's nodes, and which place gets the vector.
+    def opening(self, nodes: int) -> int:
+        """Return how many shares of one answer open it."""
+        raise NotImplementedError
+
+    def needed(self, nodes: int) -> int:
+        """Return how many of `nodes` must be there for a total: of all the part that opens one."""
+        return -(-nodes * self.opening(nodes) // self.shares(nodes))
+
+    def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
+        """Return the kind of share that `node` (of `nodes`) is due from a data holder.
+
+        As many of an answer's shares are full vectors as do not open it without a seed. Which ones
+        rotates with the data holder, so that the load is even.
 
         Raises:
-            ValueError: the node is not of the data holder's committee.
+            ValueError: none, for it is not of the data holder's committee.
         """
-        if self.committee is None:
-            return node, holder % nodes
-        place = (node - holder) % nodes
-        if place >= self.committee:
+        shares = self.shares(nodes)
+        place, first = node, holder
+        if self.committee is not None:
+            place, first = (node - holder) % nodes, holder // nodes
+        if place >= shares:
             raise ValueError("the node is not of the data holder's committee")
-        return place, holder // nodes % self.committee
+        is_vector = (place - first) % shares <= shares - self.opening(nodes)
+        return ShareKind.VECTOR if is_vector else ShareKind.SEED
 
     def _committee_refusal(self, *, nodes: int, minimum_committee: int | None) -> str | None:
         if self.committee is None:

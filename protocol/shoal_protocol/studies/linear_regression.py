@@ -158,6 +158,14 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+UNCHECKED_BOUNDS: Final = (
+    "NOTHING CHECKS THE BOUNDS: where columns fill them, where they are far too wide, and where "
+    "noise is as large as what the features tell, these intervals hold less often than they say; "
+    "LinearRegression measures its columns and says so"
+)
+"""What a summary of a published method always says of its intervals."""
+
+
 class LinearRegressionPosterior(RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
@@ -192,7 +200,8 @@ class LinearRegressionPosterior(RegressionPosterior):
 
     @property
     def caution(self) -> str | None:
-        return self.prior.caution(self.names, self.mean, self.sd)
+        by_prior = self.prior.caution(self.names, self.mean, self.sd)
+        return "; ".join(filter(None, (UNCHECKED_BOUNDS, by_prior)))
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}

@@ -69,10 +69,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
         return f"Piecewise exponential regression of {self.target} by {self.time}"
 
     @property
-    def _scatter_of(self) -> str:
-        return "Scatter over the model's"
-
-    @property
     def units(self) -> Floats:
         return np.array([*self.spreads, *[1.0] * (len(self.edges) - 1)])
 

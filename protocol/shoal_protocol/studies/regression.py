@@ -242,7 +242,7 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @property
     def _scatter_of(self) -> str:
-        return "Scatter over the family's"
+        return "Records' scatter, where 1 is what the model expects"
 
     @property
     def units(self) -> Floats:

@@ -73,7 +73,7 @@ class _Variable(Model):
     @property
     def in_place_of_missing(self) -> float:
         """Return what a record without a value holds, where an indicator says so."""
-        return self.bounds.centre
+        return 0.0 if isinstance(self, Flag | Category) else self.bounds.centre
 
     @property
     def indicator(self) -> "Flag | None":
@@ -117,11 +117,6 @@ class Flag(_Variable):
         """Return 0 and 1."""
         return 0.0, 1.0
 
-    @property
-    def in_place_of_missing(self) -> float:
-        """Return 0."""
-        return 0.0
-
 
 class Category(_Variable):
     """One of some public levels: its place among them, from 0."""
@@ -140,11 +135,6 @@ class Category(_Variable):
     def limits(self) -> tuple[float, float]:
         """Return the first place and the last."""
         return 0.0, float(len(self.levels) - 1)
-
-    @property
-    def in_place_of_missing(self) -> float:
-        """Return the place of the first level."""
-        return 0.0
 
 
 class Date(_Variable):

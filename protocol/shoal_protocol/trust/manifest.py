@@ -21,8 +21,6 @@ from shoal_protocol.wire.documents import (
     Role,
     Signed,
     decode,
-    parted,
-    with_log_proof,
 )
 from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, Place, VerifyKeyHex
 from shoal_protocol.wire.errors import (
@@ -49,13 +47,18 @@ _RESERVED_NAMES: Final = {
 }  # they sign without being parties
 
 
-class ServiceParty(Model):
-    """A party that runs a service; connections to it trust exactly its `certificate`."""
+class ListedParty(Model):
+    """A party that the manifest lists. Analysts, who may submit jobs, have no more than this."""
 
     name: Name
     operator: Operator
-    url: Url
     verify_key: VerifyKeyHex
+
+
+class ServiceParty(ListedParty):
+    """A party that runs a service; connections to it trust exactly its `certificate`."""
+
+    url: Url
     certificate: Certificate
 
 
@@ -63,14 +66,6 @@ class ComputeParty(ServiceParty):
     """A Compute node, with the X25519 key to which clients seal their shares."""
 
     box_key: BoxKeyHex
-
-
-class Analyst(Model):
-    """A party that may submit jobs."""
-
-    name: Name
-    operator: Operator
-    verify_key: VerifyKeyHex
 
 
 class AuthorityMove(Model):
@@ -92,6 +87,7 @@ class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
+    is_logged: ClassVar[bool] = True
     most_values: ClassVar[int] = 20_000  # for a move of the authority it is read before its key
 
     kind: Literal["manifest"] = "manifest"
@@ -102,7 +98,7 @@ class Manifest(Document):
     compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)
     aggregator: ServiceParty
     trainer: ServiceParty
-    analysts: tuple[Analyst, ...] = Field(min_length=1, max_length=1_000)
+    analysts: tuple[ListedParty, ...] = Field(min_length=1, max_length=1_000)
     roster: RosterReference
     policy: Policy
     recovery: VerifyKeyHex | None = _optional()
@@ -120,17 +116,21 @@ class Manifest(Document):
         """Return the parties that run services: Compute nodes, aggregator and trainer."""
         return [*self.compute_nodes, self.aggregator, self.trainer]
 
+    @property
+    def parties(self) -> list[ListedParty]:
+        """Return the parties that run services, then the analysts."""
+        return [*self.services, *self.analysts]
+
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
-        parties: list[ServiceParty | Analyst] = [*self.services, *self.analysts]
         for what, values in {
-            "names": [party.name for party in parties],
-            "verify keys": [party.verify_key for party in parties],
+            "names": [party.name for party in self.parties],
+            "verify keys": [party.verify_key for party in self.parties],
             "box keys": [node.box_key for node in self.compute_nodes],
         }.items():
             if len(set(values)) != len(values):
                 raise ValueError(f"two parties share their {what}")
-        if _RESERVED_NAMES & {party.name for party in parties}:
+        if _RESERVED_NAMES & {party.name for party in self.parties}:
             raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
         if (self.sequence == 1) != (self.previous is None):
             raise ValueError("the first version has no previous one, every other has")
@@ -147,39 +147,10 @@ class Manifest(Document):
 
 
 @dataclass(frozen=True)
-class SignedManifest(Signed[Manifest]):
-    """A signed manifest, and beside what is signed the proof that the log has it (tlog-proof)."""
-
-    log_proof: str | None = None
-
-    def encode(self) -> bytes:
-        """Return the bytes that go on the wire, the proof among them if there is one."""
-        encoded = super().encode()
-        return encoded if self.log_proof is None else with_log_proof(encoded, self.log_proof)
-
-
-def decode_manifest(encoded: bytes) -> SignedManifest:
-    """Decode a signed manifest, with or without its proof; neither is checked.
-
-    Raises:
-        MalformedDocument, UnsupportedVersion
-    """
-    without, log_proof = parted(encoded)
-    signed = decode(without, Manifest)
-    return SignedManifest(signed.body, signed.signer, signed.signature, log_proof)
-
-
-@dataclass(frozen=True)
 class Parties:
     """A verified manifest without its roster: it verifies signatures of all but data holders."""
 
     signed_manifest: Signed[Manifest]
-
-    @property
-    def log_proof(self) -> str | None:
-        """Return the proof that the log has this version, None if it came without one."""
-        signed = self.signed_manifest
-        return signed.log_proof if isinstance(signed, SignedManifest) else None
 
     @property
     def manifest(self) -> Manifest:
@@ -203,23 +174,20 @@ class Parties:
         signed_manifest.verify_signature(VerifyKey(bytes.fromhex(authority)))
         return Parties(signed_manifest)
 
-    def party(self, name: str) -> ServiceParty | Analyst:
+    def party(self, name: str) -> ListedParty:
         """Return the party of that name.
 
         Raises:
             UnknownSigner: there is none.
         """
-        for party in self._parties():
+        for party in self.manifest.parties:
             if party.name == name:
                 return party
         raise UnknownSigner
 
     def lists(self, name: str) -> bool:
         """Tell whether there is a party of that name."""
-        return any(party.name == name for party in self._parties())
-
-    def _parties(self) -> list[ServiceParty | Analyst]:
-        return [*self.manifest.services, *self.manifest.analysts]
+        return any(party.name == name for party in self.manifest.parties)
 
     def verify(self, signed: Signed[DocumentT]) -> None:
         """Check that a party in charge signed this document under this manifest.
@@ -281,7 +249,7 @@ class Consortium(Parties):
             WrongManifest: it has another digest.
             MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
         """
-        signed = decode_manifest(signed_manifest)
+        signed = decode(signed_manifest, Manifest)
         if signed.digest != digest:
             raise WrongManifest("the manifest does not have the digest that was pinned")
         Parties.of(signed, authority=signed.body.authority)

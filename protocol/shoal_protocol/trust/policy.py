@@ -1,10 +1,12 @@
-"""The consortium's policy: what its manifest allows every job, and how refusals by time read.
+"""The consortium's policy, which its manifest states and every job must keep to.
 
-`now` is always the reader's own clock, so that whoever writes a request cannot gain time.
+Also the checks of time limits and their messages. `now` is always the clock of whoever checks, so
+that the author of a request cannot gain time.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final, Protocol, Self
+from typing import Final, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -19,37 +21,14 @@ from shoal_protocol.wire.encoding import LARGEST_CLIENTS
 LARGEST_POPULATION: Final = 2**20
 """Most clients that a round, and a job in rounds, can have."""
 
-JOIN_SECONDS: Final = 14 * 86_400
-"""Default of the time to join that policies allow: people must be able to approve a job."""
-
-JOB_SECONDS: Final = 90 * 86_400
-"""Default of the time that policies allow a whole job."""
-
 LONGEST_SECONDS: Final = 10 * 365 * 86_400
-"""The most that a policy may allow of either."""
+"""Largest value of either limit."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""How far two parties' clocks may differ: without it one party could take a request that keeps
-exactly to a limit, and another refuse it."""
+"""How far two parties' clocks may differ. Without this tolerance one party could accept a request
+that is exactly at a limit, and another refuse it."""
 
 _WHOSE_CLOCK: Final = "if that was not meant, the sender's clock or the one here is wrong"
-
-
-class Limits(Protocol):
-    """The time limits of a policy: the consortium's, or a data holder's."""
-
-    @property
-    def maximum_join_seconds(self) -> int:
-        """From now until a job's population is fixed."""
-
-    @property
-    def maximum_job_seconds(self) -> int:
-        """From now until a job is over, whether it has rounds or not."""
-
-
-def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:
-    """Tell whether `moment` is more than `seconds` after `now`, allowing for clocks that differ."""
-    return moment - now > timedelta(seconds=seconds) + CLOCKS_APART
 
 
 def too_far_message(name: str, moment: datetime, now: datetime, limit: str) -> str:
@@ -68,11 +47,44 @@ def duration(earlier: datetime, later: datetime) -> str:
 
 
 def all_but_one(nodes: int) -> int:
-    """Return how many of so many Compute nodes sign the log where nothing else was agreed."""
+    """Return the default of `cosignatures` for so many Compute nodes: all but one, at least two."""
     return max(2, nodes - 1)
 
 
-class Policy(Model):
+class TimeLimits(Model):
+    """How far ahead a job may reach, by the consortium's policy or by a data holder's."""
+
+    maximum_join_seconds: int = Field(
+        default=14 * 86_400,  # people must be able to approve a job
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that clients may have to join a job, from when they hear of it",
+    )
+    maximum_job_seconds: int = Field(
+        default=90 * 86_400,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that a job, or a crowd job, may take in all",
+    )
+
+    def too_far(
+        self,
+        setting: Literal["maximum_join_seconds", "maximum_job_seconds"],
+        name: str,
+        moment: datetime,
+        now: datetime,
+    ) -> str | None:
+        """Return why a moment is further after `now` than a setting allows, or None.
+
+        It allows for clocks that differ.
+        """
+        seconds = getattr(self, setting)
+        if moment - now <= timedelta(seconds=seconds) + CLOCKS_APART:
+            return None
+        return too_far_message(name, moment, now, f"the policy's {setting}, {seconds}")
+
+
+class Policy(TimeLimits):
     """The consortium's policy. The caps hold for each client, over all jobs together.
 
     Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
@@ -142,18 +154,6 @@ class Policy(Model):
         description="allow crowd jobs (Draw and Discard), each of which may cost one client so "
         "much local, pure epsilon; without it there are none",
     )
-    maximum_join_seconds: int = Field(
-        default=JOIN_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that clients may have to join a job, from when they hear of it",
-    )
-    maximum_job_seconds: int = Field(
-        default=JOB_SECONDS,
-        ge=1,
-        le=LONGEST_SECONDS,
-        description="longest that a job, or a crowd job, may take in all",
-    )
     retention_days: int | None = Field(
         default=None,
         ge=30,
@@ -173,10 +173,31 @@ class Policy(Model):
         """Return what all jobs together may cost one client."""
         return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
 
-    def sharing_refusal(self, sharing: Sharing, *, nodes: int) -> str | None:
-        """Return why no round may be shared like this among so many nodes, or None if it may."""
-        return sharing.refusal(
+    def refusal(
+        self,
+        *,
+        sharing: Sharing,
+        nodes: int,
+        colluders: int,
+        mechanism: Mechanism,
+        queries: Iterable[QueryName],
+    ) -> str | None:
+        """Return why no job and no round may be like this among so many nodes, or None."""
+        if reason := sharing.refusal(
             nodes=nodes,
             minimum_threshold=self.minimum_threshold,
             minimum_committee=self.minimum_committee,
-        )
+        ):
+            return reason
+        if colluders < self.minimum_colluders:
+            return f"colluders must be at least {self.minimum_colluders}"
+        if mechanism not in self.mechanisms:
+            needed = "a delta of 0" if mechanism == "discrete_gaussian" else "a delta above 0"
+            return (
+                f"the consortium's manifest does not allow the mechanism: it demands {needed} (its "
+                "authority chose by --mechanism of `shoal consortium create`)"
+            )
+        for query in queries:
+            if query not in self.queries:
+                return f"the policy does not allow the query {query}"
+        return None

@@ -18,10 +18,8 @@ from shoal_protocol.trust.manifest import (
     Consortium,
     Manifest,
     Parties,
-    SignedManifest,
-    decode_manifest,
 )
-from shoal_protocol.wire.documents import Signed, check_signature
+from shoal_protocol.wire.documents import Signed, check_signature, decode
 from shoal_protocol.wire.encoding import canonical_json, domain
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, WrongManifest
 
@@ -29,14 +27,12 @@ _KEYS: Final = ("authority", "recovery", "founder")
 
 
 class WrongProof(ProtocolError):
-    code = "wrong-log-proof"
     title = "The proof does not hold for this log"
     status = 422
     remedy = "Ask for a new proof; if it fails again, keep both checkpoints: the log may be forked."
 
 
 class TooFewWitnesses(ProtocolError):
-    code = "too-few-witnesses"
     title = "Too few Compute nodes signed the log's checkpoint"
     status = 409
     remedy = "Wait until more Compute nodes have signed a checkpoint of the log, and try again."
@@ -60,7 +56,9 @@ def following_version(
     return following
 
 
-def announced(current: Parties, signed_manifest: bytes, *, believe: bool = True) -> SignedManifest:
+def announced(
+    current: Parties, signed_manifest: bytes, *, believe: bool = True
+) -> Signed[Manifest]:
     """Check the manifest of the version that follows `current`; its roster is yet to come.
 
     Only who makes versions, or shows them, does without `believe`.
@@ -69,7 +67,7 @@ def announced(current: Parties, signed_manifest: bytes, *, believe: bool = True)
         WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
         TooFewWitnesses, WrongProof: as `check_believed`.
     """
-    signed = decode_manifest(signed_manifest)
+    signed = decode(signed_manifest, Manifest)
     check_successor(current, signed)
     if believe:
         check_believed(current.manifest, signed.body, signed.log_proof)

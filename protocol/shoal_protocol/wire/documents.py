@@ -2,21 +2,21 @@
 
 On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...}. The signature
 (Ed25519, RFC 8032) and the digest (SHA-256) are taken over the same bytes: a domain prefix that
-names protocol version and kind, then the canonical JSON of the body. A field `log_proof` may stand
-beside what is signed: the document's proof in the log.
+names protocol version and kind, then the canonical JSON of the body. In documents that are logged a
+field `log_proof` may stand beside what is signed: the document's proof in the log.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar, get_args
 
 import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
@@ -35,13 +35,7 @@ _PROOF: Final = b',"log_proof":'
 _SIGNATURE_FIELD: Final = b',"signature":'
 
 
-def with_log_proof(encoded: bytes, proof: str) -> bytes:
-    """Return a signed document, in canonical form and without a proof, with one."""
-    at = encoded.rindex(_SIGNATURE_FIELD)
-    return encoded[:at] + _PROOF + canonical_json(proof) + encoded[at:]
-
-
-def parted(encoded: bytes) -> tuple[bytes, str | None]:
+def _parted(encoded: bytes) -> tuple[bytes, str | None]:
     """Return a signed document without its proof, and the proof, unread; None if there is none.
 
     Raises:
@@ -141,6 +135,7 @@ class Document(Model):
     signed_by: ClassVar[Role]
     signer_field: ClassVar[str | None] = None  # the field that must repeat the signer's name
     most_values: ClassVar[int] = 1 << 16  # in its JSON, which takes many times its bytes once read
+    is_logged: ClassVar[bool] = False  # a proof that the log has it may stand beside what is signed
 
     kind: str
     version: Literal[1] = WIRE
@@ -191,6 +186,12 @@ class NodeDocument(BoundDocument):
     node: Name
 
 
+class TrainerDocument(BoundDocument):
+    """A document that the trainer signs."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+
 class HolderDocument(BoundDocument):
     """A document that a data holder signs."""
 
@@ -209,6 +210,7 @@ class Signed(Generic[DocumentT]):
     body: DocumentT
     signer: str
     signature: str
+    log_proof: str | None = None  # unread
     verified_by: bytes | None = field(default=None, init=False, compare=False, repr=False)
     """The verify key by which the signature was checked over these very bytes when they came."""
 
@@ -226,8 +228,9 @@ class Signed(Generic[DocumentT]):
         }
 
     def encode(self) -> bytes:
-        """Return the canonical bytes that go on the wire."""
-        rest = canonical_json({"signature": self.signature, "signer": self.signer})
+        """Return the canonical bytes that go on the wire, the proof among them if there is one."""
+        proof = {} if self.log_proof is None else {"log_proof": self.log_proof}
+        rest = canonical_json(proof | {"signature": self.signature, "signer": self.signer})
         return b'{"body":' + self.body.canonical + b"," + rest[1:]
 
     def verify_signature(self, key: VerifyKey) -> None:
@@ -277,14 +280,16 @@ def decode(
     """Decode the wire form of a signed document of one of `kinds`.
 
     Nothing of it is parsed before `check` has found its signature good. Without `check` the
-    signature is not looked at.
+    signature is not looked at. Nor is a proof that the log has it.
 
     Raises:
         MalformedDocument: not canonical, not of these kinds, or with wrong fields.
         UnsupportedVersion: of another version of the protocol.
         ProtocolError: as `check`.
     """
-    key = None
+    key, proof = None, None
+    if any(kind.is_logged for kind in kinds):
+        encoded, proof = _parted(encoded)
     if check is not None:
         found = _FRAME.fullmatch(encoded)
         if found is None:
@@ -292,7 +297,8 @@ def decode(
         body, signature, signer = found.groups()
         key = check(kinds, body, signer.decode(), signature.decode())
     most = max(kind.most_values for kind in kinds)
-    signed = from_json(parse_canonical_json(encoded, most_values=most), *kinds)
+    value = parse_canonical_json(encoded, most_values=most)
+    signed = replace(from_json(value, *kinds), log_proof=proof)
     object.__setattr__(signed, "verified_by", key)
     return signed
 
@@ -340,18 +346,28 @@ def _kind_of(document: type[Document]) -> str:
     return kind
 
 
-def embedded(kind: type[DocumentT]) -> pydantic.PlainValidator:
-    """Return a validator for a field that is itself a signed document; `WRITTEN` serialises it."""
+class _Embedding:
+    """Reads and writes a field that is itself a signed document."""
 
-    def read(value: object) -> Signed[DocumentT]:
-        if isinstance(value, Signed) and isinstance(value.body, kind):
-            return value
-        return _read(value, kind)  # the outer document is checked to be canonical as a whole
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: pydantic.GetCoreSchemaHandler
+    ) -> CoreSchema:
+        (kind,) = get_args(source)
 
-    return pydantic.PlainValidator(read)
+        def read(value: object) -> Signed[Any]:
+            if isinstance(value, Signed) and isinstance(value.body, kind):
+                return value
+            return _read(value, kind)  # the outer document is checked to be canonical as a whole
+
+        return core_schema.no_info_plain_validator_function(
+            read,
+            json_schema_input_schema=core_schema.any_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(Signed.to_json),
+        )
 
 
-WRITTEN: Final = pydantic.PlainSerializer(Signed.to_json)
+Embedded = Annotated[Signed[DocumentT], _Embedding()]
+"""A field that is a signed document of this kind, in which it has no proof of the log."""
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:

@@ -9,10 +9,11 @@
     ├── NotReady                      try again later
     └── LedgerBroken                  a service's own ledger was tampered with
 
-What only services refuse is in `service_errors`, what is wrong in crowd jobs in `crowds.errors`.
+What only services refuse is in `service_errors`, what is wrong in crowd jobs in `crowds.draws`.
 No message ever carries what the peer sent.
 """
 
+import re
 from typing import ClassVar
 
 from shoal_protocol.wire.versions import WIRE
@@ -21,8 +22,9 @@ from shoal_protocol.wire.versions import WIRE
 class ProtocolError(Exception):
     """A peer broke the protocol.
 
-    `code` is stable and ends the problem type's URN; `status` is the HTTP status; `remedy` says
-    what the peer can do. `str(error)` says what was wrong.
+    `code` is the name of the class, `wrong-round` of `WrongRound`, and ends the problem type's URN;
+    `status` is the HTTP status; `remedy` says what the peer can do. `str(error)` says what was
+    wrong. Another name of a class is another code on the wire.
     """
 
     code: ClassVar[str] = "protocol-error"
@@ -31,12 +33,16 @@ class ProtocolError(Exception):
     remedy: ClassVar[str] = "Compare the message with the protocol's specification."
     retry_after_seconds: int | None = None
 
+    def __init_subclass__(cls) -> None:
+        """Give each kind of error its code; what derives from a kind has that kind's code."""
+        if ProtocolError in cls.__bases__:
+            cls.code = re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+
     def __init__(self, detail: str | None = None) -> None:
         super().__init__(detail or self.title)
 
 
 class MalformedDocument(ProtocolError):
-    code = "malformed-document"
     title = "Not a valid document in canonical encoding"
     status = 422
     remedy = (
@@ -46,7 +52,6 @@ class MalformedDocument(ProtocolError):
 
 
 class UnsupportedVersion(ProtocolError):
-    code = "unsupported-version"
     title = "Unsupported protocol version"
     remedy = (
         f"Speak version {WIRE} of the protocol: run the release that all parties of the consortium "
@@ -55,84 +60,72 @@ class UnsupportedVersion(ProtocolError):
 
 
 class BadSignature(ProtocolError):
-    code = "bad-signature"
     title = "The signature does not verify"
     status = 403
     remedy = "Sign with the key that the consortium's manifest or roster lists for the signer."
 
 
 class UnknownSigner(ProtocolError):
-    code = "unknown-signer"
     title = "The signer is not a party of the consortium"
     status = 403
     remedy = "Ask the consortium's authority to list the signer in the manifest."
 
 
 class WrongSigner(ProtocolError):
-    code = "wrong-signer"
     title = "This party may not sign this kind of document"
     status = 403
     remedy = "Let the party in charge sign the document."
 
 
 class WrongManifest(ProtocolError):
-    code = "wrong-manifest"
     title = "The message is bound to another manifest"
     status = 409
     remedy = "Fetch the consortium's current manifest and bind the message to its digest."
 
 
 class UnknownRound(ProtocolError):
-    code = "unknown-round"
     title = "No such round here"
     status = 404
     remedy = "Wait until the trainer has announced the round, and check the round's digest."
 
 
 class UnknownJob(ProtocolError):
-    code = "unknown-job"
     title = "No such job here"
     status = 404
     remedy = "Submit the job first, and check the job's digest."
 
 
 class UnknownManifest(ProtocolError):
-    code = "unknown-manifest"
     title = "No such manifest here"
     status = 404
     remedy = "Publish the manifest version to this service first."
 
 
 class UnknownHolder(ProtocolError):
-    code = "unknown-holder"
     title = "The data holder, or its slot, is not on the roster"
     status = 403
     remedy = "Ask the consortium's authority to enrol the data holder, or to let it grow."
 
 
 class RevokedHolder(ProtocolError):
-    code = "revoked-holder"
     title = "The data holder was revoked"
     status = 403
     remedy = "Ask the consortium's authority to enrol the data holder under a new key."
 
 
 class WrongPhase(ProtocolError):
-    code = "wrong-phase"
     title = "The round or job is not in a phase that allows this"
     status = 409
     remedy = "Ask for the current state and act on that."
 
 
 class RefusedSpec(ProtocolError):
-    code = "refused-spec"
     title = "The round spec is refused"
     status = 422
     remedy = "Mend what the detail names, sign the spec anew and announce it again."
 
 
 class RefusedJob(ProtocolError):
-    code = "refused-job"
     title = "The job request is refused"
     status = 422
     remedy = "Mend what the detail names, sign the request anew and submit it again."
@@ -141,7 +134,6 @@ class RefusedJob(ProtocolError):
 class NotReady(ProtocolError):
     """The service is starting, stopping or has too much to do."""
 
-    code = "not-ready"
     title = "Not ready to take this now"
     status = 503
     remedy = "Send the same request again after the time in Retry-After."
@@ -151,7 +143,6 @@ class NotReady(ProtocolError):
 class LedgerBroken(ProtocolError):
     """The service's ledger is not reliable any more, so the service spends nothing."""
 
-    code = "ledger-broken"
     title = "The service's ledger was tampered with or damaged"
     status = 500
     remedy = "Tell the service's operator, who restores the ledger from where it is whole."

@@ -79,7 +79,6 @@ class JobEvent(StrEnum):
 
     POPULATION_FIXED = "population_fixed"
     POPULATION_TOO_SMALL = "population_too_small"
-    ROUND_PUBLISHED = "round_published"
     ROUND_ABANDONED = "round_abandoned"
     POSTERIOR_READY = "posterior_ready"
     TIME_OVER = "time_over"  # whatever became of it
@@ -89,7 +88,6 @@ class JobEvent(StrEnum):
 JOB: Final = {
     (JobPhase.JOINING, JobEvent.POPULATION_FIXED): JobPhase.RUNNING,
     (JobPhase.JOINING, JobEvent.POPULATION_TOO_SMALL): JobPhase.FAILED,
-    (JobPhase.RUNNING, JobEvent.ROUND_PUBLISHED): JobPhase.RUNNING,
     (JobPhase.RUNNING, JobEvent.ROUND_ABANDONED): JobPhase.FAILED,
     (JobPhase.RUNNING, JobEvent.POSTERIOR_READY): JobPhase.FINISHED,
     (JobPhase.RUNNING, JobEvent.TIME_OVER): JobPhase.FAILED,

@@ -108,10 +108,6 @@ class ForgedCertificate(Attack):
             "a cheaper entry of the trainer's ledger": signed_again(
                 lambda body: first(body)["charge"].update(mu=first(body)["charge"]["mu"] / 2)
             ),
-            "a lower price against an adversary": signed_again(
-                lambda body: _priced(body).update(epsilon=_priced(body)["epsilon"] / 2)
-            ),
-            "an adversary left out": signed_again(lambda body: body["prices"].pop()),
             "another job's name": signed_again(
                 lambda body: body.update(job=target.random_bytes(32).hex())
             ),
@@ -217,14 +213,6 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
                 ledger, number=first.number + 1, previous=target.random_bytes(32).hex()
             )
     return lies
-
-
-def _priced(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the first price that a certificate states."""
-    found: dict[str, Any] = next(
-        each["promised"] for each in body["prices"] if each["promised"] is not None
-    )
-    return found
 
 
 def _judged(tried: str, refusal: ProtocolError | None) -> Finding:

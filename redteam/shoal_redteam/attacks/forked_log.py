@@ -33,7 +33,7 @@ class ForkedLog(Attack):
     name = "forked-log"
     liar = "the aggregator, then the authority"
     tries = "checkpoints with other roots, or of fewer entries; a manifest that was never logged"
-    stopped_by = "wrong-log-proof, a conflict that names the size, too-few-witnesses"
+    stopped_by = "wrong-proof, a conflict that names the size, too-few-witnesses"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Send every node other trees, and every service another manifest."""

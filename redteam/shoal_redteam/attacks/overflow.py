@@ -198,7 +198,12 @@ def threshold_of(target: Target) -> ThresholdSharing | None:
     policy = target.consortium.manifest.policy
     for threshold in range(2, nodes):
         sharing = ThresholdSharing(threshold=threshold)
-        if policy.sharing_refusal(sharing, nodes=nodes) is None:
+        if (
+            sharing.refusal(
+                nodes=nodes, minimum_threshold=policy.minimum_threshold, minimum_committee=None
+            )
+            is None
+        ):
             return sharing
     return None
 

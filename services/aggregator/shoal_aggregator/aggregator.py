@@ -189,19 +189,14 @@ class Summed:
     ledgers: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Unusable:
-    """There is no total that may be released, and why."""
+def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
+    """Return the round's result, or why there is no total that may be released.
 
-    reason: str
-
-
-def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
-    """Return the round's result: the total that the partial sums give, without blinding.
+    The result is the total that the partial sums give, without blinding.
 
     `sums` are one of each Compute node that has sent its own. Those over the cohort that has the
     most of them count: only one can have a threshold of them, which is more than half of the nodes.
-    Unusable if they contradict each other, or no clients' answers add up to that.
+    There is no total if they contradict each other, or no clients' answers add up to that.
 
     Raises:
         ValueError: `sums` are not of enough Compute nodes.
@@ -212,10 +207,10 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
     by_node = {each.node: each for each in sums if each.over == largest}
     combined = _combined(spec, list(by_node.values()))
     if combined is None:
-        return Unusable(CONTRADICTORY)
+        return CONTRADICTORY
     total = summation.decode(spec.sharing, combined.total)
     if not is_possible(spec, total, cohort_size=cohort_size):
-        return Unusable(IMPOSSIBLE)
+        return IMPOSSIBLE
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
     result = Result(
         manifest=spec.manifest,
@@ -387,7 +382,7 @@ class Aggregator:
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._own.storage.run(offer_abandonment, signed, decision)
         if outcome is Outcome.ENDED:
-            self._log_abandonment(decision)
+            self._log_end(decision, {})
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -437,29 +432,24 @@ class Aggregator:
                 return
         self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
-        summed = await self._reading.run_sized(sum(map(len, stored)), self._summed, spec, stored)
-        if isinstance(summed, Unusable):
+        summed = await self._reading.run_sized(
+            sum(map(len, stored)),
+            lambda: add_up(spec, [decode(each, PartialSum).body for each in stored]),
+        )
+        if isinstance(summed, str):
             if len(stored) < len(spec.compute_nodes) and not is_over:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
                 return
-            return await self._abandon(spec, "sum_failed", summed.reason, stored=len(stored))
-        result = self._own.sign(summed.result)
-        based_on, wrong = len(stored), summed.wrong
-        if await self._own.storage.run(store.publish, result, stored=based_on, wrong=wrong):
+            return await self._abandon(spec, "sum_failed", summed, stored=len(stored))
+        result, wrong = self._own.sign(summed.result), summed.wrong
+        if await self._own.storage.run(store.publish, result, stored=len(stored), wrong=wrong):
             self._ends.labels("published").inc()
-            ledgers = dict(summed.ledgers)
-            self._log_entry(
-                EndEntry(kind="result", digest=result.digest, round=round_id, ledgers=ledgers)
-            )
-            used = len(summed.result.partial_sums)
-            log.info("round published", round=round_id, partial_sums=used)
+            self._log_end(result, summed.ledgers)
+            log.info("round published", round=round_id, partial_sums=len(summed.ledgers))
             self._tell_wrong(spec, wrong)
         else:
             self._own.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
-
-    def _summed(self, spec: RoundSpec, stored: Sequence[bytes]) -> Summed | Unusable:
-        return add_up(spec, [decode(each, PartialSum).body for each in stored])
 
     async def _give_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
@@ -470,14 +460,18 @@ class Aggregator:
     ) -> None:
         decision = self._abandonment(spec, code, detail)
         if await self._own.storage.run(store.abandon, decision, stored=stored):
-            self._log_abandonment(decision)
+            self._log_end(decision, {})
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
 
-    def _log_abandonment(self, decision: Signed[Abandonment]) -> None:
-        digest, round_id = decision.digest, decision.body.round
-        self._log_entry(EndEntry(kind="abandonment", digest=digest, round=round_id, ledgers={}))
+    def _log_end(
+        self, end: Signed[Result] | Signed[Abandonment], ledgers: Mapping[str, str]
+    ) -> None:
+        body = end.body
+        self._log_entry(
+            EndEntry(kind=body.kind, digest=end.digest, round=body.round, ledgers=dict(ledgers))
+        )
 
     def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
         body = Abandonment(

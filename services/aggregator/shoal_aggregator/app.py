@@ -4,7 +4,7 @@ Those of the log are static files as C2SP tlog-tiles says, entries to log, and p
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 
@@ -14,7 +14,7 @@ from shoal_aggregator.log import COSIGNED, LOG, Log, bundle, head, proof, tile
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
 from shoal_hosting.manifests.manifest_routes import SIGNED_MANIFEST
-from shoal_hosting.operators.view import View, by_phase
+from shoal_hosting.operators.view import by_phase
 from shoal_hosting.server.openapi import (
     BINARY,
     NOTE,
@@ -67,7 +67,6 @@ _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 class NotLogged(ProtocolError):
     """The log does not reach so far, or nothing of it is cosigned."""
 
-    code = "not-logged"
     title = "The log has nothing there that a quorum of Compute nodes signed"
     status = 404
     remedy = "Read the log's checkpoint, and ask for what it says that there is."
@@ -86,8 +85,8 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
 
     run = resources.storage.run
 
-    async def look() -> View:
-        return View((await run(by_phase, "Rounds", rounds),), log.facts())
+    async def look() -> dict[str, Any]:
+        return await run(by_phase, "Rounds", rounds)
 
     async def find_end(
         round_id: str, standing: Standing | None = None

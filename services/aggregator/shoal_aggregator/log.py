@@ -9,7 +9,7 @@ No round waits for any of this.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -19,7 +19,6 @@ from prometheus_client import Gauge
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from shoal_aggregator import schema, store
-from shoal_hosting.operators.view import in_words
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
@@ -47,7 +46,7 @@ from shoal_protocol.log.notes import (
 )
 from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of
 from shoal_protocol.rounds.attestations import PartialSum
-from shoal_protocol.trust.manifest import ComputeParty, decode_manifest
+from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import ProtocolError
@@ -75,9 +74,10 @@ def size_of(db: Connection) -> int:
 
 def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
     """Append what is not in the log yet; return where each entry is."""
-    size, places = size_of(db), []
+    size, places, columns = size_of(db), [], schema.log_entries.c
     for entry in entries:
-        place = find(db, entry)
+        here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
+        place = db.execute(select(columns.number).where(here)).scalar()
         if place is None:
             place, encoded = size, entry.encode()
             row = {"number": size, "kind": entry.kind, "digest": entry.digest, "entry": encoded}
@@ -86,13 +86,6 @@ def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
             _close_tiles(db, size)
         places.append(place)
     return places
-
-
-def find(db: Connection, entry: Entry) -> int | None:
-    """Return where the entry of this kind and digest is."""
-    columns = schema.log_entries.c
-    here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
-    return db.execute(select(columns.number).where(here)).scalar()
 
 
 def version(db: Connection, sequence: int) -> str | None:
@@ -184,7 +177,16 @@ def unlogged(db: Connection, aggregator: str) -> list[Entry]:
     results, ends = schema.results.c, schema.abandonments.c
     published = select(results.round, results.digest).where(missing("result", results.digest))
     entries += [
-        EndEntry(kind="result", digest=row.digest, round=row.round, ledgers=_ledgers(db, row.round))
+        EndEntry(
+            kind="result",
+            digest=row.digest,
+            round=row.round,
+            ledgers={
+                body.node: body.charge.digest
+                for encoded in store.find_partial_sums(db, row.round, store.Standing.USED)
+                for body in [decode(encoded, PartialSum).body]
+            },
+        )
         for row in db.execute(published.order_by(results.round)).all()
     ]
     abandoned = select(ends.round, ends.digest).where(
@@ -195,14 +197,6 @@ def unlogged(db: Connection, aggregator: str) -> list[Entry]:
         for row in db.execute(abandoned.order_by(ends.round))
     ]
     return entries
-
-
-def _ledgers(db: Connection, round_id: str) -> dict[str, str]:
-    found = [
-        decode(each, PartialSum).body
-        for each in store.find_partial_sums(db, round_id, store.Standing.USED)
-    ]
-    return {body.node: body.charge.digest for body in found}
 
 
 BATCH: Final = timedelta(seconds=5)  # longest that an entry waits for others
@@ -235,37 +229,22 @@ class Log:
         gauge.labels("cosigned").set_function(lambda: self._cosigned.size if self._cosigned else 0)
         name = "shoal_log_cosigners"
         gauge = Gauge(name, "Nodes that signed the cosigned head of the log", registry=registry)
-        gauge.set_function(self._cosigners)
+        gauge.set_function(
+            lambda: (
+                len(cosigners(read_note(self._cosigned.note), resources.book.current.manifest))
+                if self._cosigned
+                else 0
+            )
+        )
         name = "shoal_log_head_age_seconds"
         age = Gauge(name, "Time since the cosigned head of the log was signed", registry=registry)
-        age.set_function(self._age)
-
-    def _age(self) -> float:
-        head = self._cosigned
-        if head is None:
-            return float("inf")
-        return self._own.clock().timestamp() - head.signed_at / 1000
-
-    def _cosigners(self) -> int:
-        own, head = self._own, self._cosigned
-        return (
-            0 if head is None else len(cosigners(read_note(head.note), own.book.current.manifest))
+        age.set_function(
+            lambda: (
+                resources.clock().timestamp() - self._cosigned.signed_at / 1000
+                if self._cosigned
+                else float("inf")
+            )
         )
-
-    def facts(self) -> dict[str, str]:
-        """Return how long the log is and who signed its head, for whoever runs the aggregator."""
-        head, manifest = self._cosigned, self._own.book.current.manifest
-        if head is None:
-            return {"Log": f"{self._size:,} entries, none cosigned yet"}
-        signed_at = in_words(datetime.fromtimestamp(head.signed_at / 1000, UTC))
-        signed = cosigners(read_note(head.note), manifest)
-        missing = [each.name for each in manifest.compute_nodes if each.name not in signed]
-        how_far = "all" if head.size == self._size else f"the first {head.size:,}"
-        return {
-            "Log": f"{self._size:,} entries, {how_far} cosigned by {len(signed)} of "
-            f"{len(manifest.compute_nodes)} nodes ({manifest.quorum} must"
-            f"{'; not ' if missing else ''}{', '.join(missing)}), signed {signed_at}"
-        }
 
     def note(self, entry: Entry) -> None:
         """Log an entry with the next batch; it is on file here."""
@@ -314,7 +293,7 @@ class Log:
             StorageUnavailable
         """
         reading = self._own.worker("reading")
-        signed = await reading.run_sized(len(encoded), decode_manifest, encoded)
+        signed = await reading.run_sized(len(encoded), decode, encoded, Manifest)
         if signed.digest not in {each.digest for each in self._own.book.versions}:
             check_successor(self._own.book.current, signed)
         entry = decode_entry(log_entry(signed.body))
@@ -359,29 +338,25 @@ class Log:
 
     def _note_manifests(self) -> None:
         for version in self._own.book.versions[self._versions :]:
-            body = version.manifest
-            self.note(decode_entry(log_entry(body)))
+            self.note(decode_entry(log_entry(version.manifest)))
             self._due_at = self._own.clock()
             self._versions += 1
-
-    @property
-    def _may_sign(self) -> bool:
-        manifest = self._own.book.current.manifest
-        nodes = {node.name for node in manifest.compute_nodes}
-        silent = len(nodes - self._sizes.keys())
-        return self._broken is None and silent < manifest.quorum
 
     async def _sign(self) -> None:
         """Sign the tree if it has grown, and the newest checkpoint has its quorum or waits long."""
         newest, now = self._newest, round(self._own.clock().timestamp() * 1000)
-        if not self._may_sign or self._size <= (newest.size if newest else 0):
+        manifest = self._own.book.current.manifest
+        silent = {node.name for node in manifest.compute_nodes} - self._sizes.keys()
+        if self._broken is not None or len(silent) >= manifest.quorum:
+            return
+        if self._size <= (newest.size if newest else 0):
             return
         if newest is not None and (self._cosigned is None or self._cosigned.size < newest.size):
             if now < newest.signed_at + PATIENCE / timedelta(milliseconds=1):
                 return
         size = self._size
         root_hash = await self._own.storage.run(lambda db: tree(db).root(size))
-        text = Checkpoint(origin_of(self._own.book.current.manifest), size, root_hash).text
+        text = Checkpoint(origin_of(manifest), size, root_hash).text
         origin = text.partition("\n")[0]
         note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
         head = Head(size, now, note)

@@ -200,7 +200,8 @@ def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """
     columns = schema.rounds.c
     may_proceed = columns.proceed_at <= milliseconds(now)
-    is_enough = (_most_sums() == columns.nodes) | ((_lacking() <= 0) & may_proceed)
+    most_sums = func.coalesce(_of_a_cohort(func.count(), func.count().desc()), 0)
+    is_enough = (most_sums == columns.nodes) | ((_lacking() <= 0) & may_proceed)
     return _open_rounds(db, is_enough)
 
 
@@ -288,11 +289,6 @@ def find_newest_sum(db: Connection, node: str) -> Sequence[bytes]:
     return db.execute(query).scalars().all()
 
 
-def find_result(db: Connection, round_id: str) -> bytes | None:
-    """Return the round's signed result, if it is published."""
-    return db.execute(_RESULT, {"round_id": round_id}).scalar_one_or_none()
-
-
 def find_end(
     db: Connection, round_id: str, aggregator: str, standing: Standing | None = None
 ) -> tuple[bytes | None, bytes | None, Sequence[bytes]]:
@@ -305,16 +301,11 @@ def find_end(
     """
     if not knows_round(db, round_id):
         raise UnknownRound
-    result = find_result(db, round_id)
+    result = db.execute(_RESULT, {"round_id": round_id}).scalar_one_or_none()
     if result is None:
         return None, find_abandonment(db, round_id, aggregator), ()
     sums = () if standing is None else find_partial_sums(db, round_id, standing)
     return result, None, sums
-
-
-def _most_sums() -> ColumnElement[int]:
-    """Return SQL for the number of a round's partial sums over the cohort that has the most."""
-    return func.coalesce(_of_a_cohort(func.count(), func.count().desc()), 0)
 
 
 def _lacking() -> ColumnElement[int]:

@@ -14,7 +14,7 @@ from shoal_hosting.security import server_tls
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.startup import startup_of
 
 log = structlog.get_logger()
 
@@ -24,15 +24,7 @@ def main() -> None:
     with startup_of("shoal-agent"):
         settings = read_settings(Settings, os.environ)
         configure_logs(level=settings.log_level)
-        certificate, key = settings.party / TLS_CERTIFICATE, settings.party / TLS_KEY
-        try:
-            own = certificate.read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError):
-            raise StartupRefused(
-                f"{certificate} is missing or no PEM file: `shoal agent new` makes it"
-            ) from None
-        # an agent is not in the manifest: its peers pin its owner's file
-        tls = server_tls(certificate, key, own)
+        tls = server_tls(settings.party / TLS_CERTIFICATE, settings.party / TLS_KEY, None)
         service = assemble(settings, clock=lambda: datetime.now(UTC), long_polls=True)
         serve(
             service.app,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from shoal_agent.directory import JSON, OCTETS, Directory, Part
+from shoal_agent.directory import JSON, OCTETS, Part
 from shoal_holder.messages import (
     Acknowledged,
     Agenda,
@@ -29,7 +29,6 @@ from shoal_holder.messages import (
     OpenRound,
     Pending,
     Prepare,
-    Prepared,
     Receipt,
 )
 from shoal_hosting.outcome import LOST
@@ -43,6 +42,7 @@ from shoal_protocol.wire.errors import (
     ProtocolError,
     UnknownJob,
     UnknownManifest,
+    UnknownRound,
 )
 from shoal_protocol.wire.service_errors import MissingRequest
 
@@ -50,13 +50,18 @@ WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening
 SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 
 
+LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
+
+
+def _path(job: OpenJob) -> str:
+    return f"/v1/jobs/{job.job}/rounds/{job.next_number}"
+
+
 @dataclass(eq=False)
-class Delivery(Part):
-    """Sends each node its envelope, and again where the node lost it.
+class Answering(Part):
+    """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
 
-    For a lost one it looks twice in a round, and whenever a node was out of reach.
-    """
-
+    _wake: asyncio.Event | None
     _asked: dict[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     """By round and node: when, and after how many interruptions, it was last asked."""
     _behind: set[tuple[str, int]] = field(default_factory=set)
@@ -64,28 +69,145 @@ class Delivery(Part):
 
     def __post_init__(self) -> None:
         self._later = SPREAD * int.from_bytes(self._random_bytes(4), "little") / 2.0**32
+        self._polls: dict[OpenJob, asyncio.Task[Reply]] = {}
 
-    async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
-        """Send what the outbox still holds for a round, to each node that may be asked now."""
+    async def end(self) -> None:
+        """Give up waiting for rounds."""
+        await self._follow(())
+
+    async def fetch_rounds(self) -> Sequence[OpenRound]:
+        """Ask the trainer for each job's next round; offer the round, or end a job that is over.
+
+        Return the rounds that are open then.
+        """
+        agenda, is_current = await self._vault.ask(AskAgenda(), Agenda), True
+        for job in agenda.jobs:
+            try:
+                answer = await self._answer_about(job)
+                if answer is not None:
+                    is_current = False
+                    await self._take(job, answer)
+            except Unavailable as error:
+                self._report("no round", job=job.job, reason=str(error))
+            except ProtocolError as error:
+                # not the trainer's word, or not in our manifest: the next answer may be
+                self._report("round not believed", job=job.job, reason=str(error))
+        if not is_current:
+            agenda = await self._vault.ask(AskAgenda(), Agenda)
+        await self._follow(agenda.jobs)
+        return agenda.rounds
+
+    # Long polls at the trainer, at most one for each job; without a `_wake` it is just asked.
+
+    async def _answer_about(self, job: OpenJob) -> Reply | None:
+        """Return the trainer's answer about a job's next round; None while it is waited for.
+
+        Raises:
+            Unavailable: it did not answer.
+        """
+        if self._wake is None:
+            return await self._directory.ask_trainer(_path(job))
+        poll = self._polls.get(job)
+        if poll is None or not poll.done():
+            return None
+        del self._polls[job]
+        return poll.result()
+
+    async def _follow(self, jobs: Collection[OpenJob]) -> None:
+        """Keep a long poll open about the next round of each of these jobs, and about no others."""
+        gone = [self._polls.pop(each) for each in self._polls.keys() - set(jobs)]
+        for poll in gone:
+            poll.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        if self._wake is not None:
+            for job in set(jobs) - self._polls.keys():
+                self._polls[job] = asyncio.create_task(self._poll(_path(job), self._wake))
+
+    async def _poll(self, path: str, wake: asyncio.Event) -> Reply:
+        """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.
+
+        Raises:
+            Unavailable: it did not answer.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_at = loop.time()
+            answer = await self._directory.ask_trainer(path, wait=LONG_POLL_SECONDS)
+            if answer.status != ACCEPTED:
+                wake.set()
+                return answer
+            if loop.time() - asked_at < LONG_POLL_SECONDS / 2:
+                return answer
+
+    async def _take(self, job: OpenJob, answer: Reply) -> None:
+        if answer.status == OK:
+            spec = decode(answer.body, RoundSpec)
+            await self._directory.follow_to(spec.body.manifest)
+            await self._vault.ask(OfferRound(parts=(answer.body,)), Decided)
+        elif answer.status == GONE or (
+            answer.status == NOT_FOUND and answer.code == UnknownJob.code
+        ):
+            await self._end(job.job, answer.code)
+        elif answer.status != ACCEPTED:
+            self._report("no round", job=job.job, reason=answer.code)
+
+    async def _end(self, job: str, code: str) -> None:
+        """Tell the vault that a job is over, with its analyst's withdrawal if that is why.
+
+        Raises:
+            Unavailable: the trainer did not show it.
+        """
+        parts = []
+        if code == JobWithdrawn.code:
+            shown = await self._directory.ask_trainer(f"/v1/jobs/{job}/withdrawal")
+            parts = [shown.body] if shown.status == OK else []
+        await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
+
+    async def answer_rounds(self, rounds: Sequence[OpenRound]) -> None:
+        """Have answers made and send what is due in each open round."""
+        open_rounds = {each.round_id for each in rounds}
+        self._asked = {key: what for key, what in self._asked.items() if key[0] in open_rounds}
+        self._behind = {key for key in self._behind if key[0] in open_rounds}
+        for each in rounds:
+            await self._go_on(each)
+
+    async def _go_on(self, known: OpenRound) -> None:
+        round_id = known.round_id
+        try:
+            nodes = self._directory.nodes(known.manifest)
+        except UnknownManifest:  # the owner pinned a later version since
+            self._report("round not in the manifest", round=round_id)
+            return
+        if known.unprepared:
+            try:
+                await self._vault.ask(Prepare(round_id=round_id), Done)
+            except ProtocolError as error:  # it has ended meanwhile
+                self._report("round not answered", round=round_id, reason=str(error))
+        # sent, or failed, before others are worked on
+        await self._deliver(known, nodes)
+
+    async def _deliver(self, known: OpenRound, nodes: Sequence[Peer]) -> None:
+        """Send each node that is due its envelope, and again where the node lost it.
+
+        For a lost one it looks twice in a round, and whenever a node was out of reach.
+        """
         async with asyncio.TaskGroup() as group:
             for node, peer in enumerate(nodes):
                 if peer.is_due:
-                    group.create_task(self._send(round_id, node, peer))
+                    group.create_task(self._look_and_send(known, node, peer))
 
-    async def _send(self, round_id: str, node: int, peer: Peer) -> None:
-        envelope = Pending(what="envelope", about=round_id, node=node)
-        path = f"/v1/rounds/{round_id}/shares"
-        if not await self._directory.deliver(envelope, peer, path, round=round_id, node=node):
-            self._behind.add((round_id, node))
+    async def _look_and_send(self, known: OpenRound, node: int, peer: Peer) -> None:
+        now, round_id = self._clock(), known.round_id
+        if now < known.deadline and self._is_to_be_asked(known, node, peer, now):
+            await self._look(round_id, node, peer, now)
+        if peer.is_due:
+            envelope = Pending(what="envelope", about=round_id, node=node)
+            path = f"/v1/rounds/{round_id}/shares"
+            if not await self._directory.deliver(envelope, peer, path, round=round_id, node=node):
+                self._behind.add((round_id, node))
 
-    async def look(self, known: OpenRound, nodes: Sequence[Peer], now: datetime) -> None:
-        """Ask each node that is due, and queue what it lacks."""
-        async with asyncio.TaskGroup() as group:
-            for node, peer in enumerate(nodes):
-                if peer.is_due and self._is_due(known, node, peer, now):
-                    group.create_task(self._look(known.round_id, node, peer, now))
-
-    def _is_due(self, known: OpenRound, node: int, peer: Peer, now: datetime) -> bool:
+    def _is_to_be_asked(self, known: OpenRound, node: int, peer: Peer, now: datetime) -> bool:
+        """Tell whether to ask a node whether it still has the envelope that it acknowledged."""
         if (known.round_id, node) in self._behind:
             return True
         asked, interruptions = self._asked.get((known.round_id, node), (known.opened_at, 0))
@@ -101,7 +223,7 @@ class Delivery(Part):
             await self._ask(round_id, node, peer)
         except NotThere:
             self._behind.add((round_id, node))
-        except (Unavailable, MalformedDocument) as error:
+        except (Unavailable, MalformedDocument, UnknownRound) as error:
             self._report("held not known", round=round_id, node=node, reason=str(error))
         else:
             self._asked[round_id, node] = (now, interruptions)
@@ -137,160 +259,3 @@ class Delivery(Part):
             lost = Receipt(what="envelope", about=round_id, node=node, outcome=LOST)
             await self._vault.ask(lost, Done)
             self._report("envelope lost", round=round_id, node=node)
-
-    def forget_others(self, rounds: Collection[str]) -> None:
-        """Forget the rounds that are not among these."""
-        self._asked = {key: what for key, what in self._asked.items() if key[0] in rounds}
-        self._behind = {key for key in self._behind if key[0] in rounds}
-
-
-LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
-
-
-class NextRounds:
-    """Keeps long polls open at the trainer, at most one for each job."""
-
-    def __init__(self, directory: Directory, wake: asyncio.Event | None) -> None:
-        """Set `wake` whenever a long poll is answered; None is without long polls."""
-        self._directory = directory
-        self._wake = wake
-        self._polls: dict[OpenJob, asyncio.Task[Reply]] = {}
-
-    async def answer(self, job: OpenJob) -> Reply | None:
-        """Return the trainer's answer about a job's next round; None while it is waited for.
-
-        Raises:
-            Unavailable: it did not answer.
-        """
-        if self._wake is None:
-            return await self._directory.ask_trainer(_path(job))
-        poll = self._polls.get(job)
-        if poll is None or not poll.done():
-            return None
-        del self._polls[job]
-        return poll.result()
-
-    async def follow(self, jobs: Collection[OpenJob]) -> None:
-        """Keep a long poll open about the next round of each of these jobs, and about no others."""
-        gone = [self._polls.pop(each) for each in self._polls.keys() - set(jobs)]
-        for poll in gone:
-            poll.cancel()
-        await asyncio.gather(*gone, return_exceptions=True)
-        if self._wake is not None:
-            for job in set(jobs) - self._polls.keys():
-                self._polls[job] = asyncio.create_task(self._ask(_path(job), self._wake))
-
-    async def _ask(self, path: str, wake: asyncio.Event) -> Reply:
-        """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.
-
-        Raises:
-            Unavailable: it did not answer.
-        """
-        loop = asyncio.get_running_loop()
-        while True:
-            asked_at = loop.time()
-            answer = await self._directory.ask_trainer(path, wait=LONG_POLL_SECONDS)
-            if answer.status != ACCEPTED:
-                wake.set()
-                return answer
-            if loop.time() - asked_at < LONG_POLL_SECONDS / 2:
-                return answer
-
-
-def _path(job: OpenJob) -> str:
-    return f"/v1/jobs/{job.job}/rounds/{job.next_number}"
-
-
-@dataclass(eq=False)
-class Answering(Part):
-    """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
-
-    _wake: asyncio.Event | None
-    _unanswered: set[str] = field(default_factory=set)
-    """New rounds, of which there is nothing to send yet."""
-
-    def __post_init__(self) -> None:
-        own = (self._vault, self._directory, self._clock, self._random_bytes, self._report)
-        self._delivery = Delivery(*own)
-        self._next_rounds = NextRounds(self._directory, self._wake)
-
-    async def end(self) -> None:
-        """Give up waiting for rounds."""
-        await self._next_rounds.follow(())
-
-    async def fetch_rounds(self) -> Sequence[OpenRound]:
-        """Ask the trainer for each job's next round; offer the round, or end a job that is over.
-
-        Return the rounds that are open then.
-        """
-        agenda, is_current = await self._vault.ask(AskAgenda(), Agenda), True
-        for job in agenda.jobs:
-            try:
-                answer = await self._next_rounds.answer(job)
-                if answer is not None:
-                    is_current = False
-                    await self._take(job, answer)
-            except Unavailable as error:
-                self._report("no round", job=job.job, reason=str(error))
-            except ProtocolError as error:
-                # not the trainer's word, or not in our manifest: the next answer may be
-                self._report("round not believed", job=job.job, reason=str(error))
-        if not is_current:
-            agenda = await self._vault.ask(AskAgenda(), Agenda)
-        await self._next_rounds.follow(agenda.jobs)
-        return agenda.rounds
-
-    async def _take(self, job: OpenJob, answer: Reply) -> None:
-        if answer.status == OK:
-            spec = decode(answer.body, RoundSpec)
-            await self._directory.follow_to(spec.body.manifest)
-            await self._vault.ask(OfferRound(parts=(answer.body,)), Decided)
-            self._unanswered.add(spec.digest)
-        elif answer.status == GONE or (
-            answer.status == NOT_FOUND and answer.code == UnknownJob.code
-        ):
-            await self._end(job.job, answer.code)
-        elif answer.status != ACCEPTED:
-            self._report("no round", job=job.job, reason=answer.code)
-
-    async def _end(self, job: str, code: str) -> None:
-        """Tell the vault that a job is over, with its analyst's withdrawal if that is why.
-
-        Raises:
-            Unavailable: the trainer did not show it.
-        """
-        parts = []
-        if code == JobWithdrawn.code:
-            shown = await self._directory.ask_trainer(f"/v1/jobs/{job}/withdrawal")
-            parts = [shown.body] if shown.status == OK else []
-        await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
-
-    async def answer_rounds(self, rounds: Sequence[OpenRound]) -> None:
-        """Have answers made and send what is due in each open round."""
-        open_rounds = {each.round_id for each in rounds}
-        self._unanswered &= open_rounds
-        self._delivery.forget_others(open_rounds)
-        for each in rounds:
-            await self._go_on(each)
-
-    async def _go_on(self, known: OpenRound) -> None:
-        round_id = known.round_id
-        try:
-            nodes = self._directory.nodes(known.manifest)
-        except UnknownManifest:  # the owner pinned a later version since
-            self._report("round not in the manifest", round=round_id)
-            return
-        if (now := self._clock()) < known.deadline:
-            await self._delivery.look(known, nodes, now)
-        if not (known.unprepared and round_id in self._unanswered):
-            await self._delivery.send_pending(round_id, nodes)
-        if not known.unprepared:
-            return
-        try:
-            prepared = await self._vault.ask(Prepare(round_id=round_id), Prepared)
-        except ProtocolError as error:  # it has ended meanwhile
-            self._report("round not answered", round=round_id, reason=str(error))
-            return
-        self._unanswered.discard(round_id)
-        if prepared.made:  # sent, or failed, before others are worked on
-            await self._delivery.send_pending(round_id, nodes)

@@ -25,9 +25,11 @@ from shoal_agent.status import (
     Left,
     Line,
     Spent,
+    keeping,
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
+from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.policy import Policy
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.openapi import (
@@ -133,7 +135,7 @@ def create_agent_application(
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
         """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        crowds, policy = await holder.spent_on_crowds(), await holder.policy()
+        crowds, policy = await holder.told(CrowdAccounts, "spent on crowds"), await holder.policy()
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),
@@ -156,7 +158,7 @@ def create_agent_application(
     @owned.get("/v1/retention")
     async def show_kept() -> Keeping:
         """What the state keeps, how much of it, why, and until when."""
-        return await holder.keeping()
+        return keeping(await holder.told(dict[str, int], "kept"))
 
     @owned.post("/v1/backup", **answers(having("sealed"), ProtocolError))
     async def back_up() -> Response:

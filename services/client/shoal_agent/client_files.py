@@ -21,7 +21,7 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
+from shoal_hosting.private_files import write_new
 from shoal_hosting.startup import replace
 from shoal_hosting.tls_certificates import TlsIdentity
 from shoal_protocol.trust.roster import MOST_SLOTS
@@ -119,14 +119,13 @@ def new_directory(directory: Path) -> Iterator[Path]:
     """Give a private directory to fill; it becomes `directory`, or is removed after an error.
 
     Raises:
-        FileExistsError: the directory exists; nothing is overwritten.
+        FileExistsError: the directory exists, and is not empty; nothing is overwritten.
     """
-    if directory.exists():
+    if directory.exists() and any(directory.iterdir()):
         raise FileExistsError(f"{directory} exists already; nothing was written")
     directory.parent.mkdir(parents=True, exist_ok=True)
     pending = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
-        pending.chmod(PRIVATE_DIRECTORY)
         yield pending
         pending.rename(directory)
     except BaseException:
@@ -145,10 +144,10 @@ def write_agent(directory: Path, key: SigningKey, *, slots: int, tls: TlsIdentit
         write_tls(pending, tls)
 
 
-def write_tls(directory: Path, tls: TlsIdentity) -> None:
-    """Write `tls.crt` and `tls.key` into a directory that has neither."""
-    write_new(directory / "tls.key", tls.private_key_pem, private=True)
-    write_new(directory / "tls.crt", tls.certificate_pem.encode(), private=False)
+def write_tls(directory: Path, tls: TlsIdentity, suffix: str = "") -> None:
+    """Write `tls.key` and `tls.crt`, or such as `tls-2.key`, into a directory that has neither."""
+    write_new(directory / f"tls{suffix}.key", tls.private_key_pem, private=True)
+    write_new(directory / f"tls{suffix}.crt", tls.certificate_pem.encode(), private=False)
 
 
 def write_holder_key(path: Path, key: SigningKey, *, slots: int) -> Path:

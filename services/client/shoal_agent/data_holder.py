@@ -1,10 +1,10 @@
 """The data holder: starts its vault and runs the parts of the courier, each in its own module.
 
 vault_link   asks the vault, which decides and remembers
-joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
-delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
-declaring    tells analysts what to expect
-charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
+joining      finds jobs, sends joins and leaves; asks nodes what they charged
+answering    fetches rounds, has them answered, sends answers
+directory    the peers, and newer manifests
+crowds.taking_part  all about crowd jobs
 """
 
 import asyncio
@@ -29,14 +29,12 @@ from shoal_agent.status import (
     AskingView,
     HolderStatus,
     JobView,
-    Keeping,
     asking_view,
     job_view,
-    keeping,
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
-from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
+from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.keys import given_keys
 from shoal_holder.messages import (
@@ -56,7 +54,6 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
@@ -280,11 +277,7 @@ class DataHolder:
 
     async def policy(self) -> Policy:
         """Return the owner's rules."""
-        return await self._told(Policy, "policy")
-
-    async def keeping(self) -> Keeping:
-        """Return what the state keeps, and until when."""
-        return keeping(await self._told(dict[str, int], "kept"))
+        return await self.told(Policy, "policy")
 
     async def backup(self) -> bytes:
         """Return a backup of what a restore needs, sealed to the owner's recovery key.
@@ -301,13 +294,13 @@ class DataHolder:
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        return await self._told(Joined, "leave", job=job)
+        return await self.told(Joined, "leave", job=job)
 
     async def approvals(
         self, *, after: int = 0, count: int = 1000, job: str | None = None
     ) -> list[AskingView]:
         """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
-        asking = await self._told(list[JobAsking], "approvals", after=after, count=count, job=job)
+        asking = await self.told(list[JobAsking], "approvals", after=after, count=count, job=job)
         return [asking_view(each, self._directory.parties) for each in asking]
 
     async def decide(self, approval: bytes) -> None:
@@ -321,7 +314,7 @@ class DataHolder:
 
     async def reserved(self) -> list[ReservedBudget]:
         """Return what open jobs hold of their clients' budgets, and until when."""
-        return await self._told(list[ReservedBudget], "reserved")
+        return await self.told(list[ReservedBudget], "reserved")
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -330,20 +323,19 @@ class DataHolder:
     async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
         """Return what answers cost, one by one, and the clients whom they cost the same."""
         return [
-            ([Cost.stated(*each) for each in costs], decode_clients(slots))
-            for slots, costs in await self._told(list[tuple[str, list[StatedCost]]], "spent")
+            (costs, decode_clients(slots))
+            for slots, costs in await self.told(list[tuple[str, list[Cost]]], "spent")
         ]
 
     async def committed(self) -> Mapping[int, Cost]:
         """Return what each client has spent, and what open jobs may still ask of it."""
-        found = await self._told(dict[int, StatedCost], "committed")
-        return {client: Cost.stated(*cost) for client, cost in found.items()}
+        return await self.told(dict[int, Cost], "committed")
 
     async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        return await self._told(list[LedgerEntry], "chain", after=after, count=count)
+        return await self.told(list[LedgerEntry], "chain", after=after, count=count)
 
-    async def _told(self, kind: type[T], question: Question, **which: Any) -> T:
+    async def told(self, kind: type[T], question: Question, **which: Any) -> T:
         """Return the answer to a question of the owner, which is of a `kind`."""
         told = await self._vault.ask(Ask(question=question, **which), Bytes)
         answer: T = TOLD[question].validate_json(told.parts[0])
@@ -354,10 +346,10 @@ class DataHolder:
         opened = await self.opened()
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
-            jobs=await self._told(tuple[JobStatus, ...], "status"),
+            jobs=await self.told(tuple[JobStatus, ...], "status"),
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
-            crowds=await self._told(tuple[CrowdStatus, ...], "crowds"),
+            crowds=await self.told(tuple[CrowdStatus, ...], "crowds"),
             waiting=tuple(sorted(self._joining.waiting)),
             unheard=dict(self._charges.unheard)
             | (
@@ -371,12 +363,8 @@ class DataHolder:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
         request = self._joining.requests.get(job)
         if request is None:
-            request = (await self._told(Joined, "joined", job=job)).request
+            request = (await self.told(Joined, "joined", job=job)).request
         return job_view(job, request, self._directory.parties)
-
-    async def spent_on_crowds(self) -> CrowdAccounts:
-        """Return what crowd jobs cost so far, job by job, and what is left to records."""
-        return await self._told(CrowdAccounts, "spent on crowds")
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""

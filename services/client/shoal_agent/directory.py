@@ -70,8 +70,7 @@ class Directory:
         self._random_bytes = random_bytes
         self._transport = transport
         self._report = report
-        self._peers: dict[ServiceParty, Peer] = {}
-        self._apart: dict[str, dict[ServiceParty, Peer]] = {}  # by purpose
+        self._peers: dict[tuple[str, ServiceParty], Peer] = {}  # by purpose and party
         self._handed = -1  # the newest version that the vault has from here
         self._may_be_behind = False
         self._looked_at, self._looks = clock(), 0
@@ -110,7 +109,7 @@ class Directory:
 
     def trainer_apart(self, purpose: str) -> Peer:
         """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
-        return self._peer(self._book.current.manifest.trainer, self._apart.setdefault(purpose, {}))
+        return self._peer(self._book.current.manifest.trainer, purpose)
 
     def parties(self, manifest: str) -> Manifest:
         """Return a manifest version, with its parties.
@@ -139,17 +138,16 @@ class Directory:
                 return self._peer(node)
         raise UnknownSigner
 
-    def _peer(self, party: ServiceParty, known: dict[ServiceParty, Peer] | None = None) -> Peer:
-        peers = self._peers if known is None else known
-        if party not in peers:
-            peers[party] = Peer(
+    def _peer(self, party: ServiceParty, purpose: str = "") -> Peer:
+        if (purpose, party) not in self._peers:
+            self._peers[purpose, party] = Peer(
                 party,
                 clock=self._clock,
                 random_bytes=self._random_bytes,
                 transport=self._transport,
                 book=self._book,
             )
-        return peers[party]
+        return self._peers[purpose, party]
 
     async def close(self) -> None:
         """Close all connections; they are opened again when needed."""
@@ -157,10 +155,9 @@ class Directory:
             self._looking.cancel()
             await asyncio.wait([self._looking])
             self._looking = None
-        for peers in (self._peers, *self._apart.values()):
-            while peers:
-                _, peer = peers.popitem()
-                await peer.close()
+        while self._peers:
+            _, peer = self._peers.popitem()
+            await peer.close()
 
     async def deliver(self, pending: Pending, peer: Peer, path: str, **about: object) -> bool:
         """Send a peer what the vault has for it, if anything, and tell the vault its outcome.

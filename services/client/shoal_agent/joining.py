@@ -4,7 +4,7 @@ It also asks Compute nodes what they charged the slots here; the vault compares 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -104,22 +104,21 @@ class ChargesCheck(Part):
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         self._asking.clear()
 
-    async def _compare(self, nodes: Iterable[str]) -> bool:
+    async def _compare(self, nodes: Collection[str]) -> bool:
         """Ask these nodes; tell whether one answered, or no query or node is left to ask."""
-        now, nodes = self._clock(), list(nodes)
-        if nodes:
-            self._ask(nodes)
-            done, waiting = set[asyncio.Task[bool]](), set(self._asking.values())
-            if waiting:
-                done, waiting = await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
-            while waiting and not any(asked.result() for asked in done):
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not any(asked.result() for asked in done):
-                await self._settle()
-                return False
+        now, is_heard = self._clock(), not nodes
+        self._ask(nodes)
+        waiting = set(self._asking.values()) if nodes else set[asyncio.Task[bool]]()
+        if waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
+            is_heard = any(asked.result() for asked in done)
+        while waiting and not is_heard:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            is_heard = any(asked.result() for asked in done)
         await self._settle()
-        self._compared_at = now
-        return True
+        if is_heard:
+            self._compared_at = now
+        return is_heard
 
     def _ask(self, nodes: Iterable[str]) -> set[asyncio.Task[bool]]:
         """Begin to ask those of these nodes that are not being asked, and may be."""
@@ -272,7 +271,6 @@ class Joining(Part):
 
     async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
-        self.waiting = set(agenda.waiting)
         letters: list[tuple[What, str, str]] = [
             *((state, job, "approvals") for job, state in agenda.notices.items()),
             *(("leave", job, "leaves") for job in agenda.leaves),

@@ -131,7 +131,7 @@ def _put_back(backup: Backup, site: Path, data: Path) -> None:
         raise ValueError(
             f"{path} is there: restore that one, without a backup, or move it away if it is lost"
         )
-    for name, content in zip(backup.names, backup.parts[1:], strict=True):
+    for name, content in zip(backup.names, backup.parts[1:-1], strict=True):
         if not (site / name).exists():
             write_new(site / name, content, private=True)
     for left in ("-wal", "-shm"):  # of the state that is lost

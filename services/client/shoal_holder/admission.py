@@ -14,7 +14,7 @@ from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_o
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.trust.policy import Limits, passed_message
+from shoal_protocol.trust.policy import TimeLimits, passed_message
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 
@@ -23,7 +23,7 @@ class JobKind(NamedTuple):
     """How jobs of one kind are judged, each by a function of its request."""
 
     check: Callable[[Any, Manifest], None]  # raises `RefusedJob` if the consortium forbids it
-    too_far: Callable[[Any, Limits, datetime], str | None]
+    too_far: Callable[[Any, TimeLimits, datetime], str | None]
     refusal: Callable[[Policy, Any], str | None]
     columns: Callable[[Any], Iterable[str]]
     until: Callable[[Any], datetime]

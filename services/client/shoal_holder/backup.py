@@ -2,11 +2,13 @@
 
 The state without what is still to be sent, and the owner's policy and mapping; no key that signs.
 A sealed box holds a fresh key, which a secret box is under. The data holder's signature inside
-tells who made it, for anybody can seal to a public key.
+tells who made it, for anybody can seal to a public key. Its length tells nobody how many of the
+slots have been given to individuals.
 """
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -32,27 +34,33 @@ DELETE FROM crowd_outbox;
 DELETE FROM crowd_nonces;
 VACUUM;
 """  # the last one leaves nothing of erased rows
+_GIVE_ALL_SLOTS: Final = """
+INSERT INTO slots SELECT CAST(printf('%032d', value) AS BLOB), value, 0 FROM json_each(?)
+"""
 
 
 class Backup(Message):
-    """What a backup holds: the state file, then the owner's files of these names."""
+    """What a backup holds: the state file, the owner's files of these names, and padding."""
 
     authority: Digest
     key: Digest  # the data holder's, of the signature
     made_at: Timestamp
     names: tuple[str, ...]
-    parts: tuple[bytes, ...] = Field(min_length=1, exclude=True, repr=False)
+    parts: tuple[bytes, ...] = Field(min_length=2, exclude=True, repr=False)
 
 
 def sealed_backup(
     file: StateFile,
     owner_files: Mapping[str, Path],
     *,
+    slots: Iterable[int],
     authority: str,
     key: SigningKey,
     now: datetime,
 ) -> bytes:
     """Return a sealed backup of a state and of those of the owner's files that are there.
+
+    `slots` are all of the data holder's, whether or not they have been given to individuals.
 
     Raises:
         ValueError: there is no recovery key, or more than a backup can hold.
@@ -64,13 +72,14 @@ def sealed_backup(
         for name, path in owner_files.items()
         if name != RECOVERY_KEY and path.exists()
     }
+    state, padding = _copy(file, slots)
     backup = frames.encode(
         Backup(
             authority=authority,
             key=bytes(key.verify_key).hex(),
             made_at=now,
             names=tuple(found),
-            parts=(_copy(file), *found.values()),
+            parts=(state, *found.values(), padding),
         )
     )
     fresh = random_bytes(SecretBox.KEY_SIZE)
@@ -113,9 +122,18 @@ def _recovery_key(owner_files: Mapping[str, Path]) -> PublicKey:
         raise ValueError(f"{path} is not a key of 64 hex digits") from None
 
 
-def _copy(file: StateFile) -> bytes:
-    """Return the state as one file, without what is still to be sent: that identifies answers."""
+def _copy(file: StateFile, slots: Iterable[int]) -> tuple[bytes, bytes]:
+    """Return the state as one file, without what is still to be sent: that identifies answers.
+
+    With it comes padding to the size of the state in which all `slots` are given. A sixteenth is
+    added, because how rows fill pages depends on their order.
+    """
     with closing(sqlite3.connect(":memory:")) as copy:
         file.database.backup(copy)
         copy.executescript(_WITHOUT_WHAT_IS_UNSENT)
-        return copy.serialize()
+        state = copy.serialize()
+        copy.executescript("DROP TRIGGER slots_keep; DELETE FROM slots")
+        copy.execute(_GIVE_ALL_SLOTS, (json.dumps(list(slots)),))
+        copy.commit()
+        copy.execute("VACUUM")
+        return state, bytes(max(0, len(copy.serialize()) * 17 // 16 - len(state)))

@@ -194,7 +194,9 @@ class ChargeComparison(Part):
             )
         elif self.refusal is None and not self.waiting:
             make_sure(self._state.file)
-            restoring.raise_to_least(self._state, self._own(), self._site.clock())
+            restoring.raise_to_least(
+                self._state, BitMap(self._site.positions()), self._site.clock()
+            )
         self._is_news = False
         if self._heard or not self.nodes:
             self._compared_at, self._heard = self._site.clock(), False
@@ -266,7 +268,7 @@ class ChargeComparison(Part):
 
     def _take_over(self) -> None:
         """End the restoration once all nodes were heard that are not waived."""
-        site, own = self._site, self._own()
+        site, own = self._site, BitMap(self._site.positions())
         if self.waiting or not own:
             return
         versions = site.book.versions
@@ -281,9 +283,6 @@ class ChargeComparison(Part):
         make_sure(self._state.file)
         self._forgotten, self._machine = {}, machine.read(self._state.file)
         self._report("charges of the lost state taken over", rounds=adopted)
-
-    def _own(self) -> BitMap:
-        return BitMap(self._site.positions())
 
 
 def _note_head(file: StateFile, node: str, head: Head) -> None:

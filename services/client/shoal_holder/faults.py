@@ -21,7 +21,6 @@ LARGEST_FILE: Final = 1 << 20  # bytes; what is older is in faults.log.1, what w
 
 
 class VaultFailed(ProtocolError):
-    code = "vault-failed"
     title = "The vault failed at it"
     status = 500
     remedy = "Look at faults.log in the vault's data directory, and report what it says."

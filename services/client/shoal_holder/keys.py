@@ -10,8 +10,6 @@ from nacl.signing import SigningKey
 from shoal_holder.site_files import lock_key
 from shoal_protocol.trust.roster import Roster
 
-_KEY_DIGITS = 64
-
 KeyInForce = Callable[[Roster], SigningKey]
 """Returns the data holder's key by a roster."""
 
@@ -101,8 +99,6 @@ def read_holder_key(path: str | PathLike[str]) -> SigningKey:
     file = Path(path)
     content = read_private(file).strip()
     try:
-        if len(content) != _KEY_DIGITS:
-            raise ValueError
         return SigningKey(bytes.fromhex(content.decode("ascii")))
     except ValueError:
         raise ValueError(f"{file} is not a key of 64 hex digits") from None

@@ -53,8 +53,20 @@ def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
 
 
 def adopt(file: StateFile, forgotten: ChargedElsewhere, now: datetime) -> None:
-    """Charge a round that is not in this ledger, in the caller's transaction."""
+    """Charge a round that is not in this ledger, in the caller's transaction.
+
+    A node that lies may claim a round that is on file for another job or number, or claim one
+    twice: such a claim is charged under an id of its own.
+    """
     round_id, job, number = forgotten.round_id, forgotten.job, forgotten.number
+    is_another = file.one(
+        "SELECT 1 FROM (SELECT round, job, number FROM rounds UNION ALL SELECT * FROM adopted)"
+        " WHERE round = ? AND (job, number) <> (?, ?)",
+        *(round_id, job, number),
+    )
+    if is_another:
+        claim = {"job": job, "number": number, "round": round_id}
+        round_id = sha256("claimed", canonical_json(claim))
     file.database.execute(
         "INSERT INTO adopted SELECT ?1, ?2, ?3"
         " WHERE NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job, number) = (?1, ?2, ?3))"

@@ -204,14 +204,8 @@ class OfferRound(Message):
     parts: tuple[bytes] = Field(exclude=True, repr=False)
 
 
-class Prepared(Answer):
-    """Whether the answer was made, charged and stored; if not, none will be."""
-
-    made: bool
-
-
 class Prepare(Message):
-    """Make a round's answer. The vault answers when it may leave."""
+    """Make a round's answer, if one is left to make. The vault answers when it may leave."""
 
     round_id: Digest
 

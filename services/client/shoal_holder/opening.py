@@ -14,10 +14,9 @@ from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import MAPPING, POLICY, STATE_FILE, owner_files_of
-from shoal_holder.slots import choice_seed, slots_by_id
+from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
+from shoal_holder.slots import check_not_by_id, slots_by_id
 from shoal_holder.state import State
-from shoal_holder.tables import NoColumn
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused, read_pin
@@ -41,12 +40,7 @@ class RecordsFile:
         """
         self.changed_at = self.path.stat().st_mtime_ns
         check_not_writable(self.path)
-        try:
-            return read_records(self.path, self.policy.columns, id_column=self.id_column)
-        except NoColumn as missing:
-            if missing.name not in self.policy.columns:
-                raise
-            raise ValueError(f"{missing}; `columns` in {POLICY} names it") from None
+        return read_records(self.path, self.policy.columns, id_column=self.id_column)
 
     def was_replaced(self) -> bool:
         """Tell whether the loader wrote another one; what people edit may be half written."""
@@ -103,11 +97,10 @@ def _place(site: Site, state: State) -> None:
     """Give each record its slot, and each client's rows their order.
 
     Raises:
-        ValueError: as `slots_by_id` and `choice_seed`.
+        ValueError: as `slots_by_id` and `check_not_by_id`.
     """
     if site.records.identity is None:
-        # the seed is made even if nobody has several rows, which would show otherwise
-        site.choose_rows(choice_seed(state.file, site.random_bytes))
+        check_not_by_id(state.file)
     else:
         site.give_slots(
             lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)

@@ -61,8 +61,6 @@ def read_records(
                 raise ValueError(f"{where} {name!r}: {error}") from None
     if not rows:
         raise ValueError(f"{file} holds no records")
-    if by is None and rows > 1:
-        raise ValueError(f"{file}: several rows without ids: add a column 'id', or name another")
     values = np.array(numbers).reshape(rows, len(names))
     columns = tuple(map(canonical_text, names))
     if by is None:
@@ -86,7 +84,7 @@ def _records_by_id(file: Path, columns: Sequence[str] | None) -> Records:
             starts, most = arrays["starts"], int(arrays["rows_per_record"][0])
             wanted = list(names if columns is None else columns)
             places = positions(tuple(names), tuple(wanted), str(file))
-            values = [np.asarray(arrays[f"column{place}"], np.float64) for place in places]
+            values = [arrays[f"column{each}"].astype(float, casting="same_kind") for each in places]
     except (KeyError, TypeError, EOFError, UnicodeDecodeError, zipfile.BadZipFile):
         raise ValueError(f"{file} is no table of records; run `shoal records load`") from None
     if any(each != canonical_text(each) or not each for each in ids) or most < 1:

@@ -40,8 +40,8 @@ class Records:
     """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
 
     `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
-    starts[i + 1], and is the individual of the i-th id; order means nothing. Only one client alone
-    may go without `identity`.
+    starts[i + 1], and is the individual of the i-th id; order means nothing. Only one row alone may
+    go without `identity`.
     """
 
     columns: tuple[str, ...]
@@ -62,7 +62,7 @@ class Records:
             raise ValueError("every client must have a row")
         if self.identity and len(set(self.identity.ids)) != len(self):
             raise ValueError("every client must have an id of its own")
-        if self.identity is None and len(self) > 1:
+        if self.identity is None and len(self.values) > 1:
             raise ValueError("several rows without ids: add a column 'id', or name another")
         _ = self.empty  # worked out now: within an answer it would take the longer, the more rows
 
@@ -110,7 +110,7 @@ def grouped(
     return tuple(names), starts, values[np.lexsort((*values.T[::-1], groups))]
 
 
-# Which of a client's records count, and in which order, follows from the holder's key alone. A
+# Which of a client's records count, and in which order, follows from its id's keyed digest alone. A
 # client takes part whatever its records are: with more than may count it gives as many as may, with
 # none that is usable it gives none.
 
@@ -139,15 +139,14 @@ def chosen_together(
     *,
     most: int,
     skipping: Sequence[int] | None = None,
-    limit: int = MOST_ROWS,
     with_gaps: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the records that count of the clients at `positions`, and which of them are there.
 
     Shapes (positions, most, m), zeros where there is none, and (positions, most). At position None,
-    and behind the last client's, there are none. A client's records are its first `limit` rows that
-    lack none of `columns`; `with_gaps` those that have a value in any column at all, with NaN where
-    one is missing. The first `skipping` of them, by position, are left out.
+    and behind the last client's, there are none. A client's records are its first rows that lack
+    none of `columns`, as many as count; `with_gaps` those that have a value in any column at all,
+    with NaN where one is missing. The first `skipping` of them, by position, are left out.
 
     Of the table only `columns` are read, and of them only the values that are returned: the time it
     takes is covered by `release_timing.encoding_seconds`, which knows nothing else.
@@ -173,6 +172,7 @@ def chosen_together(
     ranks = so_far[:-1] - np.repeat(so_far[before], counts)
     skipped = np.zeros(len(positions), np.int64) if skipping is None else np.asarray(skipping)
     ranks_given = ranks - np.repeat(skipped[filled], counts)
+    limit = 1 if records.identity is None else records.identity.rows_per_record
     kept = counting & (ranks < limit) & (ranks_given >= 0) & (ranks_given < most)
     here = np.repeat(filled, counts)[kept], ranks_given[kept]
     values[here], present[here] = records.values[rows[kept][:, None], where], True

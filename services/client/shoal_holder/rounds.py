@@ -25,8 +25,8 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.messages import Decided, OfferRound, OpenRound, Prepared
-from shoal_holder.records import MOST_ROWS
+from shoal_holder.messages import Decided, Done, OfferRound, OpenRound
+from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
 from shoal_hosting.outcome import OVER
@@ -97,8 +97,8 @@ class Answers(Part):
         def work(portion: Sequence[int]) -> Int64Vector:
             here = [positions[slot] if slot in used else None for slot in portion]
             gaps = isinstance(query, Tables)
-            together = self._site.records_together(
-                here, query.column_names, most=most, with_gaps=gaps
+            together = chosen_together(
+                self._site.records, here, query.column_names, most=most, with_gaps=gaps
             )
             return encoded_together(query, *together)
 
@@ -141,12 +141,6 @@ def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
         passes=math.ceil(slots / together) * passes
         + failing * 2 * (passes + together.bit_length()),
     )
-
-
-def is_in_time(spec: RoundSpec, slots: int, *, seconds: float) -> bool:
-    """Tell whether an answer for so many slots that is begun now leaves in `seconds`."""
-    allowed = allowed_seconds(spec, slots)
-    return release_timing.release_time(began=0.0, ready=0.0, allowed_seconds=allowed) < seconds
 
 
 _HANDOVER: Final = timedelta(seconds=30)
@@ -277,7 +271,7 @@ class Rounds(Part):
             self._state.end_round(round_id, ended)
             del self._open[round_id]
 
-    def prepare(self, round_id: str) -> Prepared:
+    def prepare(self, round_id: str) -> Done:
         """Make the answer to a round, and return at the moment when it may leave.
 
         Raises:
@@ -290,26 +284,28 @@ class Rounds(Part):
             raise UnknownRound
         known.prepared = True
         try:
-            made = self._answer(round_id, known)
+            self._answer(round_id, known)
         except BaseException:
             known.outcome = FAILED
             raise
         self.end_if_over(round_id)
-        return Prepared(made=made)
+        return Done()
 
-    def _answer(self, round_id: str, known: _Open) -> bool:
+    def _answer(self, round_id: str, known: _Open) -> None:
         """Make, charge and store the answer to a round, unless there is a reason not to."""
         spec, site = known.spec, self._site
         asked, used = self._of_ours(spec), self._used(round_id, known)
         holder = site.holder
         if holder is None or not used:
-            return False
-        left = (spec.deadline - site.clock()).total_seconds()
-        if not is_in_time(spec, len(asked), seconds=left):  # no noise is drawn, nothing charged
+            return
+        leaves = release_timing.release_time(
+            began=0.0, ready=0.0, allowed_seconds=allowed_seconds(spec, len(asked))
+        )
+        if leaves >= (spec.deadline - site.clock()).total_seconds():  # nothing drawn or charged
             known.outcome = MISSED
             self._report("too late to answer", round=round_id, slots=len(asked))
-            return False
-        return self._answers.make(round_id, spec, holder=holder, asked=asked, used=used)
+            return
+        self._answers.make(round_id, spec, holder=holder, asked=asked, used=used)
 
     def _used(self, round_id: str, known: _Open) -> BitMap:
         """Return the slots whose records the answer to a round may use; none if there is none.

@@ -1,15 +1,13 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import nacl.utils
-import numpy as np
 from nacl.signing import SigningKey
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_holder import release_timing
@@ -17,7 +15,7 @@ from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import MOST_ROWS, Identity, Records, chosen_together, in_chosen_order
+from shoal_holder.records import Identity, Records, in_chosen_order
 from shoal_holder.state import State
 from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
@@ -89,10 +87,6 @@ class Site:
             slots = len(self.positions())
             raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
 
-    def choose_rows(self, seed: bytes) -> None:
-        """Order the rows of a client without an id by a seed that nobody else knows."""
-        self.records = in_chosen_order(self.records, [seed])
-
     def give_slots(self, give: GiveSlots) -> None:
         """Take slots by id from now on; `give` returns each id's among those of this holder.
 
@@ -127,27 +121,6 @@ class Site:
             began=began, ready=timer.now(), allowed_seconds=seconds
         )
         timer.sleep(leaves - timer.now())
-
-    def records_together(
-        self,
-        positions: Sequence[int | None],
-        columns: Sequence[str],
-        *,
-        most: int,
-        skipping: Sequence[int] | None = None,
-        with_gaps: bool = False,
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the records that count at these positions, as `chosen_together`."""
-        identity = self.records.identity
-        return chosen_together(
-            self.records,
-            positions,
-            columns,
-            most=most,
-            skipping=skipping,
-            limit=MOST_ROWS if identity is None else identity.rows_per_record,
-            with_gaps=with_gaps,
-        )
 
     @property
     def most_records(self) -> int:

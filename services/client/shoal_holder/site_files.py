@@ -37,12 +37,11 @@ def lock_key(path: Path) -> BinaryIO:
     file = path.open("r+b" if writable else "rb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         file.close()
-        raise ValueError(
-            f"{path} is in use: one data holder or agent at a time, with one data directory"
-        ) from None
-    except OSError:
-        file.close()
+        if isinstance(error, BlockingIOError):
+            raise ValueError(
+                f"{path} is in use: one data holder or agent at a time, with one data directory"
+            ) from None
         raise
     return file

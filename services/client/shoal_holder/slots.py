@@ -71,25 +71,17 @@ def injection(
     return {each: free[place] for each, place in zip(new, order, strict=False)}
 
 
-def choice_seed(file: StateFile, random_bytes: RandomBytes) -> bytes:
-    """Return what a choice among the rows of a client without an id follows from.
-
-    It is made when it is first asked for, and stays whatever becomes of the holder's key: another
-    one would have other rows of a client count.
+def check_not_by_id(file: StateFile) -> None:
+    """Refuse a record without an id where slots were given by id: it would get another's.
 
     Raises:
-        ValueError: slots were given by id: it would get another individual's.
+        ValueError: they were.
     """
     if file.one("SELECT 1 FROM identity") is not None:
         raise ValueError(
             "slots were given by id, and these records have none: name their column of ids, or "
             "give the agent the records.npz that `shoal records load` writes"
         )
-    found = file.one("SELECT seed FROM choice")
-    if found is None:
-        found = (random_bytes(_KEY_BYTES),)
-        file.write("INSERT INTO choice VALUES (1, ?)", *found)
-    return bytes(found[0])
 
 
 def make_sure(file: StateFile) -> None:

@@ -3,8 +3,9 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, PlainSerializer
 from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
@@ -12,18 +13,12 @@ from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 
-StatedCost = tuple[float, float | None]
-"""mu and epsilon as documents have them: None is infinite."""
-
-
-def stated(cost: Cost) -> StatedCost:
-    """Return a cost as documents have it."""
-    return cost.mu, cost.stated_epsilon
-
-
-def stated_balances(balances: Balances) -> dict[int, StatedCost]:
-    """Return what was charged to each client, as documents have it."""
-    return {client: stated(cost) for client, cost in balances.of(balances.charged).items()}
+StatedCost = Annotated[
+    Cost,
+    BeforeValidator(lambda stated: Cost.stated(*stated)),
+    PlainSerializer(lambda cost: (cost.mu, cost.stated_epsilon)),
+]
+"""A cost; in JSON its mu and epsilon as documents have them: None is infinite."""
 
 
 def spent(file: StateFile) -> dict[int, list[Cost]]:
@@ -38,12 +33,12 @@ def spent(file: StateFile) -> dict[int, list[Cost]]:
     return dict(found)
 
 
-def spent_alike(file: StateFile) -> list[tuple[str, list[StatedCost]]]:
+def spent_alike(file: StateFile) -> list[tuple[str, list[Cost]]]:
     """Return what answers cost, one by one, and which clients they cost the same."""
     alike = defaultdict[tuple[Cost, ...], BitMap](BitMap)
     for client, costs in spent(file).items():
         alike[tuple(costs)].add(client)
-    return [(encode_clients(whose), list(map(stated, costs))) for costs, whose in alike.items()]
+    return [(encode_clients(whose), list(costs)) for costs, whose in alike.items()]
 
 
 def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:

@@ -27,7 +27,7 @@ from shoal_hosting.marks import (
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.wire.errors import LedgerBroken
 
-SCHEMA_VERSION: Final = 18
+SCHEMA_VERSION: Final = 19
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -242,10 +242,6 @@ CREATE TABLE slots (
     slot INTEGER NOT NULL UNIQUE,
     is_sure INTEGER NOT NULL DEFAULT 0  -- all nodes were asked since: the state was the newest
 ) WITHOUT ROWID;
-CREATE TABLE choice (                -- where records have none, and several of a client
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    seed BLOB NOT NULL               -- of the order of each client's rows; it never changes
-);
 CREATE TRIGGER identity_keeps BEFORE DELETE ON identity
 BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 CREATE TRIGGER identity_stays BEFORE UPDATE ON identity
@@ -287,7 +283,7 @@ class StateFile:
         """
         self._marking: Marking | None = None
         self._unsure = False  # whether a commit that failed reached the disk
-        self._path = path
+        self.path = path
         try:
             check_file(path, mark_of(path))
         except MemoryLost as error:
@@ -332,19 +328,14 @@ class StateFile:
         Nothing may have been acknowledged to anybody since it was opened.
         """
         self.close()
-        if self._path not in self._beside:
+        if self.path not in self._beside:
             for each in self._files():
                 if each not in self._beside:
                     each.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        logs = [self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm")]
-        return [self._path, *logs, mark_of(self._path)]
-
-    @property
-    def directory(self) -> Path:
-        """Return where the file is."""
-        return self._path.parent
+        logs = [self.path.with_name(self.path.name + ending) for ending in ("-wal", "-shm")]
+        return [self.path, *logs, mark_of(self.path)]
 
     @property
     def losses(self) -> int:
@@ -390,7 +381,7 @@ class StateFile:
                 "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
             )
         [theirs] = self.one("SELECT authority FROM owner")
-        if (reason := foreign(self._path, theirs, authority)) is not None:
+        if (reason := foreign(self.path, theirs, authority)) is not None:
             raise ValueError(reason)
         self.truncate_log()  # a crash may have come between an erasure and this
 
@@ -407,10 +398,10 @@ class StateFile:
             self.database.execute("COMMIT")
             return
         if "schema_version" not in tables:
-            raise ValueError(f"{self._path} is not a state file; {RESTORE}")
+            raise ValueError(f"{self.path} is not a state file; {RESTORE}")
         [version] = self.one("SELECT max(version) FROM schema_version")
         if (reason := schema_refusal(version, SCHEMA_VERSION)) is not None:
-            raise ValueError(f"{self._path} {reason}")
+            raise ValueError(f"{self.path} {reason}")
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

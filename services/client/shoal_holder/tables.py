@@ -54,7 +54,7 @@ class CsvTable:
                     f"{file}, line 1: field {number} has {found} in it: save the file with commas "
                     "between fields, or, if it has them, rename the column"
                 )
-        self.written, self.names = tuple(header), checked_names(header, f"{file}, line 1")
+        self.names = checked_names(header, f"{file}, line 1")
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         """Yield each row's line, and its texts in these columns.
@@ -153,20 +153,12 @@ def checked_names(header: Sequence[str], where: str) -> tuple[str, ...]:
     return names
 
 
-class NoColumn(ValueError):
-    """A table has no column of that canonical `name`."""
-
-    def __init__(self, message: str, name: str) -> None:
-        super().__init__(message)
-        self.name = name
-
-
 @lru_cache(maxsize=4)
 def positions(header: tuple[str, ...], names: tuple[str, ...], where: str) -> tuple[int, ...]:
     """Return where columns are among those of a `header`, which are canonical.
 
     Raises:
-        NoColumn: there is no such column. The message names none that there is, for without a
+        ValueError: there is no such column. The message names none that there is, for without a
             line of names they are a person's values, except one that is nearly the same.
     """
     place = {name: index for index, name in enumerate(header)}
@@ -179,8 +171,9 @@ def positions(header: tuple[str, ...], names: tuple[str, ...], where: str) -> tu
             if near is None
             else f"; near to it is {near!r}, which differs by more than spaces around it"
         )
-        raise NoColumn(
-            f"{where}: there is no column {missing.args[0]!r}{hint}", missing.args[0]
+        raise ValueError(
+            f"{where}: there is no column {missing.args[0]!r}{hint}; it is named in policy.toml, "
+            "records.toml or SHOAL_AGENT_ID_COLUMN"
         ) from None
 
 

@@ -120,7 +120,7 @@ class Vault:
         self._state = state
         self._isolation = isolation
         self._events: list[Event] = []
-        self._faults = Faults(state.file.directory, site.clock)
+        self._faults = Faults(state.file.path.parent, site.clock)
         own = (site, state, self._report, self._faults)
         self._charges = ChargeComparison(*own, frozenset(without_nodes))
         self._approvals = Approvals(site, state.file)
@@ -280,20 +280,14 @@ class Vault:
         key, found = self._site.key, None
         match asked.what:
             case "envelope":
-                found = self._envelope(asked.about, asked.node)
+                if found := self._state.pending_envelope(asked.about, asked.node):
+                    found = sign_envelope(found[:-SIGNATURE_BYTES], key)
             case "join" | "leave":
                 if found := self._state.pending_letters(asked.what).get(asked.about):
                     found = sign_again(found, Join if asked.what == "join" else Leave, key)
             case "waits" | "approved" | "refused":
                 found = self._approvals.notice(asked.about, asked.what)
         return _bytes(found)
-
-    def _envelope(self, round_id: str, node: int) -> bytes | None:
-        """Return an envelope that waits for a node, signed by the key in force."""
-        envelope = self._state.pending_envelope(round_id, node)
-        if envelope is None:
-            return None
-        return sign_envelope(envelope[:-SIGNATURE_BYTES], self._site.key)
 
     def _acknowledged(self, asked: Acknowledged) -> Bytes:
         digest = self._state.acknowledged_envelope(asked.round_id, asked.node)
@@ -332,6 +326,7 @@ class Vault:
             sealed = sealed_backup(
                 self._state.file,
                 self._owner_files,
+                slots=self._site.positions(),
                 authority=self._site.book.current.manifest.identity,
                 key=self._site.key,
                 now=self._site.clock(),
@@ -374,7 +369,7 @@ class Vault:
             "policy": lambda: self._site.policy,
             "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
             "spent": lambda: spending.spent_alike(file),
-            "committed": lambda: spending.stated_balances(state.committed()),
+            "committed": lambda: (sums := state.committed()).of(sums.charged),
             "chain": lambda: ledger.entries(file, after=after, count=count),
             "reserved": state.reserved,
             "joined": lambda: state.joined(job),

@@ -96,11 +96,10 @@ def checked(
 
 def _select(parsed: str) -> dict[str, Any]:
     """Return a parsed statement without places in its text."""
-    content = json.loads(parsed, object_hook=_without_places)
+    content: dict[str, Any] = json.loads(parsed, object_hook=_without_places)
     if content["error"]:
         raise RefusedExpression("is not one SQL expression")
-    found: dict[str, Any] = content
-    return found
+    return content
 
 
 def _without_places(node: dict[str, Any]) -> dict[str, Any]:

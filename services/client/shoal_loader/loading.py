@@ -239,8 +239,8 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
 def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str, Any]:
     """Return counts, and for each variable what it is made of and what is wrong with it.
 
-    `outside_bounds` is the share of a variable's values outside its `bounds`, as (lower, upper);
-    None of one without bounds. Of a variable with a `fault` nothing else is known.
+    `share_outside_bounds` is the share of a variable's values outside its `bounds`, which are
+    (lower, upper); None without bounds. A variable with a `fault` has nothing else.
 
     Raises:
         ValueError: bounds are given for what is no variable.
@@ -263,7 +263,7 @@ def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str
                     None if name in found.faults else int(np.isnan(found.values[:, place]).sum())
                 ),
                 "unknown_levels": found.unknown.get(name),
-                "outside_bounds": _share_outside(found.values[:, place], bounds.get(name)),
+                "share_outside_bounds": _share_outside(found.values[:, place], bounds.get(name)),
                 "fault": found.faults.get(name),
             }
             for place, (name, column) in enumerate(variables.items())

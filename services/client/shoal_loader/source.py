@@ -7,6 +7,7 @@ time with a zone is read as the clock showed in the zone that the owner states.
 
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -129,10 +130,14 @@ class Source:
             return {}, dict.fromkeys(self._csv.names, "VARCHAR")
         described = self.database.execute(f"DESCRIBE SELECT * FROM {self._from}").fetchall()  # noqa: S608
         raw = [str(row[0]) for row in described]
-        if isinstance(self._named, str):  # DuckDB renames what stands there twice
+        if isinstance(self._named, str):
             schema = f"parquet_schema({_text(_literally(self._path))})"
-            found = self.database.execute(f"SELECT name, num_children FROM {schema}").fetchall()  # noqa: S608
-            checked_names(_top_level(found), f"{self.where}, schema")
+            written = self.database.execute(f"SELECT name FROM {schema}").fetchall()  # noqa: S608
+            if not {(name,) for name in raw}.issubset(written):  # DuckDB renames one of two alike
+                raise ValueError(
+                    f"{self.where}, schema: two columns have the same name, but for case: rename "
+                    "or remove one"
+                )
         names = checked_names(raw, f"{self.where}, schema")
         return (
             dict(zip(names, raw, strict=True)),
@@ -185,13 +190,16 @@ class Source:
 
     def _read_typed(self, columns: Sequence[str]) -> None:
         key = quoted(self._names[canonical_text(self._mapping.id)])
-        chosen = [f"canonical_text(CAST({key} AS VARCHAR)) AS {quoted(KEY)}"]
-        chosen += [
-            f"{self._as_read(quoted(self._names[name]), self.types[name])} AS {quoted(name)}"
-            for name in columns
+        chosen = [
+            f"canonical_text(CAST({key} AS VARCHAR)) AS {quoted(KEY)}",
+            *(
+                f"{self._as_read(quoted(self._names[name]), self.types[name])} AS {quoted(name)}"
+                for name in columns
+            ),
         ]
-        selected = f"SELECT {', '.join(chosen)} FROM {self._from}"  # noqa: S608
-        self.database.execute(f"CREATE TABLE {SOURCE} AS {selected}")
+        self.database.execute(
+            f"CREATE TABLE {SOURCE} AS SELECT {', '.join(chosen)} FROM {self._from}"  # noqa: S608
+        )
 
     def _read_texts(self, table: CsvTable, columns: Sequence[str]) -> None:
         names = [KEY, *columns]
@@ -199,23 +207,14 @@ class Source:
         self.database.execute(f"CREATE TABLE {SOURCE} ({described})")
         chosen = [quoted(KEY), *(self._as_read(quoted(name), "") for name in columns)]
         self._lines = array("q")
-        rows: list[list[str | None]] = []
-
-        def insert() -> None:
-            texts = np.array(rows, object).reshape(len(rows), len(names))
+        rows = table.rows([canonical_text(self._mapping.id), *columns])
+        while portion := list(islice(rows, _ROWS)):
+            self._lines.extend(line for line, _ in portion)
+            texts = np.array([[text or None for text in row] for _, row in portion], object)
             part = {name: texts[:, place] for place, name in enumerate(names)}
             self.database.register("part", part)
             self.database.execute(f"INSERT INTO {SOURCE} SELECT {', '.join(chosen)} FROM part")  # noqa: S608
             self.database.unregister("part")
-            rows.clear()
-
-        for line, row in table.rows([canonical_text(self._mapping.id), *columns]):
-            self._lines.append(line)
-            rows.append([each or None for each in row])
-            if len(rows) == _ROWS:
-                insert()
-        if rows:
-            insert()
 
     def _as_read(self, column: str, kind: str) -> str:
         """Return the expression that makes of a column of the source what the owner's SQL gets."""
@@ -273,16 +272,6 @@ def _has_zone(kind: str) -> bool:
 
 def _is_instant(text: str) -> str:
     return f"regexp_full_match({text}, '{_TIME} ?{_ZONE}')"
-
-
-def _top_level(schema: Sequence[tuple[str, int | None]]) -> list[str]:
-    """Return the names of columns in a Parquet file's schema, whose nodes come depth first."""
-    names, skipped = [], 0
-    for name, children in schema[1:]:
-        if not skipped:
-            names.append(name)
-        skipped = max(skipped - 1, 0) + (children or 0)
-    return names
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

@@ -133,9 +133,8 @@ class Ledger:
 
     def _read_job(self, db: Connection, job: str) -> Balances:
         of_job = Balances()
-        if self._follower.rounds_of(job):  # after a start, or after many other jobs
-            for charged in ledger.of_job(db, job, through=self._follower.head.number):
-                _count(of_job, charged)
+        for charged in ledger.of_job(db, job, through=self._follower.head.number):
+            _count(of_job, charged)
         return of_job
 
 
@@ -201,25 +200,21 @@ class Announcements:
             await self._own.share_manifests()  # another replica may know it
         await self._witnesses.check()
         cap = await self._reading.run_sized(size, self._validate, signed)
-        number = await self._storage.run(self._add, signed, cap)
+        is_new = await self._storage.run(self._add, signed, cap)
         self._rounds.over(signed.body.job, before=signed.body.number)
-        if number is None:
-            return await self._rounds.find(signed.digest), False
-        begun = await self._reading.run_sized(size, self._rounds.begun, number, signed)
-        return self._rounds.take_in(begun), True
+        return await self._rounds.find(signed.digest), is_new
 
-    def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> int | None:
-        """Charge and store a round, or neither; return its number, None if it is on file."""
+    def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:
+        """Charge and store a round, or neither; False if it is on file."""
         ledger.hold(db)  # before the round's row, in the order of all announcements
-        number = store.add_round(db, signed)
-        if number is None:
-            return None
+        if not store.add_round(db, signed):
+            return False
         spec = signed.body
         check_next(db, spec)
         request = request_of(db, spec.job)
         self._ledger.charge(db, spec, cap=cap, at=self._clock())
         check_round_of_job(spec, request, spent=self._ledger.spent_before(db, spec))
-        return number
+        return True
 
     def _validate(self, signed: Signed[RoundSpec]) -> Cap:
         consortium = self._own.beginning_under(signed.body.manifest)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from sqlalchemy import Connection, select
 
@@ -21,8 +21,7 @@ from shoal_compute.summing import Adders, Summing, Tallies, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
-from shoal_hosting.manifests.manifest_book import newest_with
-from shoal_hosting.operators.view import Table, View, by_phase, in_words, labelled, ledger_in_words
+from shoal_hosting.operators.view import by_phase, in_words, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 from shoal_hosting.storage.retention import Keeping, Keepings, Retention
 
@@ -60,56 +59,29 @@ KEEPINGS: Final = Keepings(
 
 _MOST_ROUNDS: Final = 50
 _DIGITS: Final = 12  # enough to tell rounds apart
-_GOSSIP: Final = {
-    "exchanged": "messages answered",
-    "unreachable": "messages without an answer",
-    "document_new": "documents that were new here",
-    "document_refused": "documents refused",
-    "document_evidence": "documents that contradict others of their signer",
-}
 
 
-async def look(own: service.Resources, rounds: RoundBook, witness: LogWitness) -> View:
+async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
     """Return what a Compute node's console shows beside what every service shows.
 
     Raises:
         StorageUnavailable, LedgerBroken
     """
-    gossip = labelled(own.registry, "shoal_compute_gossip_total", "outcome")
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
-    manifest = newest_with(own.book, own.name).manifest
-    return View(
-        facts=await own.storage.run(ledger_in_words, schema.ledger) | await witness.facts(),
-        parties=(*manifest.compute_nodes, manifest.aggregator),
-        tables=(
-            await own.storage.run(by_phase, "Rounds", schema.rounds),
-            Table(
-                "Rounds with work left",
-                ("Round", "Phase", "Opened", "Asked here", "Held"),
-                [
-                    (
-                        each.id[:_DIGITS],
-                        each.phase.value,
-                        in_words(each.spec.body.opened_at),
-                        len(each.intake.asked_here),
-                        rounds.held(each),
-                    )
-                    for each in reversed(live)
-                ],
-                "None.",
-            ),
-            Table(
-                "Gossip with the other nodes",
-                ("What", "Times"),
-                [
-                    (what, int(gossip[outcome]))
-                    for outcome, what in _GOSSIP.items()
-                    if outcome in gossip
-                ],
-                "None since it started: nodes speak once a round is frozen.",
-            ),
-        ),
-    )
+    return {
+        **await own.storage.run(ledger_in_words, schema.ledger),
+        **await own.storage.run(by_phase, "Rounds", schema.rounds),
+        "Rounds with work left": [
+            {
+                "Round": each.id[:_DIGITS],
+                "Phase": each.phase.value,
+                "Opened": in_words(each.spec.body.opened_at),
+                "Asked here": f"{len(each.intake.asked_here):,}",
+                "Held": f"{rounds.held(each):,}",
+            }
+            for each in reversed(live)
+        ],
+    }
 
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
@@ -176,7 +148,6 @@ def assemble(
         witnesses=witnesses,
     )
     uploads = Uploads(own, rounds, tallies, leads)
-    witness = LogWitness(own, witnesses)
     app = create_app(
         own,
         rounds=rounds,
@@ -187,8 +158,8 @@ def assemble(
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        log_witness=witness,
-        look=partial(look, own, rounds, witness),
+        log_witness=LogWitness(own, witnesses),
+        look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
     retention = Retention(own, KEEPINGS)

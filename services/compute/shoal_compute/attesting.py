@@ -1,6 +1,4 @@
-"""Makes this node's attestations and checks other parties'."""
-
-from nacl.signing import SigningKey
+"""Makes the attestations that this node signs, and checks those of other parties."""
 
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
@@ -14,30 +12,26 @@ from shoal_protocol.rounds.attestations import (
     Vote,
     digest_in,
 )
-from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongRound
 from shoal_protocol.wire.vectors import encode_uint64
 
 
-def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signed[Holdings]:
-    """Sign that this node holds these shares and no other."""
-    body = Holdings.attest(
+def holdings(known: Round, held: StoredAnswers) -> Holdings:
+    """Return the statement that this node holds these shares and no other."""
+    return Holdings.attest(
         held,
         known.intake.asked_here,
         manifest=known.consortium.digest,
         round_id=known.id,
         node=known.own,
     )
-    return sign(body, known.own, key)
 
 
-def attest_vote(
-    known: Round, nodes: tuple[str, ...], cohort: StoredAnswers, key: SigningKey
-) -> Signed[Vote]:
-    """Sign that this node will sum over `cohort`, which `nodes` have in common, and no other."""
-    body = Vote(
+def vote(known: Round, nodes: tuple[str, ...], cohort: StoredAnswers) -> Vote:
+    """Return the vote to sum over `cohort`, which `nodes` have in common, and over no other."""
+    return Vote(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
@@ -45,25 +39,23 @@ def attest_vote(
         cohort=digest_in(known.spec.body, cohort, nodes),
         cohort_size=known.size(cohort),
     )
-    return sign(body, known.own, key)
 
 
-def attest_sum(
+def partial_sum(
     known: Round,
     cohort: StoredAnswers,
     total: Uint64Vector,
     charge: LedgerEntry,
-    key: SigningKey,
     *,
     among: tuple[str, ...] = (),
-) -> Signed[PartialSum]:
-    """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`.
+) -> PartialSum:
+    """Return `total`, shape (d,), as the sum of this node's shares over `cohort`.
 
     With committees it is to be added to those of the nodes `among` which this node voted for it.
 
     `charge` is the entry of this node's own ledger by which it charged the round.
     """
-    body = PartialSum(
+    return PartialSum(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
@@ -73,17 +65,13 @@ def attest_sum(
         values=encode_uint64(total),
         charge=charge,
     )
-    return sign(body, known.own, key)
 
 
-def attest_abandonment(
-    known: Round, reason: AbandonmentReason, key: SigningKey
-) -> Signed[Abandonment]:
-    """Sign that this node released nothing of the round and never will."""
-    body = Abandonment(
+def abandonment(known: Round, reason: AbandonmentReason) -> Abandonment:
+    """Return the statement that this node released nothing of the round and never will."""
+    return Abandonment(
         manifest=known.consortium.digest, round=known.id, party=known.own, reason=reason
     )
-    return sign(body, known.own, key)
 
 
 def check_attestation(known: Round, signed: SignedAttestation) -> None:

@@ -126,12 +126,12 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict
         LedgerBroken
     """
     head = ledger.hold(db, lock=False)
-    found, through, seen = [], after, 0
-    for entry, population in ledger.after(db, after, most=_MOST_ENTRIES):
+    # beyond that a replica has just added some
+    stretch = ledger.after(db, after, most=_MOST_ENTRIES)
+    entries = [each for each in stretch if each.entry.number <= head.number]
+    found = []
+    for entry, population in entries:
         asked = population & slots if entry.kind == "charge" else BitMap()
-        if entry.number > head.number:
-            break  # a replica has just added it
-        seen, through = seen + 1, entry.number
         if asked and stored_digests(db, entry.round, [holder]):
             place = select(rounds.c.place).where(rounds.c.id == entry.round)
             found.append(
@@ -146,7 +146,7 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict
                 )
             )
     return {
-        "through": through if seen else head.number,
+        "through": entries[-1].entry.number if entries else head.number,
         "head": head.number,
         "head_digest": head.digest,
         "rounds": tuple(found),

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import pydantic
 import structlog
@@ -21,8 +21,7 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client import Gauge
 from pydantic import Field
 
-from shoal_compute import store
-from shoal_compute.attesting import attest_vote, check_attestation
+from shoal_compute import attesting, store
 from shoal_compute.decisions import CastVote, decide
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -32,7 +31,7 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
-from shoal_protocol.trust.manifest import ComputeParty, ServiceParty
+from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import Model, describe, from_json
 from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner
@@ -42,7 +41,7 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 log = structlog.get_logger()
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
-# What does not fit into one message follows in the next.
+# What does not fit into one message is sent with the next.
 _DOCUMENT_BYTES: Final = 2 << 20  # or one document, if it is larger
 _DIGEST_BYTES: Final = 512 << 10
 _BYTES_PER_DIGEST: Final = 67  # 64 digits, two quotes and a comma
@@ -185,9 +184,9 @@ class Schedule:
     reach: Mapping[str, int]  # by digest: how many peers the document may be sent to now
     asked: int  # how many peers may be asked for their state
     rests: bool
-    """The node has all it needs, and for a while leaves the other nodes to the hub.
+    """The node has all it needs, and for a while lets the hub alone contact the other nodes.
 
-    Afterwards it goes on: the hub may be lost, and some peers cannot connect to others.
+    Afterwards it contacts them itself: the hub may be lost, or some peers cannot connect to others.
     """
 
     def is_due(self, digest: str, peer: str) -> bool:
@@ -203,7 +202,7 @@ class Schedule:
 class Schedules:
     """Works out each round's `Schedule`."""
 
-    # by round and digest: when the document should have reached all nodes by way of the hub
+    # by round and digest: when the hub should have sent the document to all nodes
     _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def of(self, known: Round, now: datetime, *, away: Container[str]) -> Schedule:
@@ -269,7 +268,6 @@ class PeerState:
     missing: dict[str, datetime] = field(default_factory=dict)  # digests that only the peer has
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
-    is_away: bool = False  # and the log says so
 
     def message(
         self,
@@ -316,8 +314,8 @@ class PeerState:
         )
         if not (news or periodic):
             return None
-        # Rounds with news come first, then those whose last offer is longest ago. No round is
-        # then left out for ever behind others whose documents the peer does not keep.
+        # Rounds with news come first, then those with the oldest offer. Otherwise rounds whose
+        # documents the peer does not keep could crowd out another round for ever.
         last = {round_id: place for place, round_id in enumerate(self.offered)}
         order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
         order.sort(key=lambda each: not unknown[each] - offered[each])
@@ -378,7 +376,7 @@ class PeerState:
         for signed in sent.documents:
             if signed.body.round in live:
                 offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
-                self.offered[signed.body.round] = offered  # the last now
+                self.offered[signed.body.round] = offered  # moved to the end
 
     def forget(self, round_id: str) -> None:
         """Drop a settled round."""
@@ -415,11 +413,6 @@ def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation,
     return tuple(chosen)
 
 
-Outcome = Literal[
-    "exchanged", "unreachable", "document_new", "document_evidence", "document_refused"
-]
-
-
 class Gossip:
     """This node's gossip with all other Compute nodes."""
 
@@ -435,7 +428,7 @@ class Gossip:
         self._reading = resources.worker("gossiping")
         self._peers: dict[str, PeerState] = defaultdict(PeerState)
         self._requests, self._schedules = Requests(), Schedules()
-        # rounds that lack documents, and from when on answers to peers request them
+        # rounds that lack documents; answers to peers request these from the given time on
         self._waiting: dict[str, datetime] = {}
         self._clock_offset = Gauge(
             "shoal_compute_peer_clock_offset_seconds",
@@ -446,9 +439,6 @@ class Gossip:
         self._outcomes = CounterMetric(
             "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=resources.registry
         )
-
-    def _count(self, outcome: Outcome, times: int = 1) -> None:
-        self._outcomes.labels(outcome).inc(times)
 
     async def receive(self, encoded: bytes) -> bytes:
         """Take a peer's message in and return the answer.
@@ -481,10 +471,10 @@ class Gossip:
             if round_id in known:
                 await self._take(known[round_id], offered, refused)
             else:
-                self._count("document_refused", len(offered))
-        self._count("document_refused", refused.total())
+                self._outcomes.labels("document_refused").inc(len(offered))
+        self._outcomes.labels("document_refused").inc(refused.total())
         if refused:  # one line: the peer chooses how many documents it sends
-            # a code as a field's name would have its count withheld: `bad-signature`
+            # codes are values here: the log withholds fields named like `bad-signature`
             problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
             log.warning("gossiped documents are refused", count=refused.total(), problems=problems)
 
@@ -502,16 +492,16 @@ class Gossip:
         for signed, kept in zip(passed, await self._keep(known, passed), strict=True):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
-                self._count("document_evidence")
+                self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
             elif kept is Kept.FIRST:
-                self._count("document_new")
+                self._outcomes.labels("document_new").inc()
         self._own.wake.set()
 
     async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
-        """Store documents of a round, and with them the vote that follows from them, if one does.
+        """Store documents of a round, together with the vote that follows from them, if any.
 
-        So the answer to the message that brought them has the vote.
+        The answer to the message that brought them then contains the vote.
 
         Raises:
             StorageUnavailable
@@ -521,8 +511,7 @@ class Gossip:
             following = known.with_documents(passed)
             decision = decide(following, self._own.clock())
             if isinstance(decision, CastVote):
-                key = self._own.party.signing_key_in(known.consortium)
-                vote = attest_vote(following, decision.nodes, decision.cohort, key)
+                vote = self._own.sign(attesting.vote(following, decision.nodes, decision.cohort))
                 try:
                     kept = await run(store.keep_and_cast, known.id, passed, vote)
                 except LostRace:
@@ -536,7 +525,6 @@ class Gossip:
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""
         now = self._own.clock()
-        by_peer: dict[str, list[Round]] = defaultdict(list)
         self._waiting = {
             known.id: self._waiting.get(known.id, now + 2 * ASK_NEXT_AFTER)
             for known in self._rounds.live.values()
@@ -545,15 +533,16 @@ class Gossip:
         spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
         away = {name for name, each in self._peers.items() if each.pace.failures}
         schedules = {known.id: self._schedules.of(known, now, away=away) for known in spoken_of}
-        for known in spoken_of:
-            for name in known.peers:
-                if not busy(name):
-                    by_peer[name].append(known)
+        names = sorted({name for known in spoken_of for name in known.peers if not busy(name)})
         messages = {
             name: self._peers[name].message(
-                rounds, now, self._requests, peer=name, schedules=schedules
+                [known for known in spoken_of if name in known.peers],
+                now,
+                self._requests,
+                peer=name,
+                schedules=schedules,
             )
-            for name, rounds in by_peer.items()
+            for name in names
         }
         return {name: message for name, message in messages.items() if message is not None}
 
@@ -569,34 +558,29 @@ class Gossip:
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:
+            if not peer_state.pace.failures and not isinstance(error, StorageUnavailable):
+                log.warning("no gossip with a peer", party=name, error=type(error).__name__)
             peer_state.pace.failed(self._own.clock())
             self._requests.failed(message.wanted)
-            self._count("unreachable")
+            self._outcomes.labels("unreachable").inc()
             if isinstance(error, StorageUnavailable):
                 raise
-            if not peer_state.is_away:
-                log.warning("no gossip with a peer", party=name, error=type(error).__name__)
-            peer_state.is_away = True
         else:
-            if peer_state.is_away:
+            if peer_state.pace.failures:
                 log.info("gossip with a peer again", party=name)
-            peer_state.is_away = False
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
-            self._count("exchanged")
+            self._outcomes.labels("exchanged").inc()
 
     async def _send(self, name: str, message: Message) -> Message:
-        reply = await self._own.peers.to(self._party(name)).ask(
+        party = newest_with(self._own.book, name).party(name)
+        if not isinstance(party, ComputeParty):
+            raise UnknownSigner
+        reply = await self._own.peers.to(party).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:
             raise Unavailable("the peer refused the message")
         return await self._reading.run_sized(len(reply.body), decode_message, reply.body)
-
-    def _party(self, name: str) -> ServiceParty:
-        party = newest_with(self._own.book, name).party(name)
-        if not isinstance(party, ComputeParty):
-            raise UnknownSigner
-        return party
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers have all documents of a round."""
@@ -612,11 +596,11 @@ class Gossip:
 def _verified(
     known: Round, documents: list[SignedAttestation]
 ) -> tuple[list[SignedAttestation], Counter[str]]:
-    """Return the documents that pass, and how many fail by which problem."""
+    """Return the documents that pass, and the number of failures by problem."""
     passed, failed = [], Counter[str]()
     for signed in documents:
         try:
-            check_attestation(known, signed)
+            attesting.check_attestation(known, signed)
         except ProtocolError as error:
             failed[error.code] += 1
         else:

@@ -24,7 +24,8 @@ from shoal_hosting.startup import StartupRefused, startup_of
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_schema import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
-from shoal_protocol.trust.manifest import decode_manifest
+from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -49,7 +50,7 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> dict[st
             lines.append(Line(entry, follower.balances.largest(BitMap([client]))))
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
-    delta = None if encoded is None else decode_manifest(encoded).body.policy.delta
+    delta = None if encoded is None else decode(encoded, Manifest).body.policy.delta
     shown = [line.shown(delta) for line in lines]
     if client is not None:
         return {"client": client, "charges": shown}
@@ -71,7 +72,7 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
             creator=lambda: sqlite3.connect(address, uri=True, isolation_level=None),
             poolclass=NullPool,
         )
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", lambda db: db.exec_driver_sql("BEGIN"))
         return engine
     return create_engine(
         database_url,
@@ -79,10 +80,6 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
         hide_parameters=True,
         execution_options={"postgresql_readonly": True},
     )
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
 
 
 def show_ledger(arguments: Sequence[str]) -> int:

@@ -4,14 +4,12 @@ What it signed last is durable before the signature leaves. A node that was set 
 it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
 
-from datetime import UTC, datetime
 from hashlib import sha256
 
 from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import log_views
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.operators.view import in_words
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
 from shoal_protocol.log.notes import (
@@ -20,13 +18,11 @@ from shoal_protocol.log.notes import (
     UnknownLog,
     WrongOldSize,
     cosign,
-    cosigners,
     origin_of,
-    read_note,
     signed_checkpoint,
     witness_name,
 )
-from shoal_protocol.log.tiles import check_consistency
+from shoal_protocol.log.tiles import EMPTY_ROOT, check_consistency
 
 
 class LogWitness:
@@ -60,17 +56,6 @@ class LogWitness:
         await self._own.storage.run(advance, submission, checkpoint, str(note.with_lines(line)))
         return line
 
-    async def facts(self) -> dict[str, str]:
-        """Return how far and when this node signed the log, for whoever runs it."""
-        manifest = self._own.book.current.manifest
-        found = await self._last_note()
-        if found is None:
-            return {"Log": "nothing signed yet"}
-        note = read_note(found)
-        said = f"the first {note.checkpoint.size:,} entries signed here"
-        at = cosigners(note, manifest).get(self._own.name)
-        return {"Log": f"{said}, {in_words(datetime.fromtimestamp(at, UTC))}" if at else said}
-
     async def newest(self, origin_hash: str) -> str:
         """Return the last checkpoint signed here, of the log whose origin has this SHA-256.
 
@@ -78,15 +63,11 @@ class LogWitness:
             UnknownLog: it is of another log, or nothing was signed yet.
         """
         origin = origin_of(self._own.book.current.manifest)
-        found = await self._last_note()
-        if found is None or sha256(origin.encode()).hexdigest() != origin_hash:
-            raise UnknownLog
-        return found
-
-    async def _last_note(self) -> str | None:
-        origin = origin_of(self._own.book.current.manifest)
         query = select(log_views.c.note).where(log_views.c.origin == origin)
-        return await self._own.storage.run(lambda db: db.execute(query).scalar())
+        note: str | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        if note is None or sha256(origin.encode()).hexdigest() != origin_hash:
+            raise UnknownLog
+        return note
 
 
 def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note: str) -> None:
@@ -98,12 +79,10 @@ def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note
     columns = log_views.c
     here = columns.origin == checkpoint.origin
     row = db.execute(select(columns.size, columns.root).where(here).with_for_update()).first()
-    size, root = (0, None) if row is None else row
+    size, root = (0, EMPTY_ROOT) if row is None else row
     if submission.old > checkpoint.size or submission.old != size:
         raise WrongOldSize(size, too_large=submission.old > checkpoint.size)
-    if root is not None:
-        check_consistency(size, checkpoint.size, root, checkpoint.root, submission.proof)
-    submission.check_beginning(checkpoint)
+    check_consistency(size, checkpoint.size, root, checkpoint.root, submission.proof)
     new = {"size": checkpoint.size, "root": checkpoint.root, "note": note}
     if row is None:
         is_first = insert_new(db, log_views, origin=checkpoint.origin, **new)

@@ -6,17 +6,15 @@ The steps of a round are taken here, in order; each is durable before anybody ca
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Double, cast, func, literal, select, update
 
 from shoal_compute import attesting, shares, store
-from shoal_compute.attesting import check_attestation
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossip import Gossip
@@ -30,7 +28,8 @@ from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import StorageThread, insert_new
+from shoal_hosting.storage.database import insert_new
+from shoal_hosting.storage.database_memory import StorageThread
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
@@ -78,16 +77,6 @@ class Leadership:
         if self.leads and not leads:
             log.info("this replica leads")
 
-    async def release(self) -> None:
-        """Let another replica lead at once.
-
-        Raises:
-            StorageUnavailable: it will, when the lease has run out.
-        """
-        if self.leads:
-            self.leads = False
-            await self._storage.run(release_lease, self._name)
-
 
 def take_lease(db: Connection, name: str, term_seconds: float) -> bool:
     """Take the lease if it is free, or renew it in good time; tell whether `name` holds it.
@@ -106,32 +95,11 @@ def take_lease(db: Connection, name: str, term_seconds: float) -> bool:
     return bool(held_by == name)
 
 
-def release_lease(db: Connection, name: str) -> None:
-    """End the lease if it is held by `name`."""
-    db.execute(update(lease).where(lease.c.holder == name).values(until=0.0))
-
-
 def _now(db: Connection) -> ColumnElement[Any]:
     """Return the database's clock in seconds since 1970."""
     if db.dialect.name == "postgresql":
         return cast(func.extract("epoch", func.clock_timestamp()), Double)
     return (func.julianday("now") - literal(2440587.5, Double)) * literal(86_400.0, Double)
-
-
-TotalOf = Callable[[BitMap], Awaitable[Uint64Vector]]
-"""Returns the sum, shape (d,), of the shares of exactly these data holders."""
-
-
-async def partial_sum(known: Round, cohort: BitMap, total_of: TotalOf) -> Uint64Vector:
-    """Return this node's partial sum, shape (d,), over the cohort that it voted for.
-
-    Raises:
-        SharesMissing, StorageUnavailable: as `total_of`.
-    """
-    if known.spec.body.sharing.committee is None:
-        return await total_of(cohort)
-    sums = {start: await total_of(holders) for start, holders in known.by_committee(cohort).items()}
-    return await asyncio.to_thread(_blinded, known, known.votes[known.own], sums)
 
 
 def _blinded(known: Round, vote: Vote, sums: dict[int, Uint64Vector]) -> Uint64Vector:
@@ -249,9 +217,6 @@ class Node:
         except Exception as error:  # noqa: BLE001 -- the other rounds go on
             log.error("a step failed", round=known.id, **describe_exception(error))
 
-    def _key_of(self, known: Round) -> SigningKey:
-        return self._own.party.signing_key_in(known.consortium)
-
     async def _reload(self, known: Round) -> None:
         try:
             await self._rounds.reload(known)
@@ -262,19 +227,20 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            vote = attesting.attest_vote(
-                known, decision.nodes, decision.cohort, self._key_of(known)
-            )
+            vote = self._own.sign(attesting.vote(known, decision.nodes, decision.cohort))
             await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):
-            await self._call_off(known, decision.reason)
+            code, now = decision.reason.code, self._own.clock()
+            await self._own.storage.run(store.call_off, known.id, known.phase, code, at=now)
+            known.reported = True
+            self._abandoned(known, code)
 
     async def _freeze(self, known: Round) -> None:
         def attest(held: StoredAnswers) -> SignedAttestation:
-            return attesting.attest_holdings(known, held, self._key_of(known))
+            return self._own.sign(attesting.holdings(known, held))
 
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
@@ -283,46 +249,52 @@ class Node:
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = attesting.attest_abandonment(known, reason, self._key_of(known))
+        own = self._own.sign(attesting.abandonment(known, reason))
         await self._own.storage.run(
             store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
         )
-        known.reason = reason.code
-        self._abandoned(known)
+        self._abandoned(known, reason.code)
         await self._reload(known)  # the abandonment on file may be an earlier one
 
-    async def _call_off(self, known: Round, reason: AbandonmentReason) -> None:
-        now = self._own.clock()
-        await self._own.storage.run(store.call_off, known.id, known.phase, reason.code, at=now)
-        known.reason, known.reported = reason.code, True
-        self._abandoned(known)
-
-    def _abandoned(self, known: Round) -> None:
+    def _abandoned(self, known: Round, code: str) -> None:
+        known.reason = code
         self._moved(known, Phase.ABANDONED)
-        log.info("round abandoned", round=known.id, reason=known.reason)
+        log.info("round abandoned", round=known.id, reason=code)
 
     def _moved(self, known: Round, new: Phase) -> None:
         known.phase = new
         if new in (Phase.AGREED, Phase.ABANDONED):
             self._tallies.drop(known.id)
 
+    async def _partial_sum(self, known: Round, cohort: BitMap) -> Uint64Vector:
+        """Return this node's partial sum, shape (d,), over the cohort that it voted for.
+
+        Raises:
+            SharesMissing, StorageUnavailable
+        """
+        stored = Stored(self._own.storage, known)
+        if known.spec.body.sharing.committee is None:
+            return await self._tallies.total(known, cohort, stored)
+        sums = {
+            start: await self._tallies.total(known, holders, stored)
+            for start, holders in known.by_committee(cohort).items()
+        }
+        return await asyncio.to_thread(_blinded, known, known.votes[known.own], sums)
+
     async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:
         try:
             try:
-                stored = Stored(self._own.storage, known)
-                total = await partial_sum(
-                    known,
-                    cohort.holders,
-                    lambda holders: self._tallies.total(known, holders, stored),
-                )
+                total = await self._partial_sum(known, cohort.holders)
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
 
             def attest(charge: LedgerEntry) -> SignedAttestation:
-                key, among = self._key_of(known), known.votes[known.own].nodes
-                return attesting.attest_sum(known, cohort, total, charge, key, among=among)
+                among = known.votes[known.own].nodes
+                return self._own.sign(
+                    attesting.partial_sum(known, cohort, total, charge, among=among)
+                )
 
             signed = await self._own.storage.run(store.agree, known.id, attest)
         except LostRace:
@@ -373,7 +345,9 @@ class Node:
     async def _report(self, known: Round) -> bool:
         """Report the partial sum or the abandonment of a round; tell whether that is settled."""
         is_sum = known.phase is Phase.AGREED
-        own = known.own_document(PartialSum if is_sum else Abandonment)
+        kind = PartialSum if is_sum else Abandonment
+        mine = (each for each in known.documents.values() if each.signer == known.own)
+        own = next((each for each in mine if isinstance(each.body, kind)), None)
         if own is None:
             raise ValueError("a round that has ended here has this node's last word")
         party = at_present(self._own.book, known.consortium.manifest.aggregator)
@@ -397,14 +371,11 @@ class Node:
             return False
         try:
             signed = decode(reply.body, Abandonment)
-            check_attestation(known, signed)
         except ProtocolError as error:
             log.error("the aggregator's abandonment does not verify", problem=error.code)
             return False
-        if signed.signer != aggregator.name:
-            return False
         await self._gossip.take([signed])
-        return True
+        return aggregator.name in known.abandonments
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
@@ -443,8 +414,3 @@ class Node:
     async def close(self) -> None:
         """End the work in progress; what is not done is done after the next start."""
         await self._work.close()
-        if self._leadership is not None:
-            try:
-                await self._leadership.release()
-            except StorageUnavailable:
-                log.warning("the lease runs out by itself")

@@ -3,25 +3,23 @@
 import asyncio
 from collections import ChainMap, OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import Gauge
 from pyroaring import BitMap
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from shoal_compute import store
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
 from shoal_compute.shares import TAKES_SHARES, count_held, held_answers
-from shoal_compute.store import StoredRound
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
 from shoal_protocol.wire.phases import FINISHED, Phase
 
@@ -30,12 +28,6 @@ log = structlog.get_logger()
 
 # The pause between two counts is this many times the duration of the last one.
 _REST: Final = 20.0
-
-
-@dataclass(frozen=True)
-class _Counted:
-    held: int
-    next_at: float  # by the event loop's clock
 
 
 def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
@@ -59,7 +51,8 @@ class RoundBook:
         """
         self._own = resources
         self._storage, self._book = resources.storage, resources.book
-        self._counted: dict[str, _Counted] = {}  # by round
+        # by round: how many shares were counted, and the next count by the event loop's clock
+        self._counted: dict[str, tuple[int, float]] = {}
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = {}
         self.live.update(self._storage.run_here(self._load_live))
@@ -79,20 +72,33 @@ class RoundBook:
         return min(opened, default=None)
 
     def _load_live(self, db: Connection) -> dict[str, Round]:
-        return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}
+        return {row.id: self._open(db, row) for row in store.rounds_with_work(db)}
 
     def _load(self, db: Connection, round_id: str, known: Round | None = None) -> Round | None:
-        stored = store.get_round(db, round_id)
-        return None if stored is None else self._open(db, stored, known)
+        row = store.get_round(db, round_id)
+        return None if row is None else self._open(db, row, known)
 
-    def _open(self, db: Connection, stored: StoredRound, known: Round | None = None) -> Round:
-        consortium = self._consortium(db, stored.spec.body.manifest)
+    def _open(self, db: Connection, row: Row[Any], known: Round | None = None) -> Round:
+        spec, phase = decode(row.spec, RoundSpec), Phase(row.phase)
+        consortium = self._consortium(db, spec.body.manifest)
         # the list of held answers is slow to read, and final once the round is frozen
-        if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
+        if known is not None and (known.phase not in TAKES_SHARES or phase in TAKES_SHARES):
             held = known.held
         else:
-            held = held_answers(db, stored.number).holders
-        return open_round(stored, held, consortium, self._own.party)
+            held = held_answers(db, row.number).holders
+        opened = open_round(
+            spec,
+            held,
+            consortium,
+            self._own.party,
+            phase=phase,
+            reason=row.reason,
+            reported=row.reported,
+            erased=row.erased,
+        )
+        for signed, kept in store.documents_of(db, row.number):
+            opened.learn(signed, kept)
+        return opened
 
     def _consortium(self, db: Connection, digest: str) -> Consortium:
         try:
@@ -101,24 +107,6 @@ class RoundBook:
             if self._own.manifests is not None:
                 self._own.manifests.exchange(db)
             return self._book.get(digest)
-
-    def begun(self, number: int, spec: Signed[RoundSpec]) -> Round:
-        """Return a round that was put on file just now, for `take_in`; it may take a while."""
-        stored = StoredRound(
-            number=number,
-            spec=spec,
-            phase=Phase.ANNOUNCED,
-            reason=None,
-            reported=False,
-            erased=False,
-            documents=(),
-            second=frozenset(),
-        )
-        return open_round(stored, BitMap(), self._book.get(spec.body.manifest), self._own.party)
-
-    def take_in(self, begun: Round) -> Round:
-        """Keep a round in memory, unless somebody read it from the store meanwhile; return it."""
-        return self.live.setdefault(begun.id, begun)
 
     async def find(self, round_id: str) -> Round:
         """Return a round.
@@ -136,7 +124,13 @@ class RoundBook:
             raise UnknownRound
         # while the store was read, somebody else may have put it in its place
         known = self.live.get(round_id) or self._finished.get(round_id)
-        return known or self._place(loaded)
+        if known is not None:
+            return known
+        if loaded.done:
+            self.retire(loaded)
+        else:
+            self.live[round_id] = loaded
+        return loaded
 
     async def find_some(self, round_ids: Collection[str]) -> dict[str, Round]:
         """Return those of these rounds that are in memory, and a few that are on file only.
@@ -186,7 +180,7 @@ class RoundBook:
     def held(self, known: Round) -> int:
         """Return how many clients' shares this node is known to hold."""
         counted = self._counted.get(known.id)
-        return len(known.held) if counted is None else max(counted.held, len(known.held))
+        return len(known.held) if counted is None else max(counted[0], len(known.held))
 
     async def _count(self, known: Round) -> None:
         """Count the shares of a round that all replicas have stored, if that is due.
@@ -201,7 +195,7 @@ class RoundBook:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         before = self._counted.get(known.id)
-        if before is not None and begun < before.next_at:
+        if before is not None and begun < before[1]:
             return
         peers_froze = all(name in known.holdings for name in known.peers)
         enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
@@ -209,7 +203,7 @@ class RoundBook:
         if held is not None:
             known.held |= held
         now = loop.time()
-        self._counted[known.id] = _Counted(count, now + _REST * (now - begun))
+        self._counted[known.id] = (count, now + _REST * (now - begun))
 
     def over(self, job: str, *, before: int | None = None) -> None:
         """Note that the trainer is done with a job's rounds, those with numbers below `before`."""
@@ -222,16 +216,6 @@ class RoundBook:
         """Note that no work is left in a round."""
         self.live.pop(known.id, None)
         self._counted.pop(known.id, None)
-        self._keep_finished(known)
-
-    def _place(self, known: Round) -> Round:
-        if known.done:
-            self._keep_finished(known)
-        else:
-            self.live[known.id] = known
-        return known
-
-    def _keep_finished(self, known: Round) -> None:
         self._finished[known.id] = known
         while len(self._finished) > _FINISHED_IN_MEMORY:
             self._finished.popitem(last=False)

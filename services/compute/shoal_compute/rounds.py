@@ -10,7 +10,7 @@ from nacl.public import PrivateKey
 from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.store import Kept, SignedAttestation, StoredRound
+from shoal_compute.store import Kept, SignedAttestation
 from shoal_hosting.party import KeyNotHere, Party
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -243,41 +243,46 @@ class Round:
         self._cohorts |= following._cohorts
         self._digests |= following._digests
 
-    def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
-        """Return this node's own document of a kind."""
-        own = (each for each in self.documents.values() if each.signer == self.own)
-        return next((each for each in own if isinstance(each.body, kind)), None)
 
+def open_round(
+    spec: Signed[RoundSpec],
+    held: BitMap,
+    consortium: Consortium,
+    party: Party,
+    *,
+    phase: Phase,
+    reason: str | None = None,
+    reported: bool = False,
+    erased: bool = False,
+) -> Round:
+    """Return a round of which the shares of the data holders `held` are stored, and no document.
 
-def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:
-    """Return the round as it is on file."""
-    spec = stored.spec.body
+    Raises:
+        KeyNotHere: the round has not finished, and the key that its shares are sealed to is gone.
+    """
     try:
         box_key = party.box_key_in(consortium)
     except KeyNotHere:
-        if stored.phase not in FINISHED:
+        if phase not in FINISHED:
             raise
         box_key = PrivateKey.generate()  # erased: the round takes no more shares
-    asked = AskedHolders.of(spec.clients(), consortium.roster)
+    asked = AskedHolders.of(spec.body.clients(), consortium.roster)
     intake = Intake(
-        spec=spec,
+        spec=spec.body,
         node=[each.name for each in consortium.manifest.compute_nodes].index(party.name),
         asked=asked,
-        asked_here=asked_of(spec, party.name, asked.holders),
+        asked_here=asked_of(spec.body, party.name, asked.holders),
         box_key=bytes(box_key.public_key),
         box_private_key=bytes(box_key),
     )
-    opened = Round(
+    return Round(
         own=party.name,
-        spec=stored.spec,
+        spec=spec,
         consortium=consortium,
         intake=intake,
-        phase=stored.phase,
-        reason=stored.reason,
-        reported=stored.reported,
-        erased=stored.erased,
+        phase=phase,
+        reason=reason,
+        reported=reported,
+        erased=erased,
         held=held,
     )
-    for signed in stored.documents:
-        opened.learn(signed, Kept.EVIDENCE if signed.digest in stored.second else Kept.FIRST)
-    return opened

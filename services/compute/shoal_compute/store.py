@@ -5,7 +5,6 @@ one holdings and one vote per round for ever.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from functools import cache
@@ -17,7 +16,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import documents, ledger, rounds
 from shoal_compute.shares import MOST_VALUES, erase_payloads, held_answers
-from shoal_hosting.storage.database import inserting_new
+from shoal_hosting.storage.database import insert_new, inserting_new
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -55,25 +54,6 @@ class LostRace(Exception):
     """The round is no longer in the phase from which the step was taken; nothing changed."""
 
 
-@dataclass(frozen=True)
-class StoredRound:
-    """A round as it is on file."""
-
-    number: int
-    spec: Signed[RoundSpec]
-    phase: Phase
-    reason: str | None
-    reported: bool
-    erased: bool
-    documents: tuple[SignedAttestation, ...]
-    second: frozenset[str]  # digests of those kept as evidence against a first one
-
-    @property
-    def id(self) -> str:
-        """Return the round's id."""
-        return self.spec.digest
-
-
 class Kept(Enum):
     """The status of a party's document on file."""
 
@@ -82,32 +62,31 @@ class Kept(Enum):
     SURPLUS = auto()  # not at all: there is evidence of the same already
 
 
-def add_round(db: Connection, spec: Signed[RoundSpec]) -> int | None:
-    """Store a round and return its number; None if it is on file already.
+def add_round(db: Connection, spec: Signed[RoundSpec]) -> bool:
+    """Store a round; False if it is on file already.
 
     Raises:
         ConflictingDocument: another round of its job with its number is.
     """
-    row = {
-        "id": spec.digest,
-        "job": spec.body.job,
-        "place": spec.body.number,
-        "spec": spec.encode(),
-        "phase": Phase.ANNOUNCED,
-        "reported": False,
-        "erased": False,
-    }
-    insert = inserting_new(db.dialect.name, rounds.c.number)
-    number: int | None = db.execute(insert, row).scalar()
-    if number is None and not on_file(db, [spec.digest], 1):
+    is_new = insert_new(
+        db,
+        rounds,
+        id=spec.digest,
+        job=spec.body.job,
+        place=spec.body.number,
+        spec=spec.encode(),
+        phase=Phase.ANNOUNCED,
+        reported=False,
+        erased=False,
+    )
+    if not is_new and not on_file(db, [spec.digest], 1):
         raise ConflictingDocument("the job has another round with this number")
-    return number
+    return is_new
 
 
-def get_round(db: Connection, round_id: str) -> StoredRound | None:
-    """Return a round, or None if it was never added."""
-    row = db.execute(select(rounds).where(rounds.c.id == round_id)).one_or_none()
-    return None if row is None else _read(db, row)
+def get_round(db: Connection, round_id: str) -> Row[Any] | None:
+    """Return a round's row, or None if it was never added."""
+    return db.execute(select(rounds).where(rounds.c.id == round_id)).one_or_none()
 
 
 def on_file(db: Connection, round_ids: Sequence[str], most: int) -> list[str]:
@@ -121,9 +100,9 @@ def on_file(db: Connection, round_ids: Sequence[str], most: int) -> list[str]:
     return found
 
 
-def rounds_with_work(db: Connection) -> list[StoredRound]:
-    """Return the rounds in which something is left to do."""
-    return [_read(db, row) for row in db.execute(select(rounds).where(~_FINISHED)).all()]
+def rounds_with_work(db: Connection) -> Sequence[Row[Any]]:
+    """Return the rows of the rounds in which something is left to do."""
+    return db.execute(select(rounds).where(~_FINISHED)).all()
 
 
 def glance(db: Connection) -> dict[str, tuple[Phase, bool, bool, int]]:
@@ -139,21 +118,15 @@ def glance(db: Connection) -> dict[str, tuple[Phase, bool, bool, int]]:
     }
 
 
-def _read(db: Connection, row: Row[Any]) -> StoredRound:
+def documents_of(db: Connection, number: int) -> list[tuple[SignedAttestation, Kept]]:
+    """Return the documents of the round with this number, each with its status."""
     query = select(documents.c.encoded, documents.c.occurrence)
     order = (documents.c.kind, documents.c.signer, documents.c.occurrence)
-    found = db.execute(query.where(documents.c.round == row.number).order_by(*order)).all()
-    signed = [(decode(encoded, *KINDS), occurrence) for encoded, occurrence in found]
-    return StoredRound(
-        number=row.number,
-        spec=decode(row.spec, RoundSpec),
-        phase=Phase(row.phase),
-        reason=row.reason,
-        reported=row.reported,
-        erased=row.erased,
-        documents=tuple(document for document, _ in signed),
-        second=frozenset(document.digest for document, occurrence in signed if occurrence),
-    )
+    rows = db.execute(query.where(documents.c.round == number).order_by(*order))
+    return [
+        (decode(encoded, *KINDS), Kept.EVIDENCE if occurrence else Kept.FIRST)
+        for encoded, occurrence in rows
+    ]
 
 
 def freeze(

@@ -29,10 +29,10 @@ from shoal_protocol.wire.service_errors import (
 )
 
 MOST_IN_BULK: Final = 10_000
-_AS_LONG_AS_BYTES: Final = 8 << 10  # checking an envelope takes at least as long as reading these
+_AS_LONG_AS_BYTES: Final = 8 << 10  # checking any envelope takes as long as reading this many bytes
 _LARGEST_COMMIT: Final = MOST_IN_BULK
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-_COMMITS_AT_ONCE: Final = 2  # one reaches the disk while the one before it is noted
+_COMMITS_AT_ONCE: Final = 2  # one is written while the one before it is counted
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
     Outcome.CONFLICTING: ConflictingDocument,
@@ -73,7 +73,7 @@ class Uploads:
         """Store one envelope; return 201, or 200 if the same envelope is stored already.
 
         Raises:
-            ProtocolError: why it is refused.
+            ProtocolError: the envelope is refused.
         """
         if round_id not in self._rounds.live:
             parse(encoded)  # malformed bytes are refused as such, also of unknown rounds
@@ -87,7 +87,7 @@ class Uploads:
 
         Raises:
             MalformedEnvelope: the body is cut short, or holds too many; nothing is stored.
-            StorageUnavailable: none is refused, and none could be stored.
+            StorageUnavailable: all envelopes are valid, and none could be stored.
             UnknownRound
         """
         envelopes = list(islice(unframe(body), MOST_IN_BULK + 1))
@@ -96,9 +96,9 @@ class Uploads:
         return await self._take(round_id, envelopes)
 
     async def has(self, round_id: str, body: bytes) -> bool:
-        """Tell whether the very envelope that the receipt query in `body` names is stored.
+        """Tell whether exactly the envelope that the receipt query in `body` names is stored.
 
-        The answer is from what is on file, not from memory: that is what a freeze would attest.
+        Reads the database, not memory: a freeze attests what the database has.
 
         Raises:
             MalformedDocument, UnknownRound, StorageUnavailable
@@ -110,7 +110,7 @@ class Uploads:
 
     async def _take(self, round_id: str, envelopes: Sequence[bytes]) -> list[int | ProtocolError]:
         round_ = await self._rounds.find(round_id)
-        # the deadline counts by the clock, whether or not the freeze has been carried out
+        # the deadline holds even if the freeze has not happened yet
         is_over = self._own.clock() >= round_.spec.body.deadline
         if is_over or round_.phase not in TAKES_SHARES:
             return await self._look_up(round_, envelopes)
@@ -121,14 +121,14 @@ class Uploads:
             statuses = iter(await self._commits.submit_all(accepted))
         except StorageUnavailable as error:
             if len(accepted) == len(checked):
-                raise  # the answer as a whole tells the sender when to come back
+                raise  # a refusal of the whole body tells the sender when to try again
             statuses = repeat(error)
         return [each if isinstance(each, ProtocolError) else next(statuses) for each in checked]
 
     async def _look_up(
         self, round_: Round, envelopes: Sequence[bytes]
     ) -> list[int | ProtocolError]:
-        """Return 200 for the envelopes that are stored in a round that takes no more of them."""
+        """Return 200 for envelopes that are stored already, in a round that takes no more."""
         closed = RoundAbandoned if round_.phase is Phase.ABANDONED else TooLate
         statuses: list[int | ProtocolError] = []
         named: dict[int, tuple[int, bytes]] = {}  # holder and digest, by the envelope's place
@@ -150,9 +150,9 @@ class Uploads:
     async def _validate(
         self, intake: Intake, envelopes: Sequence[bytes]
     ) -> list[AcceptedShare | ProtocolError]:
-        """Check an upload in a thread, or here if it is short.
+        """Check an upload in the validation thread, or here if it is short.
 
-        One thread checks all of them: two would wait for each other at every envelope.
+        There is one such thread: two would wait for each other's lock at every envelope.
         """
         size = max(sum(map(len, envelopes)), _AS_LONG_AS_BYTES * len(envelopes))
         roster = self._own.book.current.roster

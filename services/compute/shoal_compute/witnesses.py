@@ -56,7 +56,8 @@ class Witnesses:
         self._lost: set[str] = set()  # rounds that this node signed for, and did not charge
         self._asked = False
         self._asking = asyncio.Lock()
-        if accepted := resources.storage.run_here(_count_accepted):
+        query = select(func.count()).select_from(accepted_losses)
+        if accepted := resources.storage.run_here(lambda db: db.execute(query).scalar_one()):
             log.warning(
                 "rounds that this node signed for are not in its ledger, which was accepted: "
                 "their clients may be charged too little here",
@@ -215,10 +216,6 @@ def _is_charged(db: Connection, signed: SignedAttestation) -> bool:
         return False
     charge = ledger.charge_of(db, signed.body.round)
     return not isinstance(signed.body, PartialSum) or signed.body.charge == charge
-
-
-def _count_accepted(db: Connection) -> int:
-    return int(db.execute(select(func.count()).select_from(accepted_losses)).scalar_one())
 
 
 def _accept(db: Connection, lost: set[str]) -> None:

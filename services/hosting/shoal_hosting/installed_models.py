@@ -164,8 +164,9 @@ def _compiled(model: InstalledModel, columns: tuple[Column, ...]) -> CompiledMod
     except ValueError as error:
         raise ModelNotUsable(f"the model cannot be learned: {error}") from error
     except Exception as error:  # a model is foreign code
-        fault = type(error).__name__
-        raise ModelNotUsable(f"the model fails on the bounds of the columns: {fault}") from error
+        raise ModelNotUsable(
+            f"the model fails on the bounds of the columns: {type(error).__name__}"
+        ) from error
     if compiled.dimension != model.unconstrained:
         raise ModelNotUsable(
             f"the model's latents are {compiled.dimension} unconstrained numbers, not "
@@ -195,8 +196,7 @@ def _load(name: str, digest: str) -> Callable[..., Any]:
         try:
             model: Callable[..., Any] = point.load()
         except Exception as error:  # a model is foreign code
-            fault = type(error).__name__
-            raise ModelNotUsable(f"the model cannot be imported: {fault}") from error
+            raise ModelNotUsable(f"the model cannot be imported: {type(error).__name__}") from error
         if not callable(model):
             raise ModelNotUsable("the entry point is not a function of one record")
         _loaded[name] = digest, model

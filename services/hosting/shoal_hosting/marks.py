@@ -175,8 +175,9 @@ class Marking:
 
     def committed(self, commits: int, ledger: Head) -> None:
         """Take note of a commit; `settle` is to be called before anybody hears of it."""
-        in_file = self._in_file(commits)
-        self._newest = self._newest._replace(commits=commits, ledger=ledger, in_file=in_file)
+        self._newest = self._newest._replace(
+            commits=commits, ledger=ledger, in_file=self._in_file(commits)
+        )
 
     def _in_file(self, commits: int) -> int:
         """Return how many commits the file has by itself, now that there are so many in all.
@@ -402,5 +403,10 @@ def _read(slot: bytes) -> Mark | None:
     read = json.loads(said)
     if read["version"] != _VERSION:
         return None
-    head = Head(read["ledger"], read["digest"])
-    return Mark(read["database"], read["commits"], head, read["losses"], read["in_file"])
+    return Mark(
+        read["database"],
+        read["commits"],
+        Head(read["ledger"], read["digest"]),
+        read["losses"],
+        read["in_file"],
+    )

@@ -21,7 +21,12 @@ from nacl.signing import SigningKey
 from pydantic import StringConstraints
 
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import Analyst, ComputeParty, Consortium, Parties, ServiceParty
+from shoal_protocol.trust.manifest import (
+    ComputeParty,
+    Consortium,
+    Parties,
+    ServiceParty,
+)
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
 from shoal_protocol.wire.errors import UnknownSigner
@@ -81,10 +86,6 @@ class Party:
         """Return the party's name in the manifest."""
         return self.card.name
 
-    def listed_in(self, version: Parties) -> ServiceParty | Analyst:
-        """Return what a version says of the party, or raise UnknownSigner."""
-        return version.party(self.name)
-
     def signing_key_in(self, version: Parties) -> SigningKey:
         """Return the key by which the party signs what is bound to a version.
 
@@ -92,8 +93,9 @@ class Party:
             UnknownSigner: the version does not list the party.
             KeyNotHere: no file has the key.
         """
-        wanted = self.listed_in(version).verify_key
-        return self._key(SigningKey, SIGNING_KEY, self.signing_key, wanted)
+        return self._key(
+            SigningKey, SIGNING_KEY, self.signing_key, version.party(self.name).verify_key
+        )
 
     def box_key_in(self, version: Parties) -> PrivateKey:
         """Return the key that opens what is sealed to a Compute node under a version.
@@ -101,8 +103,12 @@ class Party:
         Raises:
             UnknownSigner, KeyNotHere: as `signing_key_in`.
         """
-        wanted = getattr(self.listed_in(version), "box_key", None)
-        return self._key(PrivateKey, BOX_KEY, self.box_private_key, wanted)
+        return self._key(
+            PrivateKey,
+            BOX_KEY,
+            self.box_private_key,
+            getattr(version.party(self.name), "box_key", None),
+        )
 
     def _key(self, kind: type[KeyT], name: str, newest: KeyT | None, wanted: str | None) -> KeyT:
         if newest is not None and public_half(newest) == wanted:
@@ -119,7 +125,7 @@ class Party:
             UnknownSigner: the version does not list the party.
             KeyNotHere: no file has the certificate.
         """
-        wanted = getattr(self.listed_in(version), "certificate", None)
+        wanted = getattr(version.party(self.name), "certificate", None)
         files = _newest_first(self.directory, TLS_CERTIFICATE)
         for path in files:
             if path.is_file() and path.read_text() == wanted:
@@ -135,7 +141,7 @@ class Party:
             UnknownSigner: the version does not list the party.
             KeyNotHere: it lacks one.
         """
-        listed = self.listed_in(version)
+        listed = version.party(self.name)
         self.signing_key_in(version)
         if isinstance(listed, ComputeParty):
             self.box_key_in(version)
@@ -146,14 +152,12 @@ class Party:
 def generations(directory: Path, name: str) -> Iterator[Path]:
     """Yield the files of a kind, such as `box.key`, `box-2.key`, oldest first."""
     stem, _, ending = name.partition(".")
-    numbered = re.compile(rf"{stem}-(\d+)\.{ending}")
+    numbered = re.compile(rf"{stem}(?:-(\d+))?\.{ending}")
     found = {
-        int(match[1]): path
-        for path in directory.glob(f"{stem}-*.{ending}")
+        int(match[1] or 1): path
+        for path in directory.glob(f"{stem}*.{ending}")
         if (match := numbered.fullmatch(path.name))
     }
-    if (directory / name).exists():
-        found[1] = directory / name
     yield from (found[number] for number in sorted(found))
 
 
@@ -212,7 +216,7 @@ def check_party(party: Party, version: Consortium) -> None:
         StartupRefused: it names the file.
     """
     try:
-        listed = party.listed_in(version)
+        listed = version.party(party.name)
     except UnknownSigner:
         raise StartupRefused(f"the manifest lists no party called {party.name}") from None
     role = party.card.role

@@ -4,12 +4,21 @@ Nothing here overwrites by accident: a new file must not exist, and a replacemen
 One of the private files holds a token. Whoever can read it runs the party, and shows the token.
 """
 
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shoal_hosting.startup import StartupRefused, read_private_file, sync_directory, write_draft
+from shoal_hosting.startup import (
+    PUBLIC_FILE,
+    StartupRefused,
+    read_private_file,
+    sync_directory,
+    write_draft,
+)
 
 OPERATOR_TOKEN: Final = "operator.token"
 """Name of the file with the token in the data directory of a service."""
@@ -50,16 +59,21 @@ def erase(path: Path) -> None:
     path.unlink()
 
 
-def make_private_directory(path: Path) -> None:
-    """Make a directory that only its owner can enter.
+@contextmanager
+def locked(lock: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file, which is made if it is missing; the kernel lets go of it with the process.
 
     Raises:
-        FileExistsError: it exists and is not empty.
+        ValueError: another process holds it; the message is `refusal`.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists already; nothing was written")
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(PRIVATE_DIRECTORY)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ValueError(refusal) from None
+    finally:
+        os.close(descriptor)
 
 
 def token_of(path: Path) -> str:

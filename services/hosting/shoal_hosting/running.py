@@ -171,15 +171,11 @@ async def _work(service: Service, tick_seconds: float) -> None:
 
 def _describe(model: type[BaseModel]) -> str:
     """Return a line for each variable that `read_settings` reads."""
-    lines = []
-    for name, setting in model.model_fields.items():
-        needed = ""
-        if setting.is_required():
-            needed = " (must be set)"
-        elif setting.default is not None:
-            needed = f" (default: {setting.default})"
-        lines.append(f"  {PREFIX}{name.upper()}: {setting.description}{needed}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"  {PREFIX}{name.upper()}: {setting.description}"
+        f" ({'must be set' if setting.is_required() else f'default: {setting.default}'})"
+        for name, setting in model.model_fields.items()
+    )
 
 
 LOCK: Final = "lock"
@@ -199,16 +195,12 @@ def hold_data_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         # never closed: closing it would give the directory up
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StartupRefused(
-            f"the data directory {path} cannot be written: {error.strerror}"
-        ) from None
-    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
+    except BlockingIOError:
         raise StartupRefused(
             f"another process uses the data directory {path}; stop it, or name another directory"
-            if isinstance(error, BlockingIOError)
-            else f"the data directory {path} cannot be locked: {error.strerror}"
+        ) from None
+    except OSError as error:
+        raise StartupRefused(
+            f"the data directory {path} cannot be written or locked: {error.strerror}"
         ) from None

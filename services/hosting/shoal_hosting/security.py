@@ -9,7 +9,7 @@ from cryptography import x509
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
 from shoal_hosting.party import KeyNotHere, Party
 from shoal_hosting.startup import StartupRefused, read_private_file
-from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 
 log = structlog.get_logger()
 
@@ -17,11 +17,12 @@ log = structlog.get_logger()
 def server_tls(
     certificate_path: Path,
     key_path: Path,
-    expected_certificate_pem: str,
+    expected_certificate_pem: str | None,
     context: ssl.SSLContext | None = None,
 ) -> ssl.SSLContext:
     """Return a server's TLS context (1.2 or newer) for the certificate that the manifest pins.
 
+    None is expected of an agent, which is not in the manifest: its peers pin its owner's file.
     With `context`, that one goes over to it: connections that are open keep theirs.
 
     Raises:
@@ -33,8 +34,9 @@ def server_tls(
     served = context or fresh
     try:
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
-        pinned = x509.load_pem_x509_certificate(expected_certificate_pem.encode())
-        if certificate != pinned:
+        if expected_certificate_pem is not None and (
+            certificate != x509.load_pem_x509_certificate(expected_certificate_pem.encode())
+        ):
             raise StartupRefused(
                 f"the certificate in {certificate_path} is not the one that the manifest pins for "
                 "this party; provide that one, or have the authority publish a manifest with it"
@@ -93,8 +95,7 @@ class ServedCertificate:
             self._version = version
 
     def _listed(self, version: Consortium) -> str:
-        listed = self._party.listed_in(version)
-        return listed.certificate if isinstance(listed, ServiceParty) else ""
+        return getattr(version.party(self._party.name), "certificate", "")
 
     def _load(self, version: Consortium, context: ssl.SSLContext | None) -> ssl.SSLContext:
         return server_tls(*self._party.tls_in(version), self._listed(version), context)

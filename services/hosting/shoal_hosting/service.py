@@ -36,8 +36,14 @@ from shoal_hosting.server.openapi import only_with
 from shoal_hosting.server.waiting import Changes
 from shoal_hosting.standing import Standing
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
-from shoal_hosting.storage.database_memory import MARK, check_log, check_new, open_memory
+from shoal_hosting.storage.database import open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import (
+    MARK,
+    StorageThread,
+    check_log,
+    check_new,
+    open_memory,
+)
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.storage.shared_manifests import SharedManifests
@@ -199,8 +205,7 @@ class Resources:
 
     def _handed_over_by(self) -> datetime:
         """Return until when rounds may begin under the version before the one in force."""
-        digest = self.book.current.digest
-        return self._handover.setdefault(digest, self.clock() + HANDOVER)
+        return self._handover.setdefault(self.book.current.digest, self.clock() + HANDOVER)
 
     async def ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
@@ -215,8 +220,9 @@ class Resources:
             MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
             BadSignature, UnknownHolder, RevokedHolder, StorageUnavailable
         """
-        reading = self.worker("reading")
-        decoding = partial(reading.run_sized, len(encoded), self.book.decode, encoded, *kinds)
+        decoding = partial(
+            self.worker("reading").run_sized, len(encoded), self.book.decode, encoded, *kinds
+        )
         try:
             signed: Signed[DocumentT] = await decoding()
             if isinstance(signed.body, BoundDocument):
@@ -305,18 +311,20 @@ class Resources:
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:
-            console = console_routes(
-                title,
-                party=self.name,
-                token=self.operator.token,
-                ready=told,
-                look=look,
-                vitals=self.vitals,
-                peers=self.peers,
-                registry=self.registry,
-                clock=self.clock,
+            app.include_router(
+                console_routes(
+                    title,
+                    party=self.name,
+                    token=self.operator.token,
+                    ready=told,
+                    look=look,
+                    book=self.book,
+                    vitals=self.vitals,
+                    peers=self.peers,
+                    registry=self.registry,
+                    clock=self.clock,
+                )
             )
-            app.include_router(console)
         return app
 
     async def close(self) -> None:

@@ -60,8 +60,9 @@ def read_settings(model: type[Settings], environ: Mapping[str, str]) -> Settings
     """
     variables = {f"{PREFIX}{field.upper()}": field for field in model.model_fields}
     given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
-    unknown = given.keys() - variables - _OTHERS
-    complaints = [f"{name} is not a setting of this service" for name in unknown]
+    complaints = [
+        f"{name} is not a setting of this service" for name in given.keys() - variables - _OTHERS
+    ]
     try:
         proxy_in(given)
     except ValueError as error:

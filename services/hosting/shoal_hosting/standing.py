@@ -22,7 +22,7 @@ from shoal_hosting.party import (
 )
 from shoal_hosting.private_files import erase
 from shoal_hosting.tls_certificates import EXPIRES_SOON, validity
-from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, ListedParty
 from shoal_protocol.wire.errors import NotReady
 
 BETWEEN_LOOKS: Final = timedelta(days=1)
@@ -51,18 +51,16 @@ class Standing:
             registry=registry,
         ).set_function(lambda: self._days_left() or float("nan"))
 
-    def _listed(self) -> ServiceParty | Analyst | None:
+    def _listed(self) -> ListedParty | None:
         """Return what the newest version with the party says of it."""
         version = newest_with(self._book, self._party.name)
-        return self._party.listed_in(version) if version.lists(self._party.name) else None
+        return version.party(self._party.name) if version.lists(self._party.name) else None
 
     def _days_left(self) -> float | None:
-        listed = self._listed()
-        if not isinstance(listed, ServiceParty):
-            return None
+        certificate = getattr(self._listed(), "certificate", "")
         try:
-            return (validity(listed.certificate)[1] - self._clock()) / timedelta(days=1)
-        except ValueError:  # in a simulation
+            return (validity(certificate)[1] - self._clock()) / timedelta(days=1)
+        except ValueError:  # there is none, or a simulation's
             return None
 
     def _box_key_days(self) -> int | None:

@@ -84,8 +84,9 @@ def read_pin(directory: Path) -> str:
 def write_draft(path: Path, content: bytes, *, private: bool) -> Path:
     """Write a file under a name of its own beside `path`, to take that name when all is there."""
     pending = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    mode = PRIVATE_FILE if private else PUBLIC_FILE
-    descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = os.open(
+        pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE if private else PUBLIC_FILE
+    )
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -99,8 +100,6 @@ def write_draft(path: Path, content: bytes, *, private: bool) -> Path:
 
 def sync_directory(directory: Path) -> None:
     """Have what was renamed in a directory outlast a crash."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directories; its file system orders renames by itself
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -55,12 +55,8 @@ def self_signed(
     Its validity begins a day early, for clocks that are behind.
 
     Raises:
-        ValueError: no host, one that is neither a host name nor an address, or no days.
+        ValueError: a host is neither a host name nor an address.
     """
-    if not hosts:
-        raise ValueError("a certificate needs at least one host name")
-    if valid_days < 1:
-        raise ValueError("a certificate must be valid for at least one day")
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -108,8 +104,10 @@ def hosts_of(certificate_pem: str) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    addresses = map(str, names.get_values_for_type(x509.IPAddress))
-    return [*names.get_values_for_type(x509.DNSName), *addresses]
+    return [
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    ]
 
 
 def validity(certificate_pem: str) -> tuple[datetime, datetime]:

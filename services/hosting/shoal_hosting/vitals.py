@@ -32,8 +32,8 @@ class Vitals:
         self._readings: list[tuple[Gauge, Reading]] = []
         self._free = self._gauge("shoal_disk_free_bytes", "Free space for this party's data")
         self._size = self._gauge("shoal_disk_size_bytes", "Size of the disk with this party's data")
-        self._version = self._gauge("shoal_manifest_version", "Version of the manifest in force")
-        self._book = book
+        version = self._gauge("shoal_manifest_version", "Version of the manifest in force")
+        version.set_function(lambda: book.current.manifest.sequence)
 
     def watch(self, name: str, what: str, reading: Reading) -> None:
         """Show what `reading` returns."""
@@ -55,7 +55,6 @@ class Vitals:
         disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
         self._free.set(disk.free)
         self._size.set(disk.total)
-        self._version.set(self._book.current.manifest.sequence)
         for gauge, reading in self._readings:
             gauge.set(await reading())
 

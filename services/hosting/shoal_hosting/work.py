@@ -31,8 +31,9 @@ class Worker:
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Return what `work(*arguments)` returns."""
-        call = partial(work, *arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor, partial(work, *arguments)
+        )
 
     async def run_sized(
         self, size_bytes: int, work: Callable[..., Answer], *arguments: object

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
-from shoal_hosting.operators.view import Table, View, by_phase, ledger_in_words
+from shoal_hosting.operators.view import by_phase, ledger_in_words
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
@@ -108,34 +108,31 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     return shown
 
 
-def _shown(
-    records: Sequence[JobRecord], counts: dict[str, dict[str, int]], holders: int
-) -> list[dict[str, Any]]:
-    shown = []
-    for record in records:
-        request = record.study
-        shown.append(
-            {
-                "job": record.job,
-                "phase": record.phase.value,
-                "submitted_at": format_time(record.submitted_at),
-                "ends_by": format_time(record.ends_by),
-                "analyst": request.analyst,
-                "task": request.task.name,
-                "columns": list(request.task.column_names),
-                "purpose": request.purpose,
-                "epsilon": request.privacy.epsilon,
-                "delta": request.privacy.delta,
-                "approvals": counts.get(record.job, notices.NOBODY) | {"holders": holders},
-                "reason": record.reason,
-            }
-        )
-    return shown
+def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:
+    request = record.study
+    return {
+        "job": record.job,
+        "phase": record.phase.value,
+        "submitted_at": format_time(record.submitted_at),
+        "ends_by": format_time(record.ends_by),
+        "analyst": request.analyst,
+        "task": request.task.name,
+        "columns": list(request.task.column_names),
+        "purpose": request.purpose,
+        "epsilon": request.privacy.epsilon,
+        "delta": request.privacy.delta,
+        "approvals": approvals,
+        "reason": record.reason,
+    }
 
 
-def _look(db: Connection) -> tuple[list[Table], dict[str, str]]:
-    shown = (("Jobs", jobs), ("Rounds", rounds), ("Crowd jobs", crowd_tables.jobs))
-    return [by_phase(db, *each) for each in shown], ledger_in_words(db, ledger)
+def _look(db: Connection) -> dict[str, Any]:
+    return {
+        **ledger_in_words(db, ledger),
+        **by_phase(db, "Jobs", jobs),
+        **by_phase(db, "Rounds", rounds),
+        **by_phase(db, "Crowd jobs", crowd_tables.jobs),
+    }
 
 
 def create_app(
@@ -149,14 +146,10 @@ def create_app(
     """Return the trainer's ASGI application; its answers name no client."""
     changes, run, book = resources.changes, resources.storage.run, resources.book
 
-    async def look() -> View:
-        manifest = book.current.manifest
-        return View(*await run(_look), (*manifest.compute_nodes, manifest.aggregator))
-
     app = crowds.resources.application(  # whose processes hand each other manifests
         "Shoal trainer",
         busy=joining.is_busy,
-        look=look,
+        look=partial(run, _look),
         ready=resources.ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
@@ -245,10 +238,16 @@ def create_app(
         records = await run(store.find_jobs, after=query.after, count=query.count)
         joinable = [each.job for each in records if each.phase is JobPhase.JOINING]
         counts, holders = await run(notices.counts, joinable), book.current.roster.in_force
+        approvals = {
+            each.job: counts.get(each.job, notices.NOBODY) | {"holders": holders}
+            for each in records
+        }
         committed = resources.committed.copy()
         return shown(
             {
-                "jobs": await asyncio.to_thread(_shown, records, counts, holders),
+                "jobs": await asyncio.to_thread(
+                    lambda: [_shown(each, approvals[each.job]) for each in records]
+                ),
                 "budgets": await asyncio.to_thread(_budgets, committed, book.current),
                 "next": query.after + query.count if len(records) == query.count else None,
             }
@@ -438,13 +437,13 @@ def create_app(
         `LOG_SECONDS` of that for the proof that the log has it.
         """
 
-        async def certificate() -> releases.StoredCertificate | None:
+        async def certificate() -> Row[bytes, bool] | None:
             found = await run(releases.find_certificate, job)
             if found is None and (await without_document(job)).phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
             return found
 
-        async def logged() -> releases.StoredCertificate | None:
+        async def logged() -> Row[bytes, bool] | None:
             found = await certificate()
             return found if found is not None and found.logged else None
 

@@ -163,17 +163,9 @@ def _of_jobs(table: Table) -> Any:
     return lambda chosen: table.c.job.in_(chosen)
 
 
-def _sums_of(chosen: Jobs) -> ColumnElement[bool]:
-    return partial_sums.c.round.in_(select(rounds.c.id).where(rounds.c.job.in_(chosen)))
-
-
 def _is_replaced() -> ColumnElement[bool]:
     """Return SQL for certificates that the ledger is not checked by."""
     return certificates.c.job.is_distinct_from(last_certified())
-
-
-def _older_certificates(chosen: Jobs) -> ColumnElement[bool]:
-    return certificates.c.job.in_(chosen) & _is_replaced()
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -210,11 +202,18 @@ KEEPINGS: Final = Keepings(
             "certificates",
             "for whoever checks a release, and the newest to check the ledger by",
             certificates,
-            _older_certificates,
+            lambda chosen: certificates.c.job.in_(chosen) & _is_replaced(),
             newest_stays=True,
         ),
         Keeping("totals that nodes signed", "for certificates", totals, _of_jobs(totals)),
-        Keeping("partial sums", "for certificates", partial_sums, _sums_of),
+        Keeping(
+            "partial sums",
+            "for certificates",
+            partial_sums,
+            lambda chosen: partial_sums.c.round.in_(
+                select(rounds.c.id).where(rounds.c.job.in_(chosen))
+            ),
+        ),
         Keeping("joins", "who took part", joins, _of_jobs(joins)),
         Keeping("leaves", "who left", leaves, _of_jobs(leaves)),
         Keeping("notices", "whose owners were asked", notices, _of_jobs(notices)),

@@ -6,7 +6,7 @@ more rarely: a certificate without its total would not hold.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -26,18 +26,17 @@ from shoal_protocol.certificates.release_certificate import (
     pack,
     read_certificate,
     spanned,
-    unpack,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.wire.documents import Signed, decode, sign, with_log_proof
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
-from shoal_trainer.releases import Filed
+from shoal_trainer.releases import Filed, read_round
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import rounds, totals
 
@@ -50,16 +49,11 @@ _LONGEST_PAUSE: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Unsigned:
-    """A finished job, and the nodes that have signed their totals so far."""
+    """A finished job, and the nodes that have not signed their totals yet."""
 
     request: Signed[StudyRequest]
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
-    signed: frozenset[str]
-
-    @property
-    def missing(self) -> list[str]:
-        """Return the nodes that have not."""
-        return [node for node in nodes_of(self.versions) if node not in self.signed]
+    missing: list[str]
 
 
 class Certifier:
@@ -92,10 +86,12 @@ class Certifier:
 
     async def unsigned(self, job: str) -> Unsigned:
         """Return the nodes whose totals are missing for a finished job."""
-        request, last, signed = await self._resources.storage.run(_standing, job)
+        request, last, signers = await self._resources.storage.run(_standing, job)
         asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
         versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
-        return Unsigned(asked, versions, signed)
+        return Unsigned(
+            asked, versions, [each for each in nodes_of(versions) if each not in signers]
+        )
 
     async def _attempt(self, job: str) -> None:
         """Keep the totals that nodes sign now and that hold, and certify a job if none is missing.
@@ -126,20 +122,26 @@ class Certifier:
         """
         own, manifest = self._resources, self._resources.book.current.manifest
         found = await own.storage.run(releases.find_certificate, job)
-        encoded = await asyncio.to_thread(unpack, found.document if found else b"")
-        entry = (await asyncio.to_thread(read_certificate, encoded)).body.log_entry
+        signed = await asyncio.to_thread(read_certificate, found.document if found else b"")
+        entry = signed.body.log_entry
         listed = newest_with(own.book, own.name)  # another may be the trainer now
         request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
         proof = await self._peers.logged(request, listed, aggregator=manifest.aggregator)
         proof.check(entry.encode(), manifest)
-        packed = await asyncio.to_thread(pack, with_log_proof(encoded, str(proof)))
+        proved = replace(signed, log_proof=str(proof))
+        packed = await asyncio.to_thread(lambda: pack(proved.encode()))
         await own.storage.run(releases.keep_log_proof, job, packed)
         own.changes.tell(job)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
         """Return a node's signed total; None if it does not answer."""
         own = self._resources
-        version, party = _newest_with(unsigned.versions, node)
+        version, party = next(
+            (version, party)
+            for version in reversed(unsigned.versions)
+            for party in version.manifest.compute_nodes
+            if party.name == node
+        )
         body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
         in_charge = own.book.current.manifest.trainer.name == own.name
         key = own.key_in(None if in_charge else version.digest)  # nodes want the one in force
@@ -161,7 +163,7 @@ class Certifier:
         The same documents give the same bytes.
         """
         own, request = self._resources, unsigned.request
-        rounds = [each.read() for each in filed.rounds]
+        rounds = [read_round(*each) for each in filed.rounds]
         released = [each for each in rounds if isinstance(each, CertifiedRound)]
         kept = []
         for signed in heard:
@@ -200,13 +202,3 @@ def _standing(db: Connection, job: str) -> tuple[bytes, bytes, frozenset[str]]:
     last = db.execute(newest.limit(1)).scalar_one()
     signed = db.execute(select(totals.c.node).where(totals.c.job == job))
     return store.find_job(db, job).request, last, frozenset(signed.scalars())
-
-
-def _newest_with(versions: Sequence[Consortium], node: str) -> tuple[Consortium, ServiceParty]:
-    """Return the newest of these versions that has such a Compute node, and the node in it."""
-    return next(
-        (version, party)
-        for version in reversed(versions)
-        for party in version.manifest.compute_nodes
-        if party.name == node
-    )

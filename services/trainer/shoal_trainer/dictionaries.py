@@ -30,7 +30,6 @@ LIMIT_BYTES: Final = 16 << 20  # of a version: 10,000 variables
 class UnknownDictionary(ProtocolError):
     """The consortium has no data dictionary, or none that was published here."""
 
-    code = "unknown-dictionary"
     title = "No data dictionary was published here"
     status = 404
     remedy = "Let the consortium's authority run `shoal consortium publish`."

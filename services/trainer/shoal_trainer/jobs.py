@@ -162,7 +162,6 @@ DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 class DocumentsDeleted(ProtocolError):
     """A document of a job whose documents are kept no longer."""
 
-    code = "documents-deleted"
     title = "The job's documents are no longer kept"
     status = 410
     remedy = "Ask its analyst for the certificate: the consortium's `retention_days` are over."
@@ -171,7 +170,6 @@ class DocumentsDeleted(ProtocolError):
 class JobFailed(ProtocolError):
     """A job that has no posterior and never will."""
 
-    code = "job-failed"
     title = "The job failed and has no posterior"
     status = 410
     remedy = "Mend what the detail names and submit a new job."
@@ -180,7 +178,6 @@ class JobFailed(ProtocolError):
 class JobFinished(ProtocolError):
     """A job that has no such round and never will."""
 
-    code = "job-finished"
     title = "The job is finished and has no such round"
     status = 410
     remedy = "Ask for the job's result."
@@ -189,7 +186,6 @@ class JobFinished(ProtocolError):
 class CertificateIncomplete(ProtocolError):
     """A finished job whose certificate is not complete yet."""
 
-    code = "certificate-incomplete"
     title = "The job is finished, and its certificate not complete yet"
     status = 409
     remedy = "Ask again later: the trainer goes on asking the Compute nodes that are missing."
@@ -211,8 +207,10 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     if reason := job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
     clients = _who_may_join(request, consortium)
-    largest = min(request.maximum_population, len(clients))
-    for size in dry_run_sizes(request.minimum_population, largest):
+    least, most = request.minimum_population, min(request.maximum_population, len(clients))
+    # evenly by their ratio; a round may fail at sizes in between alone: shares of noise are rounded
+    step = (most / least) ** (1 / (DRY_RUN_SIZES - 1))
+    for size in sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)}):
         try:
             dry_run_specs(request, consortium, spread(clients, size), now=now)
         except ValueError as error:
@@ -250,15 +248,6 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
             "private against them"
         )
     return clients
-
-
-def dry_run_sizes(least: int, most: int) -> list[int]:
-    """Return the sizes of a population that a dry run tries, evenly by their ratio.
-
-    A round may fail at sizes in between alone: shares of the noise are rounded.
-    """
-    step = (most / least) ** (1 / (DRY_RUN_SIZES - 1))
-    return sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)})
 
 
 def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:

@@ -90,22 +90,24 @@ class Joining:
         resources.storage.run_here(self._restore)
 
     def _restore(self, db: Connection) -> None:
-        committed = self._resources.committed
-        self._resources.ledger.verify(db)
+        own = self._resources
+        own.ledger.verify(db)
         for job in store.find_jobs(db):
             if job.phase is JobPhase.JOINING:
-                self._members[job.job] = store.joined_slots(db, job.job)
-                committed.add(_together(self._members[job.job]), job.study.privacy.cost)
+                self._keep_members(job.study, store.joined_slots(db, job.job))
             elif job.phase is JobPhase.RUNNING:
-                committed.add(job.clients, job.study.privacy.cost)
+                own.reserve(job.job, job.clients, job.study.privacy.cost)
             else:
                 for clients, cost in store.kept_charges(db, job.job):
-                    committed.add(clients, cost)
+                    own.committed.add(clients, cost)
 
     async def is_busy(self) -> bool:
         """Tell whether a job has not ended, or has no certificate yet."""
         run = self._resources.storage.run
-        return bool(await run(store.open_jobs) or await run(uncertified_jobs))
+        return bool(
+            await run(store.jobs_in, JobPhase.JOINING, JobPhase.RUNNING)
+            or await run(uncertified_jobs)
+        )
 
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.
@@ -223,13 +225,13 @@ class Joining:
     async def _admit(
         self, request: StudyRequest, read: Sequence[Signed[Join] | ProtocolError]
     ) -> list[Outcome]:
-        """Decide on each join, store those that are new, and only then count their slots.
+        """Decide on each join, and store those that are new, with their slots' budgets reserved.
 
         A holder's slots without budget left by this ledger, which is public, do not count.
         """
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        known = self._members_of(record)
+        known = await self._members_of(record)
         is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
         roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
         left = await own.storage.run(store.left_holders, job)
@@ -258,10 +260,13 @@ class Joining:
 
         outcomes = [each if isinstance(each, ProtocolError) else admit(each) for each in read]
         if joining:
-            await own.storage.run(store.add_joins, job, list(joining.values()))
             new = {holder: slots for holder, (_, slots) in joining.items()}
-            own.committed.add(_together(new), request.privacy.cost)
+            own.reserve(job, own.reserved[job] | _together(new), request.privacy.cost)
+            # members, and what is reserved for them, are read again if the answer is lost
+            del self._members[job]
+            await own.storage.run(store.add_joins, job, list(joining.values()))
             known.update(new)
+            self._members[job] = known
             if room == 0:
                 own.wake.set()
         return outcomes
@@ -287,14 +292,15 @@ class Joining:
 
         outcomes = [each if isinstance(each, ProtocolError) else let_go(each) for each in read]
         if new:
-            members = self._members.get(job, {})
+            members = await self._members_of(record)
+            self._members.pop(job, None)  # as in `_admit`
             slots = _together({each: members[each] for each in new if each in members})
             await own.storage.run(
                 store.add_leaves, job, list(new.values()), fewer_joined=len(slots)
             )
-            if slots:
+            if record.phase is JobPhase.JOINING:
                 self._members[job] = {each: members[each] for each in members if each not in new}
-                own.committed.take_back(slots, request.privacy.cost)
+                own.reserve(job, own.reserved[job] - slots, request.privacy.cost)
             log.info("data holders left", job=job, leaving=len(new))
             own.changes.tell(job)
         return outcomes
@@ -339,54 +345,70 @@ class Joining:
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
-            members = _together(self._members_of(record)) | record.clients
+            await self._members_of(record)  # so that what they reserved is known, and freed
             spent = await own.storage.run(store.withdraw_job, signed, at=own.clock())
             if spent is None:
                 return False
-            own.end_job(job, "withdrawn", members, request.privacy.cost, spent)
+            own.end_job(job, "withdrawn", request.privacy.cost, spent)
             self._members.pop(job, None)
         return True
 
-    def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
-        """Return the holders that have joined a job which still takes joins, with their slots."""
-        is_joining = record.phase is JobPhase.JOINING
-        return self._members.setdefault(record.job, {}) if is_joining else {}
+    async def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
+        """Return the holders that have joined a job which still takes joins, with their slots.
 
-    async def close_due(self) -> list[JobRecord]:
+        Raises:
+            StorageUnavailable
+        """
+        if record.phase is not JobPhase.JOINING:
+            return {}
+        if record.job not in self._members:
+            slots = await self._resources.storage.run(store.joined_slots, record.job)
+            self._keep_members(record.study, slots)
+        return self._members[record.job]
+
+    def _keep_members(self, request: StudyRequest, members: dict[int, BitMap]) -> None:
+        """Note who has joined a job, which is on file, and reserve what it may cost them."""
+        self._members[request.digest] = members
+        self._resources.reserve(request.digest, _together(members), request.privacy.cost)
+
+    async def close_due(self) -> Sequence[JobRecord]:
         """Fix the population of every job that is full or past its deadline, or fail it.
 
-        Return the jobs that run.
+        Return the jobs that run. Of a job that is over on file, free what it reserved: the answer
+        to the transaction that ended it may have been lost.
         """
-        storage = self._resources.storage
-        jobs, closed = await storage.run(store.open_jobs), False
-        for record in jobs:
-            if record.phase is JobPhase.JOINING:
-                request = record.study
-                is_over = self._resources.clock() >= request.join_deadline
-                if is_over or record.joined >= request.maximum_population:
-                    async with self._admission:
-                        await self._fix_population(request)
-                    closed = True
-        if closed:
-            jobs = await storage.run(store.open_jobs)
-        return [job for job in jobs if job.phase is JobPhase.RUNNING]
+        own, run = self._resources, self._resources.storage.run
+        for record in await run(store.jobs_in, JobPhase.JOINING):
+            request = record.study
+            is_over = own.clock() >= request.join_deadline
+            if is_over or record.joined >= request.maximum_population:
+                async with self._admission:
+                    await self._fix_population(request)
+        going = await run(store.jobs_in, JobPhase.JOINING, JobPhase.RUNNING)
+        for job in own.reserved.keys() - {each.job for each in going}:
+            record = await run(store.find_job, job)
+            if record.phase in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.WITHDRAWN):
+                spent = await run(store.kept_charges, job)
+                own.end_job(job, record.phase.value, record.study.privacy.cost, spent)
+                self._members.pop(job, None)
+        return [each for each in going if each.phase is JobPhase.RUNNING]
 
     async def _fix_population(self, request: StudyRequest) -> None:
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         if record.phase is not JobPhase.JOINING:
             return  # it was withdrawn while others were decided on
-        members = _together(self._members_of(record))
-        population = members & own.book.current.roster.enrolled_set  # less those revoked since
+        joined = await self._members_of(record)
+        population = _together(joined) & own.book.current.roster.enrolled_set  # less those revoked
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
-            why = await self._why_not_joined(request, self._members_of(record))
+            why = await self._why_not_joined(request, joined)
             reason = (
                 f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             spent = await own.storage.run(store.fail_job, job, event, reason, at=now)
-            own.end_job(job, "failed", members, allowed, spent, reason=event.value)
+            own.end_job(job, "failed", allowed, spent, reason=event.value)
         else:
             await own.storage.run(
                 store.move_job,
@@ -394,7 +416,7 @@ class Joining:
                 JobEvent.POPULATION_FIXED,
                 population=encode_clients(population),
             )
-            own.committed.take_back(members - population, allowed)
+            own.reserve(job, population, allowed)
             log.info("population fixed", job=job, size=len(population))
             own.changes.tell(job)
         del self._members[job]

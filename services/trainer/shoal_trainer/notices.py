@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, exists, func, select
 
+from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, State
 from shoal_protocol.wire.documents import BoundDocument, Signed
 from shoal_protocol.wire.phases import JobPhase
@@ -53,19 +54,15 @@ def counts(db: Connection, jobs: Sequence[str]) -> dict[str, dict[str, int]]:
 
 def put(db: Connection, job: str, notices: Sequence[Signed[ApprovalNotice]]) -> None:
     """Store notices, each in the place of its data holder's earlier one."""
-    columns = schema.notices.c
-    for each in notices:
-        own = (columns.job == job) & (columns.holder == each.body.holder)
-        db.execute(schema.notices.delete().where(own))
-    db.execute(
-        schema.notices.insert(),
-        [
-            {
-                "job": job,
-                "holder": each.body.holder,
-                "state": each.body.state,
-                "document": each.encode(),
-            }
-            for each in notices
-        ],
-    )
+    insert = insert_ignoring(db.dialect.name)(schema.notices)
+    newest = {"state": insert.excluded.state, "document": insert.excluded.document}
+    rows = [
+        {
+            "job": job,
+            "holder": each.body.holder,
+            "state": each.body.state,
+            "document": each.encode(),
+        }
+        for each in notices
+    ]
+    db.execute(insert.on_conflict_do_update(index_elements=["job", "holder"], set_=newest), rows)

@@ -4,7 +4,7 @@ Answers are bytes from another organisation: bounded here, verified by whoever a
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -96,16 +96,10 @@ class Peers:
             {name: why for name, (taken, why) in told.items() if taken is None},
         )
 
-    async def reach(self, parties: Iterable[ServiceParty]) -> dict[str, str | None]:
+    async def reach(self, parties: Sequence[ServiceParty]) -> dict[str, str | None]:
         """Return why services cannot do their work now, by name; None if they can."""
-        asked = list(parties)
-        return dict(
-            zip(
-                (party.name for party in asked),
-                await asyncio.gather(*map(self._reached, asked)),
-                strict=True,
-            )
-        )
+        answers = await asyncio.gather(*map(self._reached, parties))
+        return {party.name: why for party, why in zip(parties, answers, strict=True)}
 
     async def _reached(self, party: ServiceParty) -> str | None:
         try:
@@ -223,8 +217,7 @@ class Peers:
         Raises:
             Unavailable: or it does not take the version.
         """
-        limit = HANDED_LIMIT_BYTES
-        reply = await self._send(party, "POST", path, document, limit_bytes=limit)
+        reply = await self._send(party, "POST", path, document, limit_bytes=HANDED_LIMIT_BYTES)
         if 400 <= reply.status < 500 and reply.code in _BEHIND:
             # it may not have heard of the version, or we of a later one: anyone may relay that
             try:
@@ -232,7 +225,9 @@ class Peers:
             except (ProtocolError, OSError) as error:
                 raise Unavailable("it shows no manifest that follows") from error
             if is_told:
-                reply = await self._send(party, "POST", path, document, limit_bytes=limit)
+                reply = await self._send(
+                    party, "POST", path, document, limit_bytes=HANDED_LIMIT_BYTES
+                )
         return reply
 
     async def _send(

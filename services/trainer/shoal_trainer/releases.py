@@ -7,10 +7,9 @@ follows once every Compute node has signed what it charged of the job.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
@@ -26,12 +25,13 @@ from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.phases import FINISHED, JobEvent, Phase
+from shoal_protocol.wire.phases import JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import (
     Charges,
-    StoredRound,
+    FiledRows,
+    filed_rounds,
     find_document,
     find_job,
     kept_charges,
@@ -39,51 +39,30 @@ from shoal_trainer.store import (
 )
 
 
-@dataclass(frozen=True)
-class EndedRound:
-    """A round that has ended, as it is on file: signed documents in wire form, and its charge.
+def read_round(
+    spec: bytes,
+    phase: str,
+    outcome: bytes | None,
+    partial_sums: Sequence[bytes],
+    charge: LedgerEntry,
+) -> CertifiedRound | LostRound:
+    """Return a round that has ended as a certificate holds it; the documents are in wire form.
 
     `outcome` is the aggregator's word; None for a round that clients were never told of.
     `partial_sums` are those that a result rests on, in any order.
     """
-
-    spec: bytes
-    is_lost: bool
-    outcome: bytes | None
-    partial_sums: Sequence[bytes]
-    charge: LedgerEntry
-
-    def read(self) -> CertifiedRound | LostRound:
-        """Return the round as a certificate holds it."""
-        spec, outcome = decode(self.spec, RoundSpec), self.outcome
-        if self.is_lost:
-            word = None if outcome is None else decode(outcome, Abandonment)
-            return LostRound(spec=spec, abandonment=word, charge=self.charge)
-        result = decode(outcome or b"", Result)
-        sums = {each.body.node: each for each in (decode(s, PartialSum) for s in self.partial_sums)}
-        return CertifiedRound(
-            spec=spec,
-            result=result,
-            partial_sums=tuple(sums[each.node] for each in result.body.partial_sums),
-            charge=self.charge,
-        )
-
-
-def find_rounds(db: Connection, job: str) -> Sequence[EndedRound]:
-    """Return a job's rounds that have ended, in order; they may be large."""
-    rounds, sums = schema.rounds.c, schema.partial_sums.c
-    ended = (rounds.job == job) & rounds.phase.in_([phase.value for phase in FINISHED])
-    query = select(rounds.id, rounds.spec, rounds.phase, rounds.outcome).where(ended)
-    return [
-        EndedRound(
-            row.spec,
-            row.phase == Phase.ABANDONED.value,
-            row.outcome,
-            db.execute(select(sums.document).where(sums.round == row.id)).scalars().all(),
-            schema.ledger.charge_of(db, row.id),
-        )
-        for row in db.execute(query.order_by(rounds.number)).all()
-    ]
+    signed = decode(spec, RoundSpec)
+    if phase == Phase.ABANDONED:
+        word = None if outcome is None else decode(outcome, Abandonment)
+        return LostRound(spec=signed, abandonment=word, charge=charge)
+    result = decode(outcome or b"", Result)
+    sums = {each.body.node: each for each in (decode(s, PartialSum) for s in partial_sums)}
+    return CertifiedRound(
+        spec=signed,
+        result=result,
+        partial_sums=tuple(sums[each.node] for each in result.body.partial_sums),
+        charge=charge,
+    )
 
 
 @dataclass(frozen=True)
@@ -91,29 +70,28 @@ class Filed:
     """What is on file of a finished job beside its request, in wire form."""
 
     population: BitMap
-    rounds: Sequence[EndedRound]
+    rounds: Sequence[tuple[bytes, str, bytes | None, Sequence[bytes], LedgerEntry]]
+    """The arguments of `read_round`."""
     report: bytes
     totals: Sequence[bytes]
 
 
 def conclude(
-    request: StudyRequest, ended: Sequence[StoredRound], population: BitMap, posterior: Posterior
+    request: StudyRequest, ended: FiledRows, population: BitMap, posterior: Posterior
 ) -> PosteriorReport:
     """Return the report of a job with these rounds and this posterior.
 
     `population` are the clients who joined. The same arguments give the same report.
     """
-    released, lost = [], []
-    for each in ended:
-        spec = decode(each.spec, RoundSpec).body
-        if each.phase is Phase.ABANDONED:
-            lost.append(spec)
-        else:
-            released.append((spec, decode(each.outcome or b"", Result).body))
+    rounds = [(decode(each.spec, RoundSpec).body, each) for each in ended]
     return PosteriorReport.of(
         request,
-        released,
-        lost=lost,
+        [
+            (spec, decode(each.outcome or b"", Result).body)
+            for spec, each in rounds
+            if each.phase != Phase.ABANDONED
+        ],
+        lost=[spec for spec, each in rounds if each.phase == Phase.ABANDONED],
         population=population,
         posterior=posterior,
     )
@@ -137,8 +115,16 @@ def uncertified_jobs(db: Connection) -> Sequence[str]:
 def find_finished(db: Connection, job: str) -> Filed:
     """Return all that is on file of a finished job; it may be large."""
     signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
-    report = find_document(db, schema.reports, job) or b""
-    return Filed(find_job(db, job).clients, find_rounds(db, job), report, signed)
+    report, sums = find_document(db, schema.reports, job) or b"", schema.partial_sums.c
+    rounds = [
+        (
+            *(row.spec, row.phase, row.outcome),
+            db.execute(select(sums.document).where(sums.round == row.id)).scalars().all(),
+            schema.ledger.charge_of(db, row.id),
+        )
+        for row in filed_rounds(db, job)
+    ]
+    return Filed(find_job(db, job).clients, rounds, report, signed)
 
 
 def keep_totals(
@@ -170,15 +156,10 @@ def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
     db.execute(table.update().where(table.c.job == job).values(**values))
 
 
-class StoredCertificate(NamedTuple):
-    """A compressed certificate, and whether the proof is in it that the log has it."""
+def find_certificate(db: Connection, job: str) -> Row[bytes, bool] | None:
+    """Return a job's compressed `document`, and whether it is `logged`: has the log's proof.
 
-    document: bytes
-    logged: bool
-
-
-def find_certificate(db: Connection, job: str) -> StoredCertificate | None:
-    """Return a job's certificate, if there is one."""
+    None: there is none.
+    """
     columns = schema.certificates.c
-    row = db.execute(select(columns.document, columns.logged).where(columns.job == job)).first()
-    return None if row is None else StoredCertificate(*row)
+    return db.execute(select(columns.document, columns.logged).where(columns.job == job)).first()

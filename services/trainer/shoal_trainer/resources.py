@@ -29,22 +29,33 @@ class Resources(service.Resources):
     """Rounds charged so far, and the rest of what open jobs may cost. A join is refused on it, so
     that a job which has begun never runs out of budget."""
 
+    reserved: dict[str, BitMap] = field(default_factory=dict)
+    """By open job: the clients for whom what it may cost is in `committed`."""
+
     opened: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """The newest round of running jobs that every service accepted: its number and signed spec."""
 
     heard: dict[int, datetime] = field(default_factory=dict)
     """When data holders' agents asked for jobs last, by holder, since this process began."""
 
-    def end_job(
-        self, job: str, end: str, clients: BitMap, allowed: Cost, spent: Charges, **facts: str
-    ) -> None:
+    def reserve(self, job: str, clients: BitMap, allowed: Cost) -> None:
+        """Reserve `allowed`, what a job may cost, of the budgets of exactly these clients."""
+        before = self.reserved.get(job, BitMap())
+        self.committed.add(clients - before, allowed)
+        self.committed.take_back(before - clients, allowed)
+        self.reserved[job] = clients
+
+    def end_job(self, job: str, end: str, allowed: Cost, spent: Charges, **facts: str) -> None:
         """Count the end of a job, which is on file, and tell everyone who waits for it.
 
-        What it reserved of its clients' budgets, `allowed` for each, is freed except `spent`.
+        What it reserved of its clients' budgets, `allowed` for each, is freed except `spent`. Once
+        the end is counted, a further call changes nothing.
         """
+        if job not in self.reserved:
+            return
         self.ends.labels(end).inc()
         log.info(f"job {end}", job=job, **facts)
-        self.committed.take_back(clients, allowed)
+        self.committed.take_back(self.reserved.pop(job), allowed)
         for charged, cost in spent:
             self.committed.add(charged, cost)
         self.opened.pop(job, None)

@@ -5,7 +5,7 @@ asking are idempotent, and a round is on file, and charged, before anybody hears
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,7 +43,7 @@ from shoal_trainer.jobs import may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
 from shoal_trainer.releases import conclude, finish_job
 from shoal_trainer.resources import Resources
-from shoal_trainer.store import JobRecord, StoredRound
+from shoal_trainer.store import FiledRows, JobRecord
 
 log = structlog.get_logger()
 
@@ -107,38 +107,26 @@ class RunningJob:
             most=task.participations(len(self.population)),
         )
 
-    @property
-    def size(self) -> int | None:
-        """Return N as the learner is told it: None before a round that asks all who joined."""
-        return (
-            self.first_population_size if self.request.task.batch is None else len(self.population)
-        )
-
-    def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> None:
-        """Add a round that is on file."""
+    def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> CurrentRound:
+        """Add a round that is on file, and return it."""
         body = spec.body
         self.participation.add(body.clients(), body.cost)
         self.current = CurrentRound(spec, phase)
         self.first_population_size = self.first_population_size or body.population_size
-
-    def lose(self) -> None:
-        """Note that the newest round released nothing and never will."""
-        self._round.phase = Phase.ABANDONED
-        self.lost += 1
-
-    def publish(self, result: Result) -> None:
-        """Add the newest round's verified result."""
-        self._round.phase = Phase.PUBLISHED
-        self.sums.append(ReleasedSum.of(self._round.spec.body, result))
-
-    @property
-    def _round(self) -> CurrentRound:
-        if self.current is None:
-            raise ValueError("the job has no round yet")
         return self.current
 
+    def lose(self, newest: CurrentRound) -> None:
+        """Note that the newest round released nothing and never will."""
+        newest.phase = Phase.ABANDONED
+        self.lost += 1
 
-def read_job(record: JobRecord, rounds: Iterable[StoredRound]) -> RunningJob:
+    def publish(self, newest: CurrentRound, result: Result) -> None:
+        """Add the newest round's verified result."""
+        newest.phase = Phase.PUBLISHED
+        self.sums.append(ReleasedSum.of(newest.spec.body, result))
+
+
+def read_job(record: JobRecord, rounds: FiledRows) -> RunningJob:
     """Return a running job from all that is on file of it."""
     request, population = record.study, record.clients
     job = RunningJob(
@@ -148,12 +136,12 @@ def read_job(record: JobRecord, rounds: Iterable[StoredRound]) -> RunningJob:
         learner_for(request.task, find_model=model_for),
         Participation(population),
     )
-    for each in rounds:
-        job.begin(decode(each.spec, RoundSpec), each.phase)
-        if each.phase is Phase.ABANDONED:
-            job.lose()
-        elif each.phase is Phase.PUBLISHED and each.outcome is not None:
-            job.publish(decode(each.outcome, Result).body)
+    for _, spec, phase, outcome in rounds:
+        round_ = job.begin(decode(spec, RoundSpec), Phase(phase))
+        if round_.phase is Phase.ABANDONED:
+            job.lose(round_)
+        elif round_.phase is Phase.PUBLISHED and outcome is not None:
+            job.publish(round_, decode(outcome, Result).body)
     return job
 
 
@@ -218,8 +206,7 @@ class Runner:
         Raises:
             StorageUnavailable
         """
-        still_running = {job.job for job in running}
-        self._jobs = {job: known for job, known in self._jobs.items() if job in still_running}
+        self._jobs = {job.job: self._jobs[job.job] for job in running if job.job in self._jobs}
         begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
         tasks = [task for task in begun if task is not None]
         if tasks and not self._long_polls:
@@ -233,11 +220,10 @@ class Runner:
         if own.clock() <= record.ends_by + own.patience:
             return
         with suppress(WrongPhase):  # it has just ended
-            allowed, clients = record.study.privacy.cost, record.clients
             spent = await own.storage.run(
                 store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
             )
-            own.end_job(record.job, "failed", clients, allowed, spent, reason="time_over")
+            own.end_job(record.job, "failed", record.study.privacy.cost, spent, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
         """Return when the oldest round was opened that is not over; None: there is none."""
@@ -277,7 +263,7 @@ class Runner:
         step = self._announce if current.phase is Phase.ANNOUNCED else self._collect
         following = await step(job, current)
         if isinstance(following, Ended):
-            return await self._take_end(job, current.spec.digest, following)
+            return await self._take_end(job, current, following)
         return following
 
     async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
@@ -348,14 +334,14 @@ class Runner:
                 "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
             )
         await own.storage.run(store.publish_round, signed, sums)
-        job.publish(signed.body)
+        job.publish(round_, signed.body)
         log.info("round published", job=job.id, round=spec.digest)
         return Next.AT_ONCE
 
-    async def _take_end(self, job: RunningJob, round_id: str, end: Ended) -> Next:
+    async def _take_end(self, job: RunningJob, round_: CurrentRound, end: Ended) -> Next:
         """Go on without the round if the job can spare it, and fail the job if not."""
         own, spare = self._resources, job.request.spare_rounds
-        lost = round_id if end.released_nothing else None
+        lost = round_.spec.digest if end.released_nothing else None
         if lost is None or end.is_for_good or job.lost >= spare:
             reason = (
                 end.reason if job.lost == 0 else f"round {job.lost + 1} to be lost: {end.reason}"
@@ -363,7 +349,7 @@ class Runner:
             return await self._fail(job, end.code, reason, lost, end.abandonment)
         await own.storage.run(store.lose_round, lost, end.abandonment, at=own.clock())
         own.opened.pop(job.id, None)
-        job.lose()
+        job.lose(round_)
         log.info("round lost", job=job.id, round=lost, reason=end.code)
         return Next.AT_ONCE
 
@@ -442,7 +428,7 @@ class Runner:
         filed = await own.storage.run(store.filed_rounds, job.id)
         report = await asyncio.to_thread(conclude, job.request, filed, job.population, posterior)
         spent = await own.storage.run(finish_job, own.sign(report))
-        own.end_job(job.id, "finished", job.population, job.request.privacy.cost, spent)
+        own.end_job(job.id, "finished", job.request.privacy.cost, spent)
         return Next.NEVER
 
     async def _fail(
@@ -468,8 +454,7 @@ class Runner:
             abandonment=abandonment,
         )
         # the reason's text may be in a peer's words
-        price = job.request.privacy.cost
-        own.end_job(job.id, "failed", job.population, price, spent, reason=code)
+        own.end_job(job.id, "failed", job.request.privacy.cost, spent, reason=code)
         return Next.NEVER
 
 
@@ -479,9 +464,10 @@ def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Po
     `present` are the clients who joined and are still enrolled. A job that is over before it has
     all its sums lost rounds; what is left of it is a posterior only if it could spare them.
     """
-    learner, sums = job.learner, job.sums
-    size = job.size or present
-    enough = len(sums) >= job.request.task.rounds - job.request.spare_rounds
+    learner, sums, task = job.learner, job.sums, job.request.task
+    # before a round that asks all who joined, N is not known
+    size = len(job.population) if task.batch is not None else job.first_population_size or present
+    enough = len(sums) >= task.rounds - job.request.spare_rounds
     if is_over and enough and isinstance(learner, Variational):
         return learner.conclude(size, sums)
     return learner.next(size, sums)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyroaring import BitMap
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Table, func, select
 
 from shoal_hosting.storage.database import insert_new
 from shoal_hosting.storage.ledger import (
@@ -142,15 +142,6 @@ class JobRecord:
         return BitMap() if self.population is None else decode_clients(self.population)
 
 
-@dataclass(frozen=True)
-class StoredRound:
-    """A round's documents: its signed spec and, once it ended, the aggregator's word."""
-
-    spec: bytes
-    phase: Phase
-    outcome: bytes | None
-
-
 def add_job(db: Connection, signed: Signed[StudyRequest], *, at: datetime) -> bool:
     """Store a job request that was checked; False if it is known."""
     return insert_new(
@@ -207,10 +198,9 @@ def knows_job(db: Connection, job: str) -> bool:
     return db.execute(select(columns.id).where(columns.id == job)).first() is not None
 
 
-def open_jobs(db: Connection) -> Sequence[JobRecord]:
-    """Return the jobs that have not ended."""
-    phases = [JobPhase.JOINING.value, JobPhase.RUNNING.value]
-    return find_jobs(db, schema.jobs.c.phase.in_(phases))
+def jobs_in(db: Connection, *phases: JobPhase) -> Sequence[JobRecord]:
+    """Return the jobs that are in one of these phases."""
+    return find_jobs(db, schema.jobs.c.phase.in_([phase.value for phase in phases]))
 
 
 def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
@@ -359,14 +349,15 @@ def newest_rounds(
     return counts, [dict(row) for row in rows.mappings()][::-1]
 
 
-def filed_rounds(db: Connection, job: str) -> Sequence[StoredRound]:
-    """Return a job's rounds with their documents, in order; they may be many and large."""
+FiledRows = Sequence[Row[str, bytes, str, bytes | None]]
+"""Rounds' ids, signed specs, phases and, once they ended, the aggregator's signed word."""
+
+
+def filed_rounds(db: Connection, job: str) -> FiledRows:
+    """Return a job's rounds in order; they may be many and large."""
     columns = schema.rounds.c
-    query = select(columns.spec, columns.phase, columns.outcome).where(columns.job == job)
-    return [
-        StoredRound(row.spec, Phase(row.phase), row.outcome)
-        for row in db.execute(query.order_by(columns.number))
-    ]
+    query = select(columns.id, columns.spec, columns.phase, columns.outcome)
+    return db.execute(query.where(columns.job == job).order_by(columns.number)).all()
 
 
 def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:

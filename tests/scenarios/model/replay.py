@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import assembly as aggregator
+from shoal_compute import attesting
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service
-from shoal_compute.attesting import attest_sum
 from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.vectors import decode_uint64
 from tests.scenarios.model.machine import Action, Collected, Machine, Node, State
@@ -86,7 +86,8 @@ class Collector:
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
         total = added(known.spec.body.sharing, shares, self.world.spec.body.dimension)
         charge = examples.charge(self.world.spec.body, known.own)
-        return attest_sum(known, summed(cohort), total, charge, signing_key(known.own))
+        body = attesting.partial_sum(known, summed(cohort), total, charge)
+        return sign(body, known.own, signing_key(known.own))
 
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from pyroaring import BitMap
 
-from shoal_compute.attesting import attest_abandonment, attest_holdings, attest_vote
+from shoal_compute import attesting
 from shoal_compute.decisions import CallOff, CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.store import Kept, SignedAttestation, StoredRound
+from shoal_compute.store import Kept, SignedAttestation
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers, cohort_digest
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -134,10 +134,10 @@ class World:
 
     @cached_property
     def _blank(self) -> tuple[Round, ...]:
-        stored = StoredRound(1, self.spec, Phase.FROZEN, None, False, False, (), frozenset())
+        parties = (party(f"compute-{node}", self.consortium) for node in range(self.nodes))
         return tuple(
-            open_round(stored, BitMap(), self.consortium, party(f"compute-{node}", self.consortium))
-            for node in range(self.nodes)
+            open_round(self.spec, BitMap(), self.consortium, each, phase=Phase.FROZEN)
+            for each in parties
         )
 
     def blank(self, own: int, phase: Phase, held: Answers) -> Round:
@@ -281,23 +281,20 @@ def _digest(world: World, cohort: Cohort) -> str:
 @cache
 def _holdings(world: World, node: int, answers: Answers) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, answers)
-    return attest_holdings(known, held_of(answers), signing_key(known.own))
+    return sign(attesting.holdings(known, held_of(answers)), known.own, signing_key(known.own))
 
 
 @cache
 def _vote(world: World, node: int, ballot: Ballot) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, (0,) * world.clients)
     nodes = [world.name(each) for each in ballot.nodes]
-    return attest_vote(known, nodes, summed(ballot.cohort), signing_key(known.own))
+    body = attesting.vote(known, nodes, summed(ballot.cohort))
+    return sign(body, known.own, signing_key(known.own))
 
 
 @cache
 def _abandonment(world: World, node: int) -> SignedAttestation:
     known = world.blank(max(node, 0), Phase.FROZEN, (0,) * world.clients)
-    signed = attest_abandonment(
-        known, AbandonmentReason(code="votes_missing"), signing_key(known.own)
-    )
-    if node >= 0:
-        return signed
-    body = signed.body.model_copy(update={"party": world.name(node)})
-    return sign(body, world.name(node), signing_key(world.name(node)))
+    body = attesting.abandonment(known, AbandonmentReason(code="votes_missing"))
+    name = world.name(node)
+    return sign(body.model_copy(update={"party": name}), name, signing_key(name))

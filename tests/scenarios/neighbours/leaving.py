@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shoal_holder import site
+from shoal_holder import rounds
 from shoal_holder.crowds import contributor
 from shoal_holder.faults import FAULTS_FILE
 from shoal_holder.records import Records
@@ -104,7 +104,7 @@ def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
 @contextmanager
 def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
     """Have reading, encoding and stepping take the longer, by a timer, the more records it is."""
-    choose, to_box, step = site.chosen_together, design.to_box, contributor.steps
+    choose, to_box, step = rounds.chosen_together, design.to_box, contributor.steps
 
     def slow_choice(records: Records, positions: Any, columns: Any, **more: Any) -> Any:
         here = [each for each in positions if each is not None and each < len(records)]
@@ -120,7 +120,8 @@ def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
         return step(task, weights, rows, targets)
 
     with (
-        patch.object(site, "chosen_together", slow_choice),
+        patch.object(rounds, "chosen_together", slow_choice),
+        patch.object(contributor, "chosen_together", slow_choice),
         patch.object(design, "to_box", slow_to_box),
         patch.object(contributor, "steps", slow_steps),
     ):

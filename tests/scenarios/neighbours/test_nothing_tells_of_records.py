@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shoal_holder.crowds.contributor import Contributor, Ready
 from shoal_holder.jobs import Jobs
+from shoal_holder.records import chosen_together
 from shoal_holder.rounds import Answers
 from shoal_holder.site import Site
 from tests.scenarios.neighbours.holders import (
@@ -171,7 +172,7 @@ def waits_for_a_record(patch: pytest.MonkeyPatch) -> None:
 def _without_a_record(answers: Answers, spec: Any) -> bool:
     site = answers._site
     positions, names = list(site.positions().values()), spec.query.column_names
-    _, present = site.records_together(positions, names, most=1)
+    _, present = chosen_together(site.records, positions, names, most=1)
     return not present.any(axis=1).all()
 
 

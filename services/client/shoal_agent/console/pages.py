@@ -5,7 +5,6 @@ signed here: neither the agent nor anybody else sees the owner's key. No page na
 """
 
 import asyncio
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -16,9 +15,9 @@ from starlette.responses import Response
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
-from shoal_agent.status import AgentPage, AskingView, HolderStatus, JobView
+from shoal_agent.status import AgentPage, HolderStatus, JobView
 from shoal_holder.policy import Policy
-from shoal_holder.status import JobStatus, RoundStatus
+from shoal_holder.status import JobStatus
 from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import START, Console, Form, application, go
 from shoal_hosting.peers.service_calls import Endpoint, Refused
@@ -26,11 +25,10 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import WAITS, Decision
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 
-JOBS, LEDGER, SENT, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "sent", "policy"))
+JOBS, LEDGER, RULES = (f"{START}/{each}" for each in ("jobs", "ledger", "policy"))
 JOB: Final = f"{JOBS}/{{job}}"
-ASK: Final = f"{START}/asks/{{job}}"
 NEWEST_JOBS: Final = 25
-ROWS: Final = 50  # of answers on one page
+ROWS: Final = 50  # of rounds on one page
 
 
 def console_of(
@@ -55,7 +53,6 @@ class _Pages:
                 START: "Asks",
                 JOBS: "Jobs",
                 LEDGER: "Ledger",
-                SENT: "What left",
                 RULES: "Policy",
             },
             token=token,
@@ -66,15 +63,13 @@ class _Pages:
         )
         pages = {
             START: self.asks,
-            ASK: self.ask,
             JOBS: self.jobs,
             JOB: self.job,
             f"{JOB}/leave": self.ask_to_leave,
             LEDGER: self.ledger,
-            SENT: self.sent,
             RULES: self.rules,
         }
-        decisions = {f"{ASK}/{each}": each for each in get_args(Decision)}
+        decisions = {f"{JOB}/{each}": each for each in get_args(Decision)}
         self.console.serve(
             "The agent",
             pages | {path: partial(self.ask_to_decide, each) for path, each in decisions.items()},
@@ -116,11 +111,13 @@ class _Pages:
             refused_crowds=status.refused_crowds,
         )
 
-    async def ask(self, request: Request) -> Response:
-        """Show one job that asks, asked once, or was refused."""
-        status, shown = await self._status(), await self._approvals(job=_job_of(request))
-        job, asking = _job_of(request), _asking(request, shown)
-        if asking is None and job not in status.refused:
+    async def job(self, request: Request) -> Response:
+        """Show one job: what it asks, what was decided, and how each of its rounds was answered."""
+        job, status = _job_of(request), await self._status()
+        shown = await self._approvals(job=job)
+        asking = next((each for each in shown.jobs if each.job == job), None)
+        joined = next((each for each in status.jobs if each.job == job), None)
+        if asking is None and joined is None and job not in status.refused:
             raise UnknownJob("no job with this id asks your agent")
         view = asking or await self._job(job)
         asked = request_of(view)
@@ -134,15 +131,18 @@ class _Pages:
         facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
         if asking is not None:
             facts["Who decides"] = sentences.decisions(asking)
+        if joined is not None:
+            facts["Records here"] = f"{joined.slots:,} slots take part"
         return self._show(
             request,
-            "ask.html",
+            "job.html",
             asking=asking,
+            job=joined,
             asked=asked,
             facts=facts | {"Job": job},
             reason=status.refused.get(job),
             cannot=cannot,
-            joined=any(each.job == job for each in status.jobs),
+            rounds=() if joined is None else joined.rounds[: -ROWS - 1 : -1],
         )
 
     async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
@@ -150,7 +150,7 @@ class _Pages:
         shown = await self._approvals(job=_job_of(request))
         (_, owner), asking = self._owner_in(shown), shown.asking(_job_of(request))
         if asking.stage != WAITS:
-            return go(f"{START}/asks/{asking.job}")
+            return go(f"{JOBS}/{asking.job}")
         others = [each for each in asking.decisions if each.owner != owner]
         return self._show(
             request,
@@ -163,15 +163,14 @@ class _Pages:
             more=asking.needed - 1 - len(others),
         )
 
-    async def decide(self, decision: Decision, request: Request, form: Form) -> Response:
+    async def decide(self, decision: Decision, request: Request, _: Form) -> Response:
         """Sign the owner's decision here, and hand it to the agent; the same twice is one."""
-        del form
         shown = await self._approvals(job=_job_of(request))
         (key, owner), asking = self._owner_in(shown), shown.asking(_job_of(request))
         if (owner, decision) not in [(each.owner, each.decision) for each in asking.decisions]:
             signed = signed_decision(shown, asking.job, decision, key=key, now=self._clock())
             await self._agent.answer(dict, "/v1/approvals", method="POST", content=signed)
-        return go(f"{START}/asks/{asking.job}")
+        return go(f"{JOBS}/{asking.job}")
 
     def _owner_in(self, shown: ApprovalsView) -> tuple[SigningKey, str]:
         """Return the owner's key, and the name under which the policy lists it.
@@ -190,43 +189,32 @@ class _Pages:
         """Show the newest jobs that were joined, and crowd jobs."""
         status = await self._status()
         newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
-        asked = await self._requests(each.job for each in newest)
+        views = await asyncio.gather(*(self._job(each.job) for each in newest))
         return self._show(
             request,
             "jobs.html",
-            jobs=[(each, asked[each.job], *_counts(each)) for each in newest],
+            jobs=[
+                (each, _in_rounds(view), *_counts(each))
+                for each, view in zip(newest, views, strict=True)
+            ],
             crowds=status.crowds,
             older=len(status.jobs) - len(newest),
         )
 
-    async def job(self, request: Request) -> Response:
-        """Show one job: what it asks, and how each of its rounds was answered."""
-        status, view = await self._found(request)
-        asked, shown = _in_rounds(view), await self._approvals(job=_job_of(request))
-        asking = _asking(request, shown)
-        decided = {} if asking is None else {"Who decided": sentences.decisions(asking)}
-        return self._show(
-            request,
-            "job.html",
-            job=status,
-            asked=asked,
-            facts=sentences.asked(asked, view.parties, now=self._clock())
-            | decided
-            | {"Records here": f"{status.slots:,} slots take part", "Job": status.job},
-            rounds=status.rounds[: -ROWS - 1 : -1],
-        )
-
     async def ask_to_leave(self, request: Request) -> Response:
         """Ask whether a job is to be left for good."""
-        status, view = await self._found(request)
-        return self._show(request, "leave.html", job=status, asked=_in_rounds(view))
+        job, status = _job_of(request), await self._status()
+        for each in status.jobs:
+            if each.job == job:
+                asked = _in_rounds(await self._job(job))
+                return self._show(request, "leave.html", job=each, asked=asked)
+        raise UnknownJob("it was not joined here: see “Jobs”")
 
-    async def leave(self, request: Request, form: Form) -> Response:
-        """Leave a job for good."""
-        del form
-        status, _ = await self._found(request)
-        await self._agent.answer(dict, f"/v1/jobs/{status.job}/leave", method="POST")
-        return go(f"{JOBS}/{status.job}")
+    async def leave(self, request: Request, _: Form) -> Response:
+        """Leave a job for good; the agent refuses if it was not joined."""
+        job = _job_of(request)
+        await self._agent.answer(dict, f"/v1/jobs/{job}/leave", method="POST")
+        return go(f"{JOBS}/{job}")
 
     async def ledger(self, request: Request) -> Response:
         """Show what was spent, what is left, and what open jobs reserve."""
@@ -237,33 +225,13 @@ class _Pages:
             cap=(await self._policy()).cap,
         )
 
-    async def sent(self, request: Request) -> Response:
-        """Show what left: answers with their times, and what the trainer was told."""
-        status, policy = await self._status(), await self._policy()
-        answers = sorted(
-            ((at, job, each) for job in status.jobs for at, each in _answered(job)),
-            key=lambda found: found[0],
-            reverse=True,
-        )
-        newest = status.jobs[: -NEWEST_JOBS - 1 : -1]
-        shown = {job.job for _, job, _ in answers[:ROWS]} | {each.job for each in newest}
-        asked = await self._requests(shown)
-        return self._show(
-            request,
-            "sent.html",
-            answers=[(at, job, asked[job.job], each) for at, job, each in answers[:ROWS]],
-            older=len(answers) - ROWS,
-            told=[(each, asked[each.job]) for each in newest],
-            crowds=status.crowds,
-            policy=policy,
-        )
-
     async def rules(self, request: Request) -> Response:
         """Show what the owner allows, and how the agent stands."""
         status, policy = await self._status(), await self._policy()
         return self._show(
             request,
             "policy.html",
+            policy=policy,
             rules=sentences.rules(policy),
             health=sentences.health(status),
             troubles=sentences.troubles(status),
@@ -275,22 +243,6 @@ class _Pages:
             return _in_rounds(await self._job(job))
         except (Refused, ProtocolError):
             return None
-
-    async def _requests(self, jobs: Iterable[str]) -> dict[str, JobRequest]:
-        views = await asyncio.gather(*map(self._job, jobs))
-        return {each.job: _in_rounds(each) for each in views}
-
-    async def _found(self, request: Request) -> tuple[JobStatus, JobView]:
-        status = await self._status()
-        return _job_in(request, status), await self._job(_job_in(request, status).job)
-
-
-def _job_in(request: Request, status: HolderStatus) -> JobStatus:
-    """Return the job that a path names."""
-    for each in status.jobs:
-        if each.job == _job_of(request):
-            return each
-    raise UnknownJob("it was not joined here: see “Jobs”")
 
 
 def _in_rounds(view: JobView) -> JobRequest:
@@ -308,20 +260,10 @@ def _job_of(request: Request) -> str:
     return job
 
 
-def _asking(request: Request, shown: ApprovalsView) -> AskingView | None:
-    """Return the job that a path names, if it asked the owners."""
-    return next((each for each in shown.jobs if each.job == _job_of(request)), None)
-
-
-def _answered(job: JobStatus) -> list[tuple[str, RoundStatus]]:
-    """Return the rounds that were answered, each with when."""
-    return [(each.answered_at, each) for each in job.rounds if each.answered_at is not None]
-
-
 def _counts(job: JobStatus) -> tuple[int, int, int]:
     """Return how many rounds were answered, and how many envelopes were taken and still wait."""
     envelopes = [each.envelopes for each in job.rounds]
     taken, waiting = (
         sum(each.get(outcome, 0) for each in envelopes) for outcome in ("acknowledged", "pending")
     )
-    return len(_answered(job)), taken, waiting
+    return sum(bool(each.answered_at) for each in job.rounds), taken, waiting

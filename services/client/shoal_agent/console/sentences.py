@@ -78,12 +78,12 @@ def guess(cap: Cap) -> str:
 
 
 def moment(at: datetime | str) -> str:
-    """Say a time, given as such or as documents have it."""
+    """Return a time, or a document's timestamp, as text with its zone."""
     return f"{second(at)} UTC"
 
 
 def second(at: datetime | str) -> str:
-    """Say a time under a heading that names its zone."""
+    """Return a time, or a document's timestamp, as text without its zone."""
     return f"{datetime.fromisoformat(at) if isinstance(at, str) else at:%Y-%m-%d %H:%M:%S}"
 
 
@@ -99,7 +99,7 @@ def to_go(at: datetime, *, now: datetime) -> str:
 
 
 def ahead(at: datetime | str, *, now: datetime) -> str:
-    """Say a time, given as such or as documents have it, and how far ahead it is."""
+    """Return a time, or a document's timestamp, as text, and how far ahead it is."""
     at = datetime.fromisoformat(at) if isinstance(at, str) else at
     return f"{moment(at)} ({to_go(at, now=now)})"
 
@@ -124,18 +124,18 @@ def left_after(request: Request, left: Left, cap: Cap) -> str:
         )
     price_of = request.privacy.cap
     if now <= 0.0:
-        return "Nothing is left to the record that has least."
+        return "The record with the least budget has nothing left."
     before = Cap(epsilon=now, delta=cap.delta)
     if not before.allows(price_of.whole):
         return (
-            f"The record that has least has {price(before)} left, which is not enough: records "
-            "that cannot pay take no part."
+            f"The record with the least budget has {price(before)} left, which is too little: "
+            "records that cannot pay take no part."
         )
     after = now - price_of.epsilon
     if not cap.is_pure:
         mu = math.sqrt(max(0.0, before.mu**2 - price_of.whole.mu**2))
         after = gaussian_epsilon(mu=mu, delta=cap.delta)
-    return f"To the record that has least, ε = {max(0.0, after):.3g} of {now:.3g} that it has now."
+    return f"The record with the least budget keeps ε = {max(0.0, after):.3g} of its {now:.3g}."
 
 
 def title(request: Request) -> str:
@@ -166,9 +166,9 @@ def variables(request: Request) -> list[str]:
 def asked(
     request: Request, parties: Parties, *, now: datetime, left: str | None = None
 ) -> dict[str, str | list[str]]:
-    """Return who asks what, of whom and how often, until when, at what price, and who gets it.
+    """Describe a job to an owner: who asks, what for, what is read, at what price, who gets it.
 
-    `left` says what it would leave.
+    `left` is what `left_after` returns, if the owner is to decide.
     """
     taken = {} if left is None else {"What would be left": left}
     if isinstance(request, CrowdJobRequest):
@@ -221,19 +221,19 @@ def _asked_in_rounds(request: JobRequest, *, now: datetime, taken: Facts) -> Fac
         **taken,
         "This holds while": f"at most {privacy.dropouts:,} clients of a round are missing and "
         f"{privacy.colluders:,} tell others their noise, and {_closed(request.sharing)}",
-        "Until": f"Joining closes {ahead(request.join_deadline, now=now)}; all is over by "
+        "Until": f"Joining closes {ahead(request.join_deadline, now=now)}; the job ends by "
         f"{ahead(request.ends_by, now=now)}.",
     }
 
 
 def _closed(sharing: Sharing) -> str:
-    """Say what keeps one data holder's part of a sum closed."""
+    """Say under which condition nobody can open one data holder's part of a sum."""
     nodes = "Compute nodes"
     if sharing.committee is not None:
         nodes = f"{sharing.committee} Compute nodes that get a data holder's parts"
     if sharing.scheme == "additive":
-        return f"not all {nodes} are in league"
-    return f"fewer than {sharing.threshold} of the {nodes} are in league"
+        return f"not all {nodes} collude"
+    return f"fewer than {sharing.threshold} of the {nodes} collude"
 
 
 def decisions(asking: AskingView) -> list[str]:
@@ -250,17 +250,17 @@ def decisions(asking: AskingView) -> list[str]:
 
 
 def stage(asking: AskingView) -> tuple[str, str]:
-    """Say how far owners are with a job, and how good that is, as style.css names it."""
+    """Return the stage of the owners' decision as a sentence, and its class in style.css."""
     return {
         "waits": ("It waits for a decision.", "waits"),
         "approved": ("It is approved.", "holds"),
         "refused": ("It is refused, for good.", "fails"),
-        "expired": ("Its time is over: nobody decided.", "fails"),
+        "expired": ("It expired: nobody decided in time.", "fails"),
     }[asking.stage]
 
 
 def standing(job: JobStatus) -> tuple[str, str]:
-    """Say how a job stands here, and whether that is good, open or bad, as style.css names it."""
+    """Return a job's state at this data holder in words, and its class in style.css."""
     if job.ended == LEFT:
         told = "" if job.leave == ACKNOWLEDGED else "; the trainer is not told yet"
         return f"you left it{told}", "fails"
@@ -275,17 +275,9 @@ def standing(job: JobStatus) -> tuple[str, str]:
     return "taking part", "waits"
 
 
-def told(outcome: str | None) -> str:
-    """Say whether the trainer was told something."""
-    if outcome is None:
-        return "no"
-    words = {ACKNOWLEDGED: "yes", PENDING: "not yet: it does not answer"}
-    return words.get(outcome, f"yes, and it refused ({outcome})")
-
-
 def sent(a_round: RoundStatus) -> tuple[str, str]:
-    """Say how far an answer's envelopes came, and how good that is, as style.css names it."""
-    if not a_round.envelopes:  # of a state that was lost since
+    """Say which Compute nodes have an answer's envelopes, and return the class in style.css."""
+    if not a_round.envelopes:  # the state that had them was lost
         return "charged because Compute nodes have it; what was sent is not on file", "waits"
     total, counts = sum(a_round.envelopes.values()), dict(a_round.envelopes)
     got = counts.pop(ACKNOWLEDGED, 0)
@@ -298,14 +290,14 @@ def sent(a_round: RoundStatus) -> tuple[str, str]:
 
 
 def troubles(status: HolderStatus) -> list[str]:
-    """Return what needs the owner, and what to do."""
+    """Return what the owner must act on, and how."""
     cheats = sum(is_cheating(each.verdict) for each in status.crowds)
     said = {
-        f"Nothing is joined or answered: {status.refusal}": status.refusal is not None,
+        f"The agent joins and answers nothing: {status.refusal}": status.refusal is not None,
         "No slot is enrolled: hand the key's enrolment file to the consortium's authority, which "
         "publishes the new manifest.": status.refusal is None and status.enrolled == 0,
         **{
-            f"{party} did not answer when it was asked last: {reason}": True
+            f"{party} did not answer the last request: {reason}": True
             for party, reason in status.unheard.items()
         },
         f"The newest records are not in use: {status.records_fault}": (
@@ -319,15 +311,15 @@ def troubles(status: HolderStatus) -> list[str]:
 
 
 def health(status: HolderStatus) -> Facts:
-    """Return how the agent stands, beside what needs the owner."""
+    """Describe the agent's state, beside what the owner must act on."""
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
     backup = "none yet" if status.backup_at is None else moment(status.backup_at)
     found = {
         "Enrolled": f"{status.enrolled:,} slots",
         "Stopped": status.refusal or "no",
-        "Key": f"{status.key} is its fingerprint, by which the authority knows you",
+        "Key": f"fingerprint {status.key}, by which the authority knows you",
         "Process with records and key": isolated.get(
-            status.isolation, "This system does not cut it off from the network."
+            status.isolation, "This system cannot cut it off from the network."
         ),
         "Last backup": backup + ("; one is due" if status.backup_due else ""),
         "Records": status.records_fault or "the newest are in use",
@@ -340,7 +332,7 @@ def health(status: HolderStatus) -> Facts:
 
 
 def described(status: HolderStatus) -> Described:
-    """Describe what needs the owner, how an agent stands, and in counts what it did so far."""
+    """Describe an agent: what the owner must act on, its state, and its jobs in counts."""
     counted = Counter(status.refused_crowds.values()).most_common()
     return {
         "Action needed": " ".join(troubles(status)) or "No action needed.",
@@ -365,7 +357,7 @@ def described(status: HolderStatus) -> Described:
 
 
 def crowds(several: Iterable[CrowdStatus]) -> list[dict[str, str]]:
-    """Describe what was done in crowd jobs, a row for each."""
+    """Return a row for each crowd job: contributions, and what the trainer signed."""
     return [
         {
             "job": each.job,
@@ -384,19 +376,21 @@ def _verdict(crowd: CrowdStatus) -> str:
         return crowd.verdict
     if crowd.ended is not None and not crowd.contributions:
         return "nothing was sent, so there is nothing to compare"
-    if crowd.is_closed:
-        return "its closing is kept and not compared yet: the logs are still to be read"
-    return "the job has shown no closing"
+    return "not compared yet: the job is open, or its closing or logs are still to be read"
 
 
 def rules(policy: Policy) -> Facts:
-    """Return what an owner's rules allow: their cost in words, then each field of policy.toml."""
+    """Describe an owner's policy: the price that it allows, then each field of policy.toml."""
+    empty = {"mechanisms": "the kind of noise that fits delta", "ranges": "any bounds"}
     fields = policy.model_dump(mode="json", exclude_none=True).items()
     several = {name: value if isinstance(value, list | dict) else [value] for name, value in fields}
     return {
         "Cost to each record": f"{price(policy.cap)} at most, all jobs together, ever",
         "In plain words": guess(policy.cap).replace("without the job", "without any"),
-        **{name: ", ".join(map(str, values)) or "nothing" for name, values in several.items()},
+        **{
+            name: ", ".join(map(str, values)) or empty.get(name, "nothing")
+            for name, values in several.items()
+        },
     }
 
 

@@ -137,8 +137,8 @@ class TakingPart(Part):
                     await self._end_if_closed(each.job)
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
             if isinstance(error, CrowdRefused):
-                own = self._directory
-                own.note_refused_query(own.trainer_apart("crowds"), error.code)
+                trainer = self._directory.trainer_apart("crowds")
+                self._directory.note_refused_query(trainer, error.code)
             self._report("no list of crowd jobs", reason=str(error))
 
     async def _offer(self, job: str) -> None:
@@ -147,8 +147,7 @@ class TakingPart(Part):
             await self._directory.follow_to(request.body.manifest)
             opening = await self._trainer.opening(job)
             parts = (request.encode(), opening.encode())
-            decided = await self._vault.ask(OfferCrowd(job=job, parts=parts), Decided)
-            reason = decided.reason
+            reason = (await self._vault.ask(OfferCrowd(job=job, parts=parts), Decided)).reason
         except CrowdRefused:
             return  # it may be gone since it was listed
         except ProtocolError as error:

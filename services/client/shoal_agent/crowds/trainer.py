@@ -1,9 +1,9 @@
 """A client of the trainer's crowd routes: asks, and verifies signed answers. It is stateless."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from shoal_agent.client_files import DIGEST
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_hosting.peers.exchange import Reply
 from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, outcomes
@@ -21,7 +21,6 @@ from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
 _JSON: Final = "application/json"
-_JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class CrowdRefused(Exception):
@@ -56,7 +55,7 @@ class CrowdTrainer:
             CrowdRefused: the trainer does not take the query.
             MalformedDocument: the answer is no list of jobs.
         """
-        value = _value(await self._peer().post("/v1/crowds/list?phase=open", query, _JSON))
+        value = _value(await self._peer().post("/v1/crowds/list", query, _JSON))
         return listed_jobs(value, "crowds")
 
     async def request(self, job: str) -> Signed[CrowdJobRequest]:
@@ -195,7 +194,7 @@ def listed_jobs(value: Any, name: str) -> list[str]:
         jobs = [each["job"] for each in value[name]]
     except (KeyError, TypeError):
         raise MalformedDocument("the list of jobs is not one") from None
-    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
+    if not all(isinstance(job, str) and DIGEST.fullmatch(job) for job in jobs):
         raise MalformedDocument("a job is named by a digest")
     return jobs
 

@@ -14,6 +14,7 @@ from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
 from shoal_holder.crowds.messages import WantedLog
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
+from shoal_holder.messages import Done
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -107,13 +108,14 @@ class Closings(Part):
 
     _under_way: dict[str, Judgement] = field(default_factory=dict)
 
-    def show(self, crowd: Crowd, document: bytes) -> None:
+    def show(self, crowd: Crowd, document: bytes) -> Done:
         """Keep a closing, unless another was shown first: only the first is judged.
 
         Raises:
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
         memory.keep_closing(self._state, crowd.job, checked_closing(crowd, document).encode())
+        return Done()
 
     def judge(self, crowd: Crowd) -> WantedLog:
         """Begin to compare; return the part of a log that is needed next; no instance once judged.

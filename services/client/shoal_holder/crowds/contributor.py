@@ -22,6 +22,7 @@ from shoal_holder.crowds.records_used import Limits, allowed_places, contributio
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.faults import without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
+from shoal_holder.records import chosen_together
 from shoal_holder.release_timing import encoding_seconds, sampling_seconds
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import Draw, Submission
@@ -243,7 +244,8 @@ class Contributor(Part):
     def _designs(self, chosen: Sequence[Ready]) -> dict[int, Design]:
         """Return the design of the record in each client's place, by client, if there is one."""
         task = self.crowd.request.task
-        together, present = self._site.records_together(
+        together, present = chosen_together(
+            self._site.records,
             [each.position for each in chosen],
             task.column_names,
             most=1,

@@ -82,8 +82,8 @@ def add(state: State, job: str, request: bytes, opening: bytes) -> None:
 
 def documents(state: State, job: str) -> tuple[bytes, bytes] | None:
     """Return a crowd job's signed request and opening, which may be large; None if it is none."""
-    found: tuple[bytes, bytes] | None
-    found = state.file.one("SELECT request, opening FROM crowds WHERE job = ?", job)
+    query = "SELECT request, opening FROM crowds WHERE job = ?"
+    found: tuple[bytes, bytes] | None = state.file.one(query, job)
     return found
 
 
@@ -185,9 +185,8 @@ def keep_closing(state: State, job: str, closing: bytes) -> None:
 
 def shown_closing(state: State, job: str) -> bytes | None:
     """Return the signed closing of a job that was shown here first, None if none was yet."""
-    found: bytes | None
-    (found,) = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)
-    return found
+    closing: bytes | None = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)[0]
+    return closing
 
 
 def unverified(state: State) -> list[str]:
@@ -249,8 +248,8 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
     ):
         counts.setdefault(job, {})[outcome] = count
     return tuple(
-        CrowdStatus(job, ended, counts.get(job, {}), verdict, bool(is_closed))
-        for job, ended, verdict, is_closed in state.file.rows(
-            "SELECT job, ended, verdict, closing IS NOT NULL FROM crowds ORDER BY rowid"
+        CrowdStatus(job, ended, counts.get(job, {}), verdict)
+        for job, ended, verdict in state.file.rows(
+            "SELECT job, ended, verdict FROM crowds ORDER BY rowid"
         )
     )

@@ -33,9 +33,7 @@ def record_cap(policy: Policy) -> Cap:
     Raises:
         ValueError: no crowd job is allowed.
     """
-    if policy.maximum_local_epsilon is None:
-        raise ValueError("the policy allows no crowd jobs: it has no maximum_local_epsilon")
-    return Cap(epsilon=policy.maximum_local_epsilon, delta=0.0)
+    return Cap(epsilon=policy.maximum_local_epsilon or 0.0, delta=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,18 +147,11 @@ def so_far(state: State, site: Site) -> CrowdAccounts:
     jobs = tuple(CrowdSpending(*row) for row in rows)
     if site.policy.maximum_local_epsilon is None:
         return CrowdAccounts(jobs, None)
-    return CrowdAccounts(jobs, left_to_records(state, len(site.positions()), site.policy))
-
-
-def left_to_records(state: State, clients: int, policy: Policy) -> RecordsLeft:
-    """Return what the owner's policy leaves to the records of so many clients.
-
-    For each client it is the least that any record can have left: one chosen in every job.
-    """
-    cap = record_cap(policy).epsilon
+    # of each client the least that any record can have left: one chosen in every job
+    cap = record_cap(site.policy).epsilon
     left = [cap - used.elsewhere for used in used_places(state, job="").values()]
-    if len(left) < clients or not left:
+    if len(left) < len(site.positions()) or not left:
         left.append(cap)
     # sums of shares of a cap miss it by their last bits
     least, most = (each if each > 1e-9 * cap else 0.0 for each in (min(left), max(left)))
-    return RecordsLeft(cap, least, most)
+    return CrowdAccounts(jobs, RecordsLeft(cap, least, most))

@@ -16,14 +16,13 @@ class CrowdStatus:
     """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
 
     `verdict` is None until the job is closed and the trainer's closing was compared with what it
-    signed to us: "borne out", or how the trainer cheated. `is_closed`: the closing was shown.
+    signed to us: "borne out", or how the trainer cheated.
     """
 
     job: str
     ended: str | None
     contributions: dict[str, int]
     verdict: str | None
-    is_closed: bool = False
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,14 @@ class CrowdVault(Part):
         return {
             AskCrowds: self._agenda,
             OfferCrowd: self._offer,
-            EndCrowd: self._told_to_end,
+            EndCrowd: lambda asked: self._end(asked.job, asked.reason),
             CrowdTurn: self._turn,
             CrowdDraws: self._draws,
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
-            ShowClosing: self._show_closing,
+            ShowClosing: lambda asked: self._closings.show(
+                self._on_file(asked.job), asked.parts[0]
+            ),
             ValidateClosing: lambda asked: self._closings.judge(self._on_file(asked.job)),
             ShowLog: lambda asked: self._closings.show_log(asked.job, asked.parts[0]),
         }
@@ -275,14 +277,6 @@ class CrowdVault(Part):
             self._end(asked.job, CrowdClosed.code)
         return Done()
 
-    def _told_to_end(self, asked: EndCrowd) -> Done:
-        self._end(asked.job, asked.reason)
-        return Done()
-
-    def _show_closing(self, asked: ShowClosing) -> Done:
-        self._closings.show(self._on_file(asked.job), asked.parts[0])
-        return Done()
-
     def _end_if_done(self, job: str) -> None:
         """End a job whose time is over, or to which no client here can contribute any more."""
         contributor = self._contributors.get(job)
@@ -294,10 +288,11 @@ class CrowdVault(Part):
             made = memory.has_contributed(self._state, job)
             self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
-    def _end(self, job: str, reason: str) -> None:
+    def _end(self, job: str, reason: str) -> Done:
         memory.end(self._state, job, reason)
         self._report("crowd job ended", job=job, reason=reason)
         contributor = self._contributors.pop(job, None)
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):
                 self._report("contributions not made", job=job, contributions=missing)
+        return Done()

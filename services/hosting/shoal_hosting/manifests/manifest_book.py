@@ -15,7 +15,7 @@ from typing import Final
 from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused, replace
-from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty, decode_manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.trust.succession import TooFewWitnesses, following_version
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
@@ -91,8 +91,10 @@ class ManifestBook:
         earlier = [first]
         with suppress(ProtocolError, OSError):
             while (previous := earlier[0].manifest.previous) is not None:
-                paths = history_paths(directory, earlier[0].manifest.sequence - 1)
-                signed, roster = (path.read_bytes() for path in paths)
+                signed, roster = (
+                    path.read_bytes()
+                    for path in history_paths(directory, earlier[0].manifest.sequence - 1)
+                )
                 earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
         self._versions = {each.digest: each for each in earlier}
 
@@ -154,7 +156,7 @@ class ManifestBook:
 
     def known(self, signed_manifest: bytes) -> Consortium | None:
         """Return the accepted version that a signed manifest is of, or None for another one."""
-        return self._versions.get(decode_manifest(signed_manifest).digest)
+        return self._versions.get(decode(signed_manifest, Manifest).digest)
 
     def in_force(self, digest: str) -> Consortium:
         """Return the version in force, which must have this digest.
@@ -239,16 +241,15 @@ def _decoded(manifest: Path) -> Signed[Manifest]:
         StartupRefused: the file holds none.
     """
     try:
-        return decode_manifest(manifest.read_bytes())
+        return decode(manifest.read_bytes(), Manifest)
     except (ProtocolError, OSError) as error:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 
 
 def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
-    names = sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
     return [
         (path, history_paths(directory, int(path.name[:6]))[1])
-        for path in names
+        for path in sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
         if _VERSION.match(path.name)
     ]
 
@@ -285,10 +286,7 @@ HANDOVER: Final = timedelta(seconds=30)
 
 def newest_with(book: ManifestBook, name: str) -> Consortium:
     """Return the newest version that lists a party, or the one in force if none does."""
-    for version in reversed(book.versions):
-        if version.lists(name):
-            return version
-    return book.current
+    return next((each for each in reversed(book.versions) if each.lists(name)), book.current)
 
 
 def at_present(book: ManifestBook, party: ServiceParty) -> ServiceParty:

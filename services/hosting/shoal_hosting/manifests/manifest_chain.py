@@ -5,8 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, history_paths
-from shoal_protocol.trust.manifest import Consortium, SignedManifest, decode_manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.succession import following_version
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 
 
@@ -27,7 +28,7 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
             if chain:
                 chain.append(following_version(chain[-1], manifest, roster, believe=False))
             else:
-                digest = decode_manifest(manifest).digest
+                digest = decode(manifest, Manifest).digest
                 chain.append(Consortium.pinned(manifest, roster, digest=digest))
         except (ProtocolError, OSError) as error:
             raise ValueError(f"{paths[0]}: {error}") from error
@@ -38,7 +39,7 @@ def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
     return chain
 
 
-def history_beside(manifest: Path) -> Iterator[SignedManifest]:
+def history_beside(manifest: Path) -> Iterator[Signed[Manifest]]:
     """Yield all versions that lie beside a manifest's file, unchecked, as far as they can be read.
 
     In a consortium's or a party's directory, and in its history, these are all that it has.
@@ -46,4 +47,4 @@ def history_beside(manifest: Path) -> Iterator[SignedManifest]:
     for directory in (manifest.parent, manifest.parent / HISTORY):
         for path in sorted(directory.glob(f"*{MANIFEST}")):
             with suppress(ProtocolError, OSError):
-                yield decode_manifest(path.read_bytes())
+                yield decode(path.read_bytes(), Manifest)

@@ -12,9 +12,10 @@ from typing import Final
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
-from shoal_protocol.trust.manifest import decode_manifest
+from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.succession import announced
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest
 
 _SMALL_BYTES: Final = 1 << 20
@@ -37,7 +38,7 @@ async def exchange(connection: Connection, book: ManifestBook) -> bool:
 
     here = book.current.manifest.sequence
     shown = await _read(get, "/v1/manifest", _SMALL_BYTES)
-    there = here - 1 if shown is None else decode_manifest(shown).body.sequence
+    there = here - 1 if shown is None else decode(shown, Manifest).body.sequence
     if there > here:
         await follow(get, book)
     for sequence in range(there + 1, here + 1):
@@ -61,8 +62,7 @@ async def follow(get: Callable[[str, int], Awaitable[Reply]], book: ManifestBook
     """
     while True:
         current = book.current
-        following = f"/v1/manifests/{current.manifest.sequence + 1}"
-        signed = await _read(get, following, _SMALL_BYTES)
+        signed = await _read(get, f"/v1/manifests/{current.manifest.sequence + 1}", _SMALL_BYTES)
         if signed is None:
             return
         named = announced(current, signed).body.roster

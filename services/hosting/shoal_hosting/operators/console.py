@@ -1,21 +1,22 @@
-"""The console of a service: one page that shows how it stands.
+"""The console of a service: one page that shows its state.
 
-It only shows: whoever runs a service acts by commands and settings. Nothing on it is linked to a
-data holder.
+The page has no controls: operators act by commands and settings. Nothing on it is linked to a data
+holder.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
 from shoal_hosting.clock import Clock
-from shoal_hosting.operators.view import Look, View, in_words, labelled
+from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
+from shoal_hosting.operators.view import Look, in_words, labelled
 from shoal_hosting.pages.console import START, Console
 from shoal_hosting.peers.exchange import Connections
 from shoal_hosting.vitals import Vitals
@@ -38,15 +39,16 @@ def console_routes(
     token: str,
     ready: Callable[[], Awaitable[Mapping[str, str]]],
     look: Look | None,
+    book: ManifestBook,
     vitals: Vitals,
     peers: Connections,
     registry: CollectorRegistry,
     clock: Clock,
 ) -> APIRouter:
-    """Return the routes of the page of a `party`'s service, for who has the `token`.
+    """Return the routes of the page of a `party`'s service, for whoever has the `token`.
 
-    It shows what all services have, and what `look` returns. `ready` returns what the operator
-    should know.
+    The page shows what is common to all services, and what `look` returns. `ready` returns faults
+    of the service by the name of the faulty part.
     """
     console = Console(
         title=title,
@@ -59,14 +61,15 @@ def console_routes(
     began_at = clock()
 
     async def show_now(request: Request) -> Response:
-        view, told, broken = View(), dict[str, str](), None
+        special, told, broken = dict[str, Any](), dict[str, str](), None
         try:
             told = dict(await ready())
             await vitals.read()
-            view = view if look is None else await look()
+            special = {} if look is None else await look()
         except ProtocolError as error:
             broken = error
-        healths = {each.name: _health(peers, each) for each in view.parties if each.name != party}
+        others = [each for each in newest_with(book, party).manifest.services if each.name != party]
+        healths = {each.name: _health(peers, each) for each in others}
         clocks = labelled(registry, "shoal_compute_peer_clock_offset_seconds", "peer")
         troubles = [f"{broken}. {broken.remedy}"] if broken else []
         troubles += [f"The {name} {what}." for name, what in told.items()]
@@ -75,12 +78,16 @@ def console_routes(
             request,
             "now.html",
             party=party,
-            at=in_words(clock()),
             troubles=troubles,
-            facts=_facts(registry, began_at) | dict(view.facts),
-            parties=[(name, *health, clocks.get(name)) for name, health in healths.items()],
-            clocks=clocks,
-            tables=view.tables,
+            facts={
+                **_facts(registry, began_at),
+                "As of": in_words(clock()),
+                "Other services": [
+                    {"Service": name, "Health": health, "Its clock": _clock_of(clocks.get(name))}
+                    for name, (health, _) in healths.items()
+                ],
+                **special,
+            },
         )
 
     console.page(START, show_now)
@@ -88,16 +95,20 @@ def console_routes(
 
 
 def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
-    """Return how it stands with a party, and whether that is a trouble."""
+    """Return in words whether a party answers, and whether the operator must act."""
     try:
         line = peers.to(party)
-    except ValueError as error:  # of the certificate that the manifest lists
+    except ValueError as error:  # the manifest lists an unusable certificate
         return str(error), True
     if line.failure is not None:
         return line.failure, True
     if line.answered_at is None:
         return "not asked yet", False
     return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
+
+
+def _clock_of(seconds: float | None) -> str:
+    return "not compared" if seconds is None else f"{seconds:+.1f} s"
 
 
 def _facts(registry: CollectorRegistry, began_at: datetime) -> dict[str, str]:
@@ -133,7 +144,7 @@ def _troubles(
         if abs(seconds) > CLOCK_TOLERANCE_SECONDS:
             yield f"The clock of {name} and this one differ by {abs(seconds):.0f} seconds."
     if faults := labelled(registry, _REFUSED_METRIC, "reason").get("internal-error"):
-        yield f"It met {faults:.0f} faults of its own: find “request failed” in the log."
+        yield f"Internal errors: {faults:.0f}. Search the log for “request failed”."
 
 
 def _span(seconds: float) -> str:

@@ -1,8 +1,9 @@
-"""What a service tells whoever runs it, for its console."""
+"""What a service shows on its operator's console."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy
 from prometheus_client import CollectorRegistry
@@ -10,49 +11,33 @@ from sqlalchemy import Connection, func, select
 
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_protocol.privacy.ledger import counted
-from shoal_protocol.trust.manifest import ServiceParty
 
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever runs a service: has its token, and with `console` a console too."""
+    """Settings of an operator's access: the token, and whether there is a console."""
 
     token: str = field(repr=False)
     metrics_for_anybody: bool = False
     console: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the console. `empty` is said where it has no rows."""
-
-    heading: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    empty: str
+Look = Callable[[], Awaitable[dict[str, Any]]]
+"""What only this kind of service shows: facts by their names, and rows of tables by theirs."""
 
 
-@dataclass(frozen=True)
-class View:
-    """What only this kind of service shows. `parties` are those that it asks."""
-
-    tables: Sequence[Table] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    parties: Iterable[ServiceParty] = ()
-
-
-Look = Callable[[], Awaitable[View]]
-
-
-def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> Table:
-    """Return how many rows of a table with a phase are in each, as a table to show."""
+def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> dict[str, Any]:
+    """Return the number of rows in each phase, as a table to show."""
     query = select(table.c.phase, func.count()).group_by(table.c.phase)
-    rows = [(phase, count) for phase, count in db.execute(query)]
-    return Table(f"{what} by phase", ("Phase", what), rows, "None yet.")
+    return {
+        f"{what} by phase": [
+            {"Phase": phase, what: f"{count:,}"} for phase, count in db.execute(query)
+        ]
+    }
 
 
 def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
-    """Return a ledger's head as a fact to show.
+    """Describe a ledger's head.
 
     Raises:
         LedgerBroken
@@ -68,7 +53,7 @@ def in_words(moment: datetime) -> str:
 
 
 def labelled(registry: CollectorRegistry, metric: str, label: str) -> dict[str, float]:
-    """Return the values of a gauge or counter by the only label that tells them apart."""
+    """Return the values of a gauge or counter by its only label."""
     return {
         sample.labels[label]: sample.value
         for family in registry.restricted_registry([metric]).collect()

@@ -180,8 +180,7 @@ class Console:
     async def _sign_in(self, request: Request) -> Response:
         given = _fields((await request.body())[:_LONGEST_SIGN_IN_BYTES]).get("token", "").strip()
         if not _is_equal(given, self._token):
-            status = HTTPStatus.FORBIDDEN
-            return self.shown(request, "sign_in.html", status=status, refused=True)
+            return self.shown(request, "sign_in.html", status=HTTPStatus.FORBIDDEN, refused=True)
         ends = str(int((self._clock() + SESSION).timestamp()))
         signed_in = go(START)
         signed_in.set_cookie(

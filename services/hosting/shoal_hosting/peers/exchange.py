@@ -351,11 +351,9 @@ def _first_cause(error: BaseException) -> BaseException:
     """Return the system's or TLS's error behind httpx's; of several attempts, the first one's."""
     while True:
         if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-            continue
-        before = error.__cause__
-        if before is None and not isinstance(error, OSError):  # httpcore raises some "from None"
-            before = error.__context__
+            before: BaseException | None = error.exceptions[0]
+        else:  # httpcore raises some "from None"
+            before = error.__cause__ or (None if isinstance(error, OSError) else error.__context__)
         if before is None:
             return error
         error = before

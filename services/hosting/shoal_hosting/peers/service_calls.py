@@ -74,8 +74,9 @@ class Endpoint:
             Unavailable: it did not answer.
         """
         try:
-            value = json_of(await call(self, method, path, query, content=content))
-            return pydantic.TypeAdapter(shape).validate_python(value)
+            return pydantic.TypeAdapter(shape).validate_python(
+                json_of(await call(self, method, path, query, content=content))
+            )
         except Unavailable as error:
             raise Unavailable(f"{self.url} does not answer: {error}") from error
         except pydantic.ValidationError as error:

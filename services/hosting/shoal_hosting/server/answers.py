@@ -59,9 +59,6 @@ class AnswerLimits:
         self._answers: dict[_Answer, None] = {}  # in the order in which they began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         head: Message = {}  # held back until it is clear that there is room
         cut = scope.get("extensions", {}).get(CUT)
 

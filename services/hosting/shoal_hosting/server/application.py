@@ -1,4 +1,7 @@
-"""Builds a FastAPI application with the middleware and routes that all services share."""
+"""Builds a FastAPI application with the middleware and routes that all services share.
+
+`serving.server` hands it HTTP requests alone, neither WebSockets nor events of its life.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -82,9 +85,6 @@ class Observation:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began = perf_counter()
         status = 0
 
@@ -186,9 +186,6 @@ class BodyLimits:
         self._left_bytes = in_memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         fields = Headers(scope=scope)
         encodings = {each.strip().lower() for each in fields.getlist("content-encoding")}
         if encodings - {"identity"}:
@@ -245,8 +242,10 @@ class BodyLimits:
             self._left_bytes += held
 
     def _limit_for(self, path: str) -> int:
-        limits = self._limit_bytes_by_ending.items()
-        return next((most for end, most in limits if path.endswith(end)), self._limit_bytes)
+        return next(
+            (most for end, most in self._limit_bytes_by_ending.items() if path.endswith(end)),
+            self._limit_bytes,
+        )
 
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20

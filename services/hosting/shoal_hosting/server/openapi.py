@@ -83,13 +83,18 @@ IN_PATH: Final = Path(json_schema_extra=dict(ID_SCHEMA))
 """Of an id in a path. Whatever has another form is not found, and no invalid request."""
 
 
-def _checked_job(job: str) -> str:
+def checked_job(job: str) -> str:
+    """Return `job` if it has the form of a job's id.
+
+    Raises:
+        UnknownJob
+    """
     if not re.fullmatch(ID_PATTERN, job):
         raise UnknownJob
     return job
 
 
-JobId = Annotated[str, IN_PATH, AfterValidator(_checked_job)]
+JobId = Annotated[str, IN_PATH, AfterValidator(checked_job)]
 ANY: Final[JsonSchema] = {}
 TEXT: Final[JsonSchema] = {"type": "string"}
 BINARY: Final[JsonSchema] = {"type": "string", "format": "binary"}
@@ -146,8 +151,10 @@ def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, A
 
 def _problems(status: int, titles: Mapping[str, str]) -> dict[str, Any]:
     """Return the declaration of a status whose problems have these titles, by their codes."""
-    types = [f"{URN}{code}" for code in titles]
-    schema = {"$ref": f"{_REFERENCE}Problem", "properties": {"type": {"enum": types}}}
+    schema = {
+        "$ref": f"{_REFERENCE}Problem",
+        "properties": {"type": {"enum": [f"{URN}{code}" for code in titles]}},
+    }
     content = {ProblemResponse.media_type: {"schema": schema}}
     declared: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
     if status in (429, 503):

@@ -138,11 +138,13 @@ async def _problem_of(_: Request, error: Exception) -> ProblemResponse:
     if isinstance(error, ProtocolError):
         return refusal(error)
     if isinstance(error, RequestValidationError):
-        errors = [
-            {"location": _location(*item["loc"]), "type": item["type"]}
-            for item in error.errors()[:MOST_ERRORS]
-        ]
-        return http_problem(422, errors=errors)
+        return http_problem(
+            422,
+            errors=[
+                {"location": _location(*item["loc"]), "type": item["type"]}
+                for item in error.errors()[:MOST_ERRORS]
+            ],
+        )
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these types only
     return http_problem(error.status_code, error.headers)
 

@@ -197,27 +197,28 @@ def server(
 
     Beyond `most_connections` open connections further requests get 503.
     """
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
-        loop="uvloop",
-        http=BoundedHeads,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # a peer could put any address there
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=stop_within_seconds,
-        limit_concurrency=most_connections,
+    return Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            ssl_context_factory=None if tls is None else lambda *_, context=tls: context,
+            loop="uvloop",
+            http=BoundedHeads,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # a peer could put any address there
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=stop_within_seconds,
+            limit_concurrency=most_connections,
+        )
     )
-    return Server(config)
 
 
 def serve(
@@ -329,4 +330,5 @@ def _listen(host: str, port: int) -> socket.socket:
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both
         )
     except OSError as error:
-        raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        why = str(error.strerror).partition(" (while")[0]  # which names the address once more
+        raise StartupRefused(f"cannot listen on {host} port {port}: {why}") from None

@@ -1,13 +1,11 @@
-"""Opens SQLite or PostgreSQL for durable stores, and runs their transactions in one thread."""
+"""Opens SQLite or PostgreSQL for durable stores."""
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
-from functools import cache, partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     DDL,
@@ -30,8 +28,6 @@ from sqlalchemy.sql.dml import ReturningInsert
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
-_ATTEMPTS: Final = 5  # at a transaction that others were in the way of
-_IN_THE_WAY: Final = ("40001", "40P01")  # SQLSTATE: serialisation failure, deadlock
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",  # a commit is on the disk when it returns
@@ -77,8 +73,6 @@ _CONNECTING: Final = {
 # for the session, which ends with its process or its machine
 _HOLD: Final = "SELECT pg_try_advisory_lock(1399353153, hashtext(current_schema()))"
 
-Arguments = ParamSpec("Arguments")
-Answer = TypeVar("Answer")
 Value = TypeVar("Value")
 
 
@@ -213,141 +207,6 @@ def sqlstate(error: BaseException | None) -> str | None:
     return getattr(original, "sqlstate", None)
 
 
-class CommitHook(Protocol):
-    """What marks commits outside the database, so that an older database shows."""
-
-    def begin(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """Begin a transaction that commits on leaving, and note the commit."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Tell whether all commits are marked."""
-
-    def settle(self) -> None:
-        """Mark all commits.
-
-        Raises:
-            StorageUnavailable: nobody may hear of the commits yet.
-        """
-
-    def close(self) -> None:
-        """Let go of the mark."""
-
-
-class StorageThread:
-    """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
-
-    One writer also means that SQLite never has two of this process's transactions in each
-    other's way.
-    """
-
-    def __init__(self, engine: Engine, hook: CommitHook | None = None) -> None:
-        """Run transactions on `engine`; with `hook`, mark commits before reporting them."""
-        self._engine = engine
-        self._hook = hook
-        self._begin = engine.begin if hook is None else partial(hook.begin, engine)
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
-        self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
-        # transactions handed to the thread, and begun in it; each is counted in one thread only
-        self._handed = self._begun = 0
-
-    async def run(
-        self,
-        transaction: Callable[Concatenate[Connection, Arguments], Answer],
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> Answer:
-        """Run `transaction(connection, ...)`; what it wrote is durable on return.
-
-        It commits as a whole or not at all, also if the caller stops waiting for it. One that
-        PostgreSQL broke off in favour of another process's is begun again from its start.
-
-        Raises:
-            StorageUnavailable: nothing was stored.
-        """
-        loop = asyncio.get_running_loop()
-        self._handed += 1
-        answer = await loop.run_in_executor(
-            self._executor, self._in_turn, transaction, arguments, named
-        )
-        # what it read may be of a commit whose mark is not written yet
-        if self._hook is not None and not self._hook.is_settled:
-            # the next transaction begins meanwhile, and its mark may be written with this one's
-            await loop.run_in_executor(self._marking, self._hook.settle)
-        return answer
-
-    def run_here(
-        self,
-        transaction: Callable[Concatenate[Connection, Arguments], Answer],
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> Answer:
-        """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
-        answer = self._transact(transaction, arguments, named)
-        if self._hook is not None:
-            self._hook.settle()
-        return answer
-
-    def _in_turn(
-        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> Answer:
-        self._begun += 1
-        answer = self._transact(transaction, arguments, named)
-        if self._hook is not None and self._handed == self._begun:  # the mark keeps none waiting
-            self._hook.settle()
-        return answer
-
-    def _transact(
-        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> Answer:
-        attempt = 1
-        while True:
-            try:
-                with translating_storage_errors(), self._begin() as db:
-                    return transaction(db, *arguments, **named)
-            except StorageUnavailable as error:
-                if attempt == _ATTEMPTS or sqlstate(error.__cause__) not in _IN_THE_WAY:
-                    raise
-                attempt += 1
-
-    @property
-    def is_shared(self) -> bool:
-        """Tell whether other processes may use the database, too."""
-        return self._engine.dialect.name == "postgresql"
-
-    def truncate_log(self) -> None:
-        """Write SQLite's log back and cut it off; elsewhere do nothing.
-
-        SQLite overwrites what a transaction erases (secure_delete), but its write-ahead log still
-        holds the pages as they were until then.
-
-        Raises:
-            StorageUnavailable: somebody else is using the database, or it cannot be written.
-        """
-        if self._engine.dialect.name != "sqlite":
-            return
-        try:
-            with closing(self._engine.raw_connection()) as raw, closing(raw.cursor()) as cursor:
-                busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
-            raise StorageUnavailable from error
-        if busy:
-            raise StorageUnavailable
-
-    def let_go(self) -> None:
-        """Let go of the database: no transaction runs any more, or none ever did."""
-        self._engine.dispose()
-        if self._hook is not None:
-            self._hook.close()
-
-    async def close(self) -> None:
-        """Finish what was begun and let go of the database."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._executor.shutdown)
-        await loop.run_in_executor(None, self._marking.shutdown)
-        self.let_go()
-
-
 # Triggers refuse changes of tables that only grow. They guard against a fault of ours and a
 # careless operator. Whoever owns the database can drop one: against that there are hash chains,
 # and what other parties hold of them.
@@ -384,8 +243,9 @@ def only_grows(table: Table) -> None:
 def only_changes(table: Table) -> None:
     """Add triggers to `table`, wherever it is created, that refuse deletions but no updates."""
     _when_made(table, "sqlite", _SQLITE_KEEPS)
-    stays = _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
-    _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, stays)
+    _when_made(
+        table, "postgresql", _POSTGRESQL_FUNCTION, _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
+    )
 
 
 def _when_made(table: Table, dialect: str, *statements: str) -> None:

@@ -1,15 +1,18 @@
-"""A service's commits, counted in its database and marked outside it.
+"""Runs a service's transactions; counts its commits in the database and marks them outside it.
 
 Each process counts under a name of its own, so that replicas over one PostgreSQL do not wait for
 each other's commits, and each one's mark is of what that process acknowledged.
 """
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 from sqlalchemy import (
@@ -45,6 +48,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import (
     OTHERS_COMPARED,
     only_changes,
+    sqlstate,
     tell_compared,
     translating_storage_errors,
 )
@@ -57,6 +61,11 @@ log = structlog.get_logger()
 
 MARK: Final = "memory"  # the file beside the database
 _WRITTEN: Final = "rows_written"
+_ATTEMPTS: Final = 5  # at a transaction that others were in the way of
+_IN_THE_WAY: Final = ("40001", "40P01")  # SQLSTATE: serialisation failure, deadlock
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 
 def memory_table(metadata: MetaData) -> Table:
@@ -127,6 +136,120 @@ class Memory:
     def close(self) -> None:
         """Let go of the mark."""
         self._marking.close()
+
+
+class StorageThread:
+    """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
+
+    One writer also means that SQLite never has two of this process's transactions in each
+    other's way.
+    """
+
+    def __init__(self, engine: Engine, memory: Memory | None = None) -> None:
+        """Run transactions on `engine`; with `memory`, mark commits before reporting them."""
+        self._engine = engine
+        self._memory = memory
+        self._begin = engine.begin if memory is None else partial(memory.begin, engine)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
+        # transactions handed to the thread, and begun in it; each is counted in one thread only
+        self._handed = self._begun = 0
+
+    async def run(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Run `transaction(connection, ...)`; what it wrote is durable on return.
+
+        It commits as a whole or not at all, also if the caller stops waiting for it. One that
+        PostgreSQL broke off in favour of another process's is begun again from its start.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+        """
+        loop = asyncio.get_running_loop()
+        self._handed += 1
+        answer = await loop.run_in_executor(
+            self._executor, self._in_turn, transaction, arguments, named
+        )
+        # what it read may be of a commit whose mark is not written yet
+        if self._memory is not None and not self._memory.is_settled:
+            # the next transaction begins meanwhile, and its mark may be written with this one's
+            await loop.run_in_executor(self._marking, self._memory.settle)
+        return answer
+
+    def run_here(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
+        answer = self._transact(transaction, arguments, named)
+        if self._memory is not None:
+            self._memory.settle()
+        return answer
+
+    def _in_turn(
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Answer:
+        self._begun += 1
+        answer = self._transact(transaction, arguments, named)
+        if self._memory is not None and self._handed == self._begun:  # the mark keeps none waiting
+            self._memory.settle()
+        return answer
+
+    def _transact(
+        self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Answer:
+        attempt = 1
+        while True:
+            try:
+                with translating_storage_errors(), self._begin() as db:
+                    return transaction(db, *arguments, **named)
+            except StorageUnavailable as error:
+                if attempt == _ATTEMPTS or sqlstate(error.__cause__) not in _IN_THE_WAY:
+                    raise
+                attempt += 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether other processes may use the database, too."""
+        return self._engine.dialect.name == "postgresql"
+
+    def truncate_log(self) -> None:
+        """Write SQLite's log back and cut it off; elsewhere do nothing.
+
+        SQLite overwrites what a transaction erases (secure_delete), but its write-ahead log still
+        holds the pages as they were until then.
+
+        Raises:
+            StorageUnavailable: somebody else is using the database, or it cannot be written.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        try:
+            with closing(self._engine.raw_connection()) as raw, closing(raw.cursor()) as cursor:
+                busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
+            raise StorageUnavailable from error
+        if busy:
+            raise StorageUnavailable
+
+    def let_go(self) -> None:
+        """Let go of the database: no transaction runs any more, or none ever did."""
+        self._engine.dispose()
+        if self._memory is not None:
+            self._memory.close()
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._executor.shutdown)
+        await loop.run_in_executor(None, self._marking.shutdown)
+        self.let_go()
 
 
 def check_log(url: str, mark: Path) -> bool:

@@ -143,13 +143,12 @@ class LedgerTables:
         query = select(columns.digest).where(columns.number == head.number)
         return head == EMPTY or db.execute(query).scalar_one_or_none() == head.digest
 
-    def after(self, db: Connection, number: int, *, most: int | None = None) -> Iterator[Charged]:
+    def after(self, db: Connection, number: int, *, most: int = _MOST_ENTRIES) -> Iterator[Charged]:
         """Return each entry beyond `number`, in order, up to `most`; that they follow is unchecked.
 
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
-        most = _MOST_ENTRIES if most is None else most
         return map(_read, db.execute(self._after, {"after": number, "most": most}))
 
     def of_job(self, db: Connection, job: str, *, through: int) -> Iterator[Charged]:

@@ -85,8 +85,7 @@ class Retention:
         self.routes = APIRouter(dependencies=resources.for_the_operator, responses=refusals(401))
         shape = having("retention_days", "is_due", "kinds")
         self.routes.add_api_route(PATH, self._show, methods=["GET"], **answers(shape))
-        deleted = answers(shape, UnsteadyClock)
-        self.routes.add_api_route(PATH, self._do, methods=["POST"], **deleted)
+        self.routes.add_api_route(PATH, self._do, methods=["POST"], **answers(shape, UnsteadyClock))
 
     async def step(self) -> None:
         """Delete some of what is due, if it is time to look."""

@@ -40,8 +40,9 @@ class SharedManifests:
         Raises:
             StorageUnavailable: a version could not be stored in this replica's directory.
         """
-        query = select(func.coalesce(func.max(self._table.c.sequence), 0))
-        on_file: int = db.execute(query).scalar_one()
+        on_file: int = db.execute(
+            select(func.coalesce(func.max(self._table.c.sequence), 0))
+        ).scalar_one()
         if on_file > self._book.current.manifest.sequence:
             self._adopt(db)
         for version in self._book.versions:

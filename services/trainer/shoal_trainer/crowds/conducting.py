@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from prometheus_client import Counter
 
 from shoal_protocol.crowds.draws import (
     CrowdClosingRequest,
@@ -42,11 +41,6 @@ class Conductor:
         self._book = book
         self._random_bytes = random_bytes
         self._told_open: set[str] = set()  # the jobs that were open when it was last told
-        self._closed = Counter(
-            "shoal_trainer_crowds_closed",
-            "Crowd jobs that were closed",
-            registry=resources.registry,
-        )
 
     async def open(self, encoded: bytes) -> tuple[str, bool]:
         """Open a crowd job that an analyst signed; return the job and whether it is new.
@@ -120,15 +114,11 @@ class Conductor:
         check_ending(signed, request, own.book.get(request.manifest))
         is_new = await own.storage.run(store.close, crowd, own.sign, now=own.clock(), asked=signed)
         if is_new:
-            self._tell_closed(job, log_as="crowd job closed early")
+            log.info("crowd job closed early", job=job)
+            self._told_open.add(job)  # so that a step tells those who wait
             own.wake.set()
         column = crowds.jobs.c.closing
         return await own.storage.run(store.find_document, crowd.number, column), is_new
-
-    def _tell_closed(self, job: str, *, log_as: str) -> None:
-        self._closed.inc()
-        log.info(log_as, job=job)
-        self._told_open.add(job)  # so that a step tells those who wait
 
     async def step(self) -> None:
         """Close jobs that are due, and wake requests that wait for other processes' changes.
@@ -143,7 +133,8 @@ class Conductor:
             if now < request.closes_at and contributions < request.contributions:
                 still_open.add(job)
             elif await own.storage.run(store.close, crowd, own.sign, now=now):
-                self._tell_closed(job, log_as="crowd job closed")
+                log.info("crowd job closed", job=job)
+                self._told_open.add(job)
         if await own.storage.run(store.erase_counts, ERASED_AT_ONCE):
             own.wake.set()  # the rest is due at once
         if changed := still_open ^ self._told_open:

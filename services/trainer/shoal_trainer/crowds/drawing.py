@@ -1,6 +1,7 @@
 """Answers requests for draws: seed and nonce determine which instance a client gets."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter
 
+from shoal_hosting.server.openapi import ID_PATTERN
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.crowds.draws import CrowdClosed, Draw, InstanceHead, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
@@ -22,7 +24,6 @@ LONGEST_WAIT_SECONDS: Final = 8.0
 class TooManyDraws(ProtocolError):
     """More draws are asked for than the process answers beside submissions."""
 
-    code = "too-many-draws"
     title = "Too many draws are asked for at the moment"
     status = 503
     remedy = "Ask again, with the same nonce, after the time in Retry-After and a random part more."
@@ -88,7 +89,6 @@ class DrawLimit:
 MOST_NONCES: Final = 1_000
 MOST_WEIGHTS: Final = 1 << 17  # in one answer: the client is unknown, and may read slowly
 _LARGEST_READ: Final = 1_000
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Draws:
         most = min(MOST_NONCES, MOST_WEIGHTS // crowd.request.body.task.dimension)
         if not isinstance(nonces, list) or not 0 < len(nonces) <= most:
             raise MalformedDocument(f"nonces must be a list of 1 to {most}")
-        if not all(map(_is_nonce, nonces)):
+        if not all(isinstance(each, str) and re.fullmatch(ID_PATTERN, each) for each in nonces):
             raise MalformedDocument("a nonce is 64 lower-case hexadecimal digits")
         if self._resources.clock() >= crowd.request.body.closes_at:
             raise CrowdClosed
@@ -157,16 +157,13 @@ class Draws:
     async def _read(self, batch: list[_Asked]) -> list[bytes | ProtocolError]:
         wanted = {(each.crowd.number, each.instance) for each in batch}
         instances = await self._resources.storage.run(store.open_instances, wanted)
-        return await asyncio.to_thread(self._sign_all, batch, instances)
-
-    def _sign_all(
-        self, batch: Sequence[_Asked], instances: dict[tuple[int, int], InstanceHead]
-    ) -> list[bytes | ProtocolError]:
-        return [
-            CrowdClosed() if found is None else self._signed(asked, found)
-            for asked in batch
-            for found in [instances.get((asked.crowd.number, asked.instance))]
-        ]
+        heads = [instances.get((each.crowd.number, each.instance)) for each in batch]
+        return await asyncio.to_thread(
+            lambda: [
+                CrowdClosed() if head is None else self._signed(asked, head)
+                for asked, head in zip(batch, heads, strict=True)
+            ]
+        )
 
     def _signed(self, asked: _Asked, instance: InstanceHead) -> bytes:
         own, request = self._resources, asked.crowd.request.body
@@ -181,7 +178,3 @@ class Draws:
             expires_at=min(expires_at, request.closes_at),
         )
         return own.sign(draw).encode()
-
-
-def _is_nonce(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= _HEX

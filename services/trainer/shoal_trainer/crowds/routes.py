@@ -39,7 +39,6 @@ from shoal_protocol.crowds.draws import (
     CrowdOpening,
     Draw,
     InstanceHead,
-    LogEntry,
     RefusedDraw,
     RefusedSubmission,
     SessionExpired,
@@ -70,7 +69,6 @@ from shoal_trainer.resources import Resources
 class UnknownInstance(ProtocolError):
     """An instance that the job does not have."""
 
-    code = "unknown-instance"
     title = "The crowd job has no such instance"
     status = 404
     remedy = "Instances are numbered from 0; the job's request says how many there are."
@@ -116,24 +114,6 @@ def _state_shown(
             "closes_at": format_time(request.closes_at),
         }
     )
-
-
-def _instances_shown(job: str, instances: Sequence[InstanceHead]) -> bytes:
-    return canonical_json(
-        {
-            "job": job,
-            "contributions": sum(each.revision for each in instances),
-            "instances": [
-                {"revision": each.revision, "weights": list(each.weights)} for each in instances
-            ],
-        }
-    )
-
-
-def _log_shown(entries: Sequence[LogEntry], following: int | None) -> bytes:
-    """Return log entries, and the last one's revision, None if there are no more, in JSON."""
-    shown = [entry.model_dump(mode="json") for entry in entries]
-    return canonical_json({"entries": shown, "next": following})
 
 
 LIMITS: Final = {
@@ -201,12 +181,12 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             takes={"anyOf": [signed(HolderQuery), signed(JobsQuery)]},
         ),
     )
-    async def list_crowds(request: Request, phase: CrowdPhase | None = None) -> Response:
-        """List crowd jobs: for data holders those in a phase, for analysts a page of the newest."""
+    async def list_crowds(request: Request) -> Response:
+        """List crowd jobs: for data holders the open ones, for analysts a page of the newest."""
         query = await own.query(await request.body(), HolderQuery, JobsQuery)
         if isinstance(query, HolderQuery):
-            found = await storage.run(store.list_crowds, phase)
-            return shown({"crowds": [{"job": job, "phase": here} for job, here in found]})
+            found = sorted(job for job, _ in await storage.run(open_crowds))
+            return shown({"crowds": [{"job": job, "phase": CrowdPhase.OPEN} for job in found]})
         after, count = query.after, query.count
         newest = await storage.run(store.newest_crowds, after=after, count=count)
         listed = await asyncio.to_thread(lambda: [_listed(*each) for each in newest])
@@ -284,13 +264,17 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             return document(b'{"outcomes":[' + b",".join(map(_told, answers)) + b"]}")
         if isinstance(answers, ProtocolError):
             raise answers
-        return document(answers.receipt, 201 if answers.is_new else 200)
+        receipt, is_new = answers
+        return document(receipt, 201 if is_new else 200)
 
     @router.get("/{job}/instances", **answers(having("instances"), UnknownJob))
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
         instances = await storage.run(store.snapshot, (await book.find(job)).number)
-        return document(await asyncio.to_thread(_instances_shown, job, instances))
+        revisions = [{"revision": each.revision, "weights": each.weights} for each in instances]
+        contributions = sum(each.revision for each in instances)
+        state = {"job": job, "contributions": contributions, "instances": revisions}
+        return await asyncio.to_thread(shown, state)
 
     @router.get("/{job}/log/{instance}", **answers(having("entries"), UnknownJob, UnknownInstance))
     async def show_log(
@@ -304,7 +288,11 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             store.log_page, job, crowd.number, instance, after=after, count=count
         )
         following = after + count if len(entries) == count else None
-        return document(await asyncio.to_thread(_log_shown, entries, following))
+        return await asyncio.to_thread(
+            lambda: shown(
+                {"entries": [each.model_dump(mode="json") for each in entries], "next": following}
+            )
+        )
 
     @router.get("/{job}/closing", **answers(signed(CrowdClosing), UnknownJob, pending=_STATE))
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
@@ -337,5 +325,5 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
 def _told(answer: Answer) -> bytes:
     if isinstance(answer, ProtocolError):
         return canonical_json(outcome(answer))
-    status = b"201" if answer.is_new else b"200"
-    return b'{"receipt":' + answer.receipt + b',"status":' + status + b"}"
+    receipt, is_new = answer
+    return b'{"receipt":%b,"status":%d}' % (receipt, 201 if is_new else 200)

@@ -91,15 +91,6 @@ def find_crowd(db: Connection, job: str) -> CrowdRecord:
     return CrowdRecord(row.number, decode(row.request, CrowdJobRequest), row.seed)
 
 
-def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, str]]:
-    """Return all crowd jobs, or those in `phase`, with their phases."""
-    columns = crowds.jobs.c
-    query = select(columns.id, columns.phase).order_by(columns.id)
-    if phase is not None:
-        query = query.where(columns.phase == phase.value)
-    return [(row.id, row.phase) for row in db.execute(query)]
-
-
 def newest_crowds(db: Connection, *, after: int, count: int) -> Sequence[tuple[bytes, str, int]]:
     """Return `count` crowd jobs but the `after` newest, the newest first.
 

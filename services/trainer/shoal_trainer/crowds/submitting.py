@@ -7,12 +7,12 @@ client's count is right, no chain forks, and every acknowledged submission is in
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
 from shoal_hosting.server.replies import documents_in
@@ -56,11 +56,10 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A replacement on file; `is_new` if it was not before, `is_last` if it fills the job."""
+    """A replacement on file; `is_new` if it was not before."""
 
     entry: LogEntry
     is_new: bool
-    is_last: bool = False
 
 
 Outcome = Replaced | ProtocolError
@@ -107,39 +106,27 @@ class _Job:
         self._request: CrowdJobRequest = crowd.request.body
         self._is_open = is_open
         self._contributions, self._contributors = contributions, contributors
-        self._known = self._answered([each.nonce for each in offered])
-        self._counts = self._contributed({each.client for each in offered})
-        self._heads = self._current({each.instance for each in offered})
+        log, counts, heads = crowds.log.c, crowds.contributors.c, crowds.instances.c
+        answered = select(
+            *(log.submission, log.instance, log.revision, log.previous, log.nonce, log.weights)
+        ).where(log.job == self._number, log.nonce.in_([each.nonce for each in offered]))
+        self._known = {
+            row.nonce: (row.submission, log_entry(self._id, *row[1:]))
+            for row in db.execute(answered)
+        }
+        clients = {each.client for each in offered}
+        counted = select(counts.client, counts.contributions).where(
+            counts.job == self._number, counts.client.in_(clients)
+        )
+        self._counts = {client: count for client, count in db.execute(counted)}
+        instances = {each.instance for each in offered}
+        current = select(heads.instance, heads.revision, heads.digest).where(
+            heads.job == self._number, heads.instance.in_(instances)
+        )
+        self._heads = {row.instance: (row.revision, row.digest) for row in db.execute(current)}
         self._entries: list[dict[str, object]] = []
         self._weights: dict[int, bytes] = {}
         self._clients: set[int] = set()
-
-    def _answered(self, nonces: Sequence[bytes]) -> dict[bytes, tuple[bytes, LogEntry]]:
-        columns = crowds.log.c
-        query = select(
-            columns.submission,
-            columns.instance,
-            columns.revision,
-            columns.previous,
-            columns.nonce,
-            columns.weights,
-        ).where(columns.job == self._number, columns.nonce.in_(nonces))
-        return {
-            row.nonce: (row.submission, log_entry(self._id, *row[1:]))
-            for row in self._db.execute(query)
-        }
-
-    def _contributed(self, clients: Iterable[int]) -> dict[int, int]:
-        columns = crowds.contributors.c
-        query = select(columns.client, columns.contributions)
-        chosen = query.where(columns.job == self._number, columns.client.in_(clients))
-        return {client: count for client, count in self._db.execute(chosen)}
-
-    def _current(self, instances: Iterable[int]) -> dict[int, tuple[int, bytes]]:
-        columns = crowds.instances.c
-        query = select(columns.instance, columns.revision, columns.digest)
-        chosen = query.where(columns.job == self._number, columns.instance.in_(instances))
-        return {row.instance: (row.revision, row.digest) for row in self._db.execute(chosen)}
 
     def take(self, offered: Replacement, now: datetime) -> Outcome:
         """Add one replacement, or return why it is refused."""
@@ -156,9 +143,7 @@ class _Job:
         count = self._counts.get(offered.client, 0)
         if count >= request.contributions_per_client:
             return ContributionsUsedUp()
-        entry = self._add(offered, count)
-        is_last = self._contributions >= request.contributions
-        return Replaced(entry, is_new=True, is_last=is_last)
+        return Replaced(self._add(offered, count), is_new=True)
 
     def _add(self, offered: Replacement, count: int) -> LogEntry:
         revision, previous = self._heads[offered.instance]
@@ -222,18 +207,10 @@ _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
-_BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A signed receipt in its wire form; `is_new` if the submission was not on file before."""
-
-    receipt: bytes
-    is_new: bool
-
-
-Answer = Acknowledged | ProtocolError
+Answer = tuple[bytes, bool] | ProtocolError
+"""A signed receipt in its wire form, and whether the submission was not on file before."""
 
 
 class Submissions:
@@ -250,12 +227,6 @@ class Submissions:
         self._replaced = Counter(
             "shoal_trainer_crowd_contributions",
             "Submissions that replaced an instance",
-            registry=resources.registry,
-        )
-        self._batch_size = Histogram(
-            "shoal_trainer_crowd_commit_batch_submissions",
-            "Submissions in one transaction",
-            buckets=_BATCH_SIZES,
             registry=resources.registry,
         )
 
@@ -328,21 +299,14 @@ class Submissions:
         outcomes = await own.storage.run(replace_all, batch, now=own.clock())
         new = sum(isinstance(each, Replaced) and each.is_new for each in outcomes)
         self._replaced.inc(new)
-        self._batch_size.observe(len(batch))
-        if any(isinstance(each, Replaced) and each.is_last for each in outcomes):
-            own.wake.set()  # the job is full: it can be closed
-        return await asyncio.to_thread(self._acknowledge, batch, outcomes)
+        return await asyncio.to_thread(
+            lambda: [
+                self._receipt(each.crowd, outcome) if isinstance(outcome, Replaced) else outcome
+                for each, outcome in zip(batch, outcomes, strict=True)
+            ]
+        )
 
-    def _acknowledge(
-        self, batch: Sequence[Replacement], outcomes: Sequence[Outcome]
-    ) -> list[Answer]:
-        return [
-            self._receipt(each.crowd, outcome) if isinstance(outcome, Replaced) else outcome
-            for each, outcome in zip(batch, outcomes, strict=True)
-        ]
-
-    def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> Acknowledged:
-        own = self._resources
+    def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> tuple[bytes, bool]:
         receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
-        signed = own.sign(receipt)  # Ed25519: the same bytes every time
-        return Acknowledged(signed.encode(), replaced.is_new)
+        # Ed25519: the same bytes every time
+        return self._resources.sign(receipt).encode(), replaced.is_new
