@@ -424,8 +424,7 @@ class Comparison(_Shown):
             )
             for each in order.tolist()
         )
-        headings = ("", "log evidence", "probability")
-        return Summary(f"Models of {self.target}", headings, rows, ())
+        return Summary(f"Models of {self.target}", ("", "log evidence", "probability"), rows, ())
 
 
 @dataclass(frozen=True)

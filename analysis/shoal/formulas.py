@@ -225,8 +225,10 @@ def _with_powers(formula: str) -> str:
 
 
 def _part(text: str) -> Part:
+    # a name in backticks, whatever characters it has, is an identifier while this is parsed
+    parsed = _QUOTED.sub(lambda match: f"{_STAND_IN}{match[1].encode().hex()}", text)
     try:
-        node = ast.parse(_QUOTED.sub(_stand_in, text), mode="eval").body
+        node = ast.parse(parsed, mode="eval").body
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
     written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
@@ -242,11 +244,6 @@ def _part(text: str) -> Part:
             except TypeError:
                 raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
-
-
-def _stand_in(match: re.Match[str]) -> str:
-    """Return an identifier that stands for a name in backticks, whatever characters it has."""
-    return f"{_STAND_IN}{match[1].encode().hex()}"
 
 
 def _name(node: ast.Name) -> str:

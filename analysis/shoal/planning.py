@@ -430,8 +430,7 @@ class Assumed:
 def assume(study: Study) -> Assumed:
     """Return the records that are assumed of a study."""
     features = 2.0 * evenly_spread(POINTS, study.features) - 1.0
-    signs = np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
-    truth = study.effect * signs
+    truth = study.effect * np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
     predictors = truth[0] + features @ truth[1:]
     targets, weights = _outcomes(study, predictors)
     return Assumed(study, features, targets, weights / POINTS, truth)

@@ -53,8 +53,7 @@ async def gather(
 
 def newest_first(parties: Iterable[PartyT]) -> list[PartyT]:
     """Return parties of several versions, each once, as the newest that lists it has it."""
-    by_name = {party.name: party for party in parties}
-    return [*reversed(by_name.values())]
+    return [*reversed({party.name: party for party in parties}.values())]
 
 
 async def ask(party: ServiceParty, path: str, notice: Notice) -> list[Any]:

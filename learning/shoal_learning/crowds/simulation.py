@@ -122,8 +122,7 @@ class CrowdModel(Model):
     @property
     def title(self) -> str:
         """What it is a model of."""
-        family = self.task.family.capitalize()
-        return f"{family} model of {self.task.target.name}, from a crowd"
+        return f"{self.task.family.capitalize()} model of {self.task.target.name}, from a crowd"
 
     def summary(self) -> Summary:
         """Return a table of coefficients, averaged, with the least and largest over instances."""

@@ -202,8 +202,7 @@ def summarise(
     cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
     rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
     places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
-    quantiles = tuple(parameter(places).tolist())
-    return {"average": mean, "deviation": sd, "quantiles": quantiles}
+    return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
 
 
 TaskT = TypeVar("TaskT", bound=OneRoundStudy)

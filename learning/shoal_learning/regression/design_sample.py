@@ -243,8 +243,7 @@ def _latent(correlations: Floats, shares: Floats) -> Floats:
     density at the threshold over the indicator's standard deviation.
     """
     factors = np.array([_attenuation(share) for share in shares.tolist()])
-    found = correlations / np.outer(factors, factors)
-    return np.clip(found, -_STRONGEST, _STRONGEST)
+    return np.clip(correlations / np.outer(factors, factors), -_STRONGEST, _STRONGEST)
 
 
 def _attenuation(share: float) -> float:

@@ -167,8 +167,7 @@ class TabulatedPosterior(BasePosterior):
         return scored_quantiles(self.quantiles, high)[None]
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        scores = generator.standard_normal(count)
-        return np.interp(scores, _SCORES, self.quantiles)[:, None]
+        return np.interp(generator.standard_normal(count), _SCORES, self.quantiles)[:, None]
 
 
 MOST_VALUES: Final = 1 << 16
@@ -375,9 +374,9 @@ class NumbersPosterior(BasePosterior):
         return np.array([each.sd for each in self.numbers])
 
     @property
-    def _unlisted(self) -> frozenset[str]:
-        """Labels of the numbers that no summary lists: those of histograms."""
-        return frozenset()
+    def _listed(self) -> list[Number]:
+        """Those of the numbers that a summary lists: none of a histogram's."""
+        return self.numbers
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return a table of the numbers, with intervals of that level.
@@ -387,13 +386,11 @@ class NumbersPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        reach, unlisted = reach_of(level, self.tails), self._unlisted
-        rows = []
-        for each in self.numbers:
-            if each.label in unlisted:
-                continue
+        reach, rows = reach_of(level, self.tails), []
+        for each in self._listed:
             low, high = each.at(np.array([-reach, reach]))
-            form = "{:,.6g}" if each.points else "{:,.4g}" if each.whole is None else "{:,.0f}"
+            is_long = each.points or (each.whole is None and abs(each.mean) >= 1e4)
+            form = "{:,.6g}" if is_long else "{:,.4g}" if each.whole is None else "{:,.0f}"
             value = form.format(each.mean)
             if each.whole is not None and each.whole.mean >= 1.0:
                 value += f" ({min(each.mean / each.whole.mean, 1.0):.1%})"

@@ -30,8 +30,7 @@ class Summary:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         yield visible(self.title)
         for first, *others in table:
-            cells = zip(others, widths[1:], strict=True)
-            right = [cell.rjust(width) for cell, width in cells]
+            right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
             yield "  ".join([first.ljust(widths[0]), *right])
         for what, fact in self.facts:
             yield f"{visible(what)}: {visible(fact)}"

@@ -471,8 +471,7 @@ class PredictionScores(Moments):
         if self.family == "logistic":
             y = np.asarray(target > 0.0, dtype=np.float64)
             p = mean_of("logistic", predictors)
-            given = mean_of("logistic", np.where(y > 0.0, predictors, -predictors))
-            score = -np.log(given)
+            score = -np.log(mean_of("logistic", np.where(y > 0.0, predictors, -predictors)))
         else:
             y = np.asarray(0.5 + 0.5 * target)
             mean = predictors if self.family == "normal" else mean_of(self.family, predictors)

@@ -201,13 +201,14 @@ class CohortCardPosterior(NumbersPosterior):
         return [(card.name, *end) for card in cards for end in card.at_bounds()]
 
     @property
-    def _unlisted(self) -> frozenset[str]:
-        return frozenset(
+    def _listed(self) -> list[Number]:
+        bins = {
             f"{card.name}: {label}"
             for card in self.cards
             if isinstance(card, NumberCard)
             for label in bin_labels(card.edges)
-        )
+        }
+        return [each for each in self.numbers if each.label not in bins]
 
 
 def bin_labels(edges: Sequence[float]) -> list[str]:

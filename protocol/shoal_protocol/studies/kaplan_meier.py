@@ -163,8 +163,7 @@ class KaplanMeierPosterior(DrawnPosterior):
             is_of_all = tested == len(self.groups)
             said.append(("Log-rank test", f"{self.log_rank}{'' if is_of_all else of}"))
         if self.left_out is not None and self.left_out.mean > 2.0 * self.left_out.sd:
-            left = f"about {self.left_out.mean:,.0f} records of other levels"
-            said.insert(0, ("Left out", left))
+            said.insert(0, ("Left out", f"about {self.left_out.mean:,.0f} records of other levels"))
         return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
 
     @property

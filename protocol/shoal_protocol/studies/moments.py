@@ -261,8 +261,7 @@ class MomentsPosterior(BasePosterior):
 
     def clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""
-        found = np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN]
-        return sorted(found.tolist())
+        return sorted(np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN].tolist())
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals of the clearest correlations.
