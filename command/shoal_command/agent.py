@@ -141,8 +141,9 @@ def approvals(
     Those that may still be decided come first, then the newest.
     """
     pages = list(own_agent(directory, url, data).pages(ApprovalsView, _PATH, count=100))
-    jobs = tuple({each.job: each for page in pages for each in page.jobs}.values())
-    found = pages[-1].model_copy(update={"jobs": jobs})
+    found = pages[-1].model_copy(
+        update={"jobs": tuple({each.job: each for page in pages for each in page.jobs}.values())}
+    )
     sentence = found.missing or ("" if found.jobs else "No job has asked.")
     # facts, not a table: it would fold the ids that are to be copied
     facts = [part for each in found.jobs for part in (_row(each), "")]

@@ -238,8 +238,10 @@ def certificate_in_words(verified: Verified) -> Iterator[str]:
 def sections(said: Said) -> dict[str, list[str]]:
     """Return paragraphs for each thing that a certificate says, by their titles."""
     manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
-    lost = alike(said["lost_rounds"], lambda each: each["reason"])
-    lost_rounds = [f"{_counted(each)}: {each[0]['reason']}." for each in lost]
+    lost_rounds = [
+        f"{_counted(each)}: {each[0]['reason']}."
+        for each in alike(said["lost_rounds"], lambda each: each["reason"])
+    ]
     return {
         "Under which agreement": [
             f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
@@ -294,10 +296,11 @@ def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:
     if sharing.committee is None:
         return []
     nodes = min(len(each.spec.body.compute_nodes) for each in certificate.rounds)
-    found = coalitions(nodes=nodes, committee=sharing.committee, opening=sharing.opening(nodes))
     return [
         {"size": size, "opens": chance, "says": coalition_in_words(size, chance)}
-        for size, chance in found.items()
+        for size, chance in coalitions(
+            nodes=nodes, committee=sharing.committee, opening=sharing.opening(nodes)
+        ).items()
     ]
 
 

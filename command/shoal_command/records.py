@@ -152,16 +152,18 @@ def check(
             )
         )
         _warn_of_slots(file, mapped["records"])
-        variables = [
-            each
-            if each["fault"] or each["share_outside_bounds"] is not None
-            else each | {"share_outside_bounds": _UNBOUNDED}
-            for each in mapped["variables"]
-        ]
         tell(
             mapped,
             as_json,
-            mapped | {"variables": variables},
+            mapped
+            | {
+                "variables": [
+                    each
+                    if each["fault"] or each["share_outside_bounds"] is not None
+                    else each | {"share_outside_bounds": _UNBOUNDED}
+                    for each in mapped["variables"]
+                ]
+            },
             "Nothing was written: `shoal records load` does that.",
         )
         if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
@@ -185,16 +187,20 @@ def check(
             f"The job takes {records_per_client:,} of each client's records. "
             f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
         )
-    shown = [
-        {
-            "column": name,
-            "values": found["rows"] - missing,
-            "missing": missing,
-            "values outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
-        }
-        for name, missing in found["missing"].items()
-    ]
-    tell(found, as_json, shown, *sentences)
+    tell(
+        found,
+        as_json,
+        [
+            {
+                "column": name,
+                "values": found["rows"] - missing,
+                "missing": missing,
+                "values outside bounds": found["outside_bounds"].get(name, _UNBOUNDED),
+            }
+            for name, missing in found["missing"].items()
+        ],
+        *sentences,
+    )
 
 
 def _column(text: str) -> tuple[str, ColumnBounds | None]:

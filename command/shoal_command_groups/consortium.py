@@ -285,8 +285,14 @@ def change(
         "are never listed again.",
         yes=yes,
     )
-    lines = [f"{each.name}: card {fingerprint(each)}" for each in cards]
-    _add(directory, manifest, kept[-1].roster, lines, publish, as_json)
+    _add(
+        directory,
+        manifest,
+        kept[-1].roster,
+        [f"{each.name}: card {fingerprint(each)}" for each in cards],
+        publish,
+        as_json,
+    )
 
 
 @app.command("move-authority")

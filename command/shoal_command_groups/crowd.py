@@ -159,11 +159,13 @@ def verify(
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
     _check_contributions(closing.contributions)
-    unbroken = (
+    tell(
+        closing,
+        as_json,
         f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
-        "where the seed says that they belong, and lead to the instances of the closing."
+        "where the seed says that they belong, and lead to the instances of the closing.",
+        str(closing),
     )
-    tell(closing, as_json, unbroken, str(closing))
 
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:

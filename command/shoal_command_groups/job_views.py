@@ -44,20 +44,22 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         "Progress": state.rounds_in_words(rounds),
         "Reason": state.reason,
     }
-    newest = [
-        {
-            "round": str(each.number),
-            "phase": each.phase,
-            "uploads close": to_go(each.deadline, now=now)
-            if each.deadline is not None and each.phase in _TAKING_SHARES
-            else "closed",
-            "asked": "" if each.asked is None else f"{each.asked:,}",
-            "in the cohort": "" if each.cohort is None else f"{each.cohort:,}",
-            "id": each.round,
-        }
-        for each in state.rounds[-FEW_ROUNDS:]
-    ]
-    return {**{name: each for name, each in facts.items() if each}, "Rounds": newest}
+    return {
+        **{name: each for name, each in facts.items() if each},
+        "Rounds": [
+            {
+                "round": str(each.number),
+                "phase": each.phase,
+                "uploads close": to_go(each.deadline, now=now)
+                if each.deadline is not None and each.phase in _TAKING_SHARES
+                else "closed",
+                "asked": "" if each.asked is None else f"{each.asked:,}",
+                "in the cohort": "" if each.cohort is None else f"{each.cohort:,}",
+                "id": each.round,
+            }
+            for each in state.rounds[-FEW_ROUNDS:]
+        ],
+    }
 
 
 def posterior(report: PosteriorReport) -> Described:
@@ -67,8 +69,12 @@ def posterior(report: PosteriorReport) -> Described:
     rounds = {"Rounds": f"{len(report.rounds):,} published; each client was asked in {asked}"}
     if report.lost_rounds:
         rounds["Lost rounds"] = f"{len(report.lost_rounds):,}, says the trainer"
-    rows = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
-    return {found.title: rows, **dict(found.facts), **rounds, "Sharing": _sharing(report)}
+    return {
+        found.title: [dict(zip(found.headings, row, strict=True)) for row in found.rows],
+        **dict(found.facts),
+        **rounds,
+        "Sharing": _sharing(report),
+    }
 
 
 def _sharing(report: PosteriorReport) -> str:
@@ -112,21 +118,24 @@ def listed(page: JobsPage, crowds: Sequence[ListedCrowd]) -> Described:
         {"clients": f"{each.clients:,}", "each has left": left_in_words(each.left)}
         for each in page.budgets
     ]
-    contributed_to = [
-        {
-            "closes, UTC": f"{each.closes_at:%Y-%m-%d %H:%M}",
-            "crowd job": each.job,
-            "analyst": each.analyst,
-            "family": each.family,
-            "price": f"ε = {each.epsilon:g} a contribution",
-            "state": _joined(
-                f"{each.phase}: {each.contributions:,} of {each.wanted:,} contributions",
-                each.waits_in_words,
-            ),
-        }
-        for each in crowds
-    ]
-    return {"Jobs": jobs, "Crowd jobs": contributed_to, "Budgets": budgets}
+    return {
+        "Jobs": jobs,
+        "Crowd jobs": [
+            {
+                "closes, UTC": f"{each.closes_at:%Y-%m-%d %H:%M}",
+                "crowd job": each.job,
+                "analyst": each.analyst,
+                "family": each.family,
+                "price": f"ε = {each.epsilon:g} a contribution",
+                "state": _joined(
+                    f"{each.phase}: {each.contributions:,} of {each.wanted:,} contributions",
+                    each.waits_in_words,
+                ),
+            }
+            for each in crowds
+        ],
+        "Budgets": budgets,
+    }
 
 
 def _joined(*parts: str) -> str:

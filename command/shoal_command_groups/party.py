@@ -82,10 +82,13 @@ def rotate(
     goes over by itself, without a restart. The old signing key signs the card, so the authority
     need not telephone. Is that key lost, make the party anew by `shoal party new`.
     """
-    kinds = zip(get_args(KeyKind), (signing, box, tls), strict=True)
     card, file = rotate_keys(
         directory,
-        [kind for kind, is_meant in kinds if is_meant],
+        [
+            kind
+            for kind, is_meant in zip(get_args(KeyKind), (signing, box, tls), strict=True)
+            if is_meant
+        ],
         url=url,
         extra_hosts=san or [],
         now=now(),

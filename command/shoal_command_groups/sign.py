@@ -9,7 +9,7 @@ import typer
 from shoal_command.connection import PartyDirectory, read_file
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_protocol.crowds.draws import CrowdClosingRequest, CrowdJobRequest
+from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire import documents
 
@@ -21,7 +21,6 @@ _KINDS: Final = {
         JobsQuery,
         JobWithdrawal,
         CrowdJobRequest,
-        CrowdClosingRequest,
     )
 }
 
@@ -31,9 +30,8 @@ def sign(party: PartyDirectory) -> None:
 
     The body is JSON in any layout, with the fields that the protocol lists for its kind; those with
     a default may be missing. Only what analysts ask for is signed: job_request, job_check,
-    jobs_query, job_withdrawal, crowd_job_request and crowd_closing_request. What another party
-    signs says what it saw, so its service alone writes that: a word that is wrong is held against
-    it for ever.
+    jobs_query, job_withdrawal and crowd_job_request. What another party signs says what it saw, so
+    its service alone writes that: a word that is wrong is held against it for ever.
 
     Exit status: 0 signed; 1 the body is malformed, or not this party's to sign; 2 wrong usage.
     """

@@ -119,8 +119,14 @@ class _Site:
             except RuntimeError:
                 self._tell_end()
                 return
-            data = process.environment["SHOAL_DATA"]
-            own = ("--agent", self._home, "--data", data, "--url", process.url)
+            own = (
+                "--agent",
+                self._home,
+                "--data",
+                process.environment["SHOAL_DATA"],
+                "--url",
+                process.url,
+            )
             say(
                 f"{process.name} runs at {process.url} as process {process.pid}; its owner's "
                 "pages (to decide, add --owner KEY): "

@@ -138,10 +138,9 @@ def _copy(source: Path, target: Path) -> None:
     Raises:
         ValueError, OSError: as `_reading`.
     """
-    address = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
         _reading(source),
-        closing(sqlite3.connect(address, uri=True)) as live,
+        closing(sqlite3.connect(f"file:{quote(str(source.absolute()))}?mode=ro", uri=True)) as live,
         closing(sqlite3.connect(target)) as copy,
     ):
         copy.execute("PRAGMA synchronous=OFF")  # it is flushed once, as a whole

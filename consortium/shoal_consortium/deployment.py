@@ -39,13 +39,15 @@ def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
     Raises:
         ValueError: a party's certificate or URL cannot be read.
     """
-    findings = [
-        *_shared_by_nodes(manifest),
-        *_near(manifest),
-        *_certificates(manifest, now),
-        *_policy(manifest),
-    ]
-    return sorted(findings, key=lambda found: found.severity != "serious")
+    return sorted(
+        [
+            *_shared_by_nodes(manifest),
+            *_near(manifest),
+            *_certificates(manifest, now),
+            *_policy(manifest),
+        ],
+        key=lambda found: found.severity != "serious",
+    )
 
 
 def _shared_by_nodes(manifest: Manifest) -> list[Finding]:

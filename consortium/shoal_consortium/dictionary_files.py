@@ -66,8 +66,9 @@ def read_variables(path: Path) -> tuple[Variable, ...]:
         for name, each in written:
             if blank := [key for key, said in each.items() if said == FILL_IN]:
                 raise ValueError(f"{path}: fill in {', '.join(blank)} of {name}")
-        named = tuple({"name": name} | each for name, each in written)
-        return _Variables.model_validate({"variables": named}).variables
+        return _Variables.model_validate(
+            {"variables": tuple({"name": name} | each for name, each in written)}
+        ).variables
 
     return read_toml(path, parse)
 

@@ -60,22 +60,25 @@ def first_manifest(
     ):
         if not holds:
             raise ValueError(f"a consortium has {what}; the cards name {len(parties)}")
-    manifest = Manifest.model_validate(
-        {
-            "consortium": consortium,
-            "sequence": 1,
-            "previous": None,
-            "authority": bytes(authority.verify_key).hex(),
-            "compute_nodes": nodes,
-            "aggregator": aggregators[0],
-            "trainer": trainers[0],
-            "analysts": analysts,
-            "roster": RosterReference.of(roster),
-            "policy": policy,
-            "recovery": None if recovery is None else bytes(recovery).hex(),
-        }
+    return sign(
+        Manifest.model_validate(
+            {
+                "consortium": consortium,
+                "sequence": 1,
+                "previous": None,
+                "authority": bytes(authority.verify_key).hex(),
+                "compute_nodes": nodes,
+                "aggregator": aggregators[0],
+                "trainer": trainers[0],
+                "analysts": analysts,
+                "roster": RosterReference.of(roster),
+                "policy": policy,
+                "recovery": None if recovery is None else bytes(recovery).hex(),
+            }
+        ),
+        AUTHORITY_NAME,
+        authority,
     )
-    return sign(manifest, AUTHORITY_NAME, authority)
 
 
 def next_manifest(

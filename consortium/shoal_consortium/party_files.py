@@ -118,8 +118,9 @@ def entry_of(card: Card) -> ListedParty:
         "compute": ComputeParty,
         "analyst": ListedParty,
     }
-    fields = card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)
-    return kinds.get(card.role, ServiceParty).model_validate(fields)
+    return kinds.get(card.role, ServiceParty).model_validate(
+        card.model_dump(exclude={"role", "endorsements"}, exclude_none=True)
+    )
 
 
 def fingerprint(card: Card) -> str:

@@ -200,12 +200,17 @@ def records_of(home: Path) -> list[Path]:
 def _process(
     directory: Path, home: Path, url: str, module: str, more: Mapping[str, str]
 ) -> Process:
-    environment = {
-        "SHOAL_PARTY": os.fspath(home),
-        "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
-        "SHOAL_DATA": os.fspath(directory / "data" / home.name),
-        "SHOAL_HOST": host_of(url),
-        "SHOAL_PORT": str(port_of(url)),
-        **more,
-    }
-    return Process(home.name, module, environment, directory / "logs" / f"{home.name}.log", url)
+    return Process(
+        home.name,
+        module,
+        {
+            "SHOAL_PARTY": os.fspath(home),
+            "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
+            "SHOAL_DATA": os.fspath(directory / "data" / home.name),
+            "SHOAL_HOST": host_of(url),
+            "SHOAL_PORT": str(port_of(url)),
+            **more,
+        },
+        directory / "logs" / f"{home.name}.log",
+        url,
+    )

@@ -41,14 +41,12 @@ async def test_metrics_name_route_templates_and_never_paths() -> None:
     await get(app, "/v1/clients/s3cret", method="S3CRET")
     text = (await get(app, "/metrics")).text
     assert "s3cret" not in text.lower()
-    for sample in (
-        'shoal_http_requests_total{method="GET",route="/v1/clients/{index}",status="200"} 2.0',
-        'shoal_http_requests_total{method="GET",route="unmatched",status="404"} 1.0',
-        'shoal_http_requests_total{method="OTHER",route="/v1/clients/{index}",status="405"} 1.0',
-        "shoal_http_request_seconds_count"
-        '{method="GET",route="/v1/clients/{index}",status="200"} 2.0',
+    for labels in (
+        'method="GET",route="/v1/clients/{index}",status="200"} 2.0',
+        'method="GET",route="unmatched",status="404"} 1.0',
+        'method="OTHER",route="/v1/clients/{index}",status="405"} 1.0',
     ):
-        assert sample in text.splitlines()
+        assert f"shoal_http_request_seconds_count{{{labels}" in text.splitlines()
 
 
 TRACED = """

@@ -55,7 +55,7 @@ def logged() -> Iterator[io.StringIO]:
 async def all_that_was_said(federation: Federation, logged: io.StringIO) -> str:
     """Return the logs and every service's metrics."""
     metrics = [(await federation.ask(name, "/metrics")).text for name in federation.services]
-    assert all("shoal_http_requests_total" in text for text in metrics)
+    assert all("shoal_http_request_seconds_count" in text for text in metrics)
     return "\n".join([logged.getvalue(), *metrics])
 
 

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from shoal_protocol.crowds import draws
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     Draw,
     LogEntry,
@@ -25,7 +24,7 @@ from shoal_protocol.crowds.draws import (
     weights_digest,
 )
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.jobs.membership import check_ending
+from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob, WrongSigner
 from tests.world.crowd_examples import (
@@ -229,7 +228,7 @@ def test_a_trainer_that_closes_a_job_early_by_itself_has_lied() -> None:
     ids=["by the trainer", "of another job", "for another party", "unsigned"],
 )
 def test_a_closing_is_early_only_by_the_analysts_own_signature(
-    request_to_close: Signed[CrowdClosingRequest],
+    request_to_close: Signed[JobWithdrawal],
 ) -> None:
     forged = CLOSED_EARLY.model_copy(update={"closing_request": request_to_close})
     with pytest.raises(MalformedDocument, match="the analyst did not close"):

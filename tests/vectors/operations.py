@@ -80,7 +80,6 @@ KINDS: Mapping[str, type[Document]] = {
         crowd.Draw,
         crowd.Submission,
         crowd.SubmissionReceipt,
-        crowd.CrowdClosingRequest,
         crowd.CrowdClosing,
     )
 }

@@ -18,7 +18,6 @@ from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -33,6 +32,7 @@ from shoal_protocol.crowds.draws import (
     weights_digest,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries.columns import ColumnBounds
@@ -83,7 +83,7 @@ class StandIn(FakeTrainer):
     taken: dict[str, Signed[Submission]] = field(default_factory=dict)
     draws: int = 0
     closed: bool = False
-    asked: Signed[CrowdClosingRequest] | None = None
+    asked: Signed[JobWithdrawal] | None = None
     lies: Lies = field(default_factory=Lies)
 
     @property
@@ -143,7 +143,7 @@ class StandIn(FakeTrainer):
                     200, json={"outcomes": [self.take(each) for each in documents]}
                 )
             case [_, "closing"] if request.method == "POST":
-                self.asked = decode(request.content, CrowdClosingRequest)
+                self.asked = decode(request.content, JobWithdrawal)
                 self.closed = True
                 return httpx.Response(201, content=canonical_json(self.signed(self.closing())))
             case [_, "closing"]:
@@ -238,7 +238,7 @@ class StandIn(FakeTrainer):
     def close_early(self) -> None:
         """Close the job as its analyst asks for it."""
         assert self.request is not None
-        body = CrowdClosingRequest(
+        body = JobWithdrawal(
             manifest=self.request.body.manifest, job=self.job, analyst=self.request.body.analyst
         )
         self.asked = sign(body, body.analyst, signing_key(body.analyst))

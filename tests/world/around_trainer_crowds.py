@@ -12,7 +12,6 @@ from starlette.types import ASGIApp
 
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -27,6 +26,7 @@ from shoal_protocol.crowds.draws import (
     check_opening,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Replica, Service, assemble, assemble_replica
@@ -111,10 +111,10 @@ def answer_to(draw: Signed[Draw], client: int, move: int = 1000, **changes: Any)
     return sign(submission, "client", examples.client_key(client)).encode()
 
 
-def closing_request(request: CrowdJobRequest, **changes: Any) -> CrowdClosingRequest:
+def closing_request(request: CrowdJobRequest, **changes: Any) -> JobWithdrawal:
     """Return what an analyst signs to have her job closed early."""
     fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
-    return CrowdClosingRequest(**(fields | changes))
+    return JobWithdrawal(**(fields | changes))
 
 
 class Asker:

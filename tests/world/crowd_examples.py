@@ -9,7 +9,6 @@ import numpy as np
 from shoal_protocol.crowds import draws
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -20,6 +19,7 @@ from shoal_protocol.crowds.draws import (
     weights_digest,
 )
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, first_weights, steps
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
@@ -113,7 +113,7 @@ CLOSING = CrowdClosing(
     closing_request=None,
     **_BOUND,
 )
-CLOSING_REQUEST = CrowdClosingRequest(analyst="analyst", **_BOUND)
+CLOSING_REQUEST = JobWithdrawal(analyst="analyst", **_BOUND)
 CLOSED_EARLY = CLOSING.model_copy(
     update={
         "closed_at": OPENED_AT + timedelta(days=1),
@@ -128,7 +128,6 @@ CROWD_DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", DRAW),
         named(Role.CLIENT, SUBMISSION),
         named("trainer", RECEIPT),
-        named("analyst", CLOSING_REQUEST),
         named("trainer", CLOSED_EARLY),
     )
 }

@@ -67,7 +67,6 @@ from shoal_protocol.certificates.release_certificate import read_certificate, un
 from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     check_closing,
 )
@@ -415,7 +414,7 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
             JobFailed: the trainer says that it closed the job, and shows no closing.
         """
         crowd, own = self.crowd, self._analyst
-        asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
+        asked = JobWithdrawal(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
         answer = self._line.post_of_job(f"{self._path}/{self.id}", "closing", own.signed(asked))
         if answer.is_refusal:
             raise JobRefused(answer.reason)

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, first_weights
-from shoal_protocol.jobs.membership import JobEnding, check_ending
+from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import CLOCKS_APART, TimeLimits
@@ -198,15 +198,6 @@ class InstanceHead(Model):
     weights: Weights
 
 
-class CrowdClosingRequest(JobEnding):
-    """Analyst -> trainer: close the job now, whatever was contributed so far.
-
-    There is one such document for a job, so asking again is asking the same.
-    """
-
-    kind: Literal["crowd_closing_request"] = "crowd_closing_request"
-
-
 class CrowdClosing(TrainerDocument):
     """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
 
@@ -222,7 +213,7 @@ class CrowdClosing(TrainerDocument):
     heads: tuple[InstanceHead, ...] = Field(min_length=1, max_length=10_000)
     contributions: int = Field(ge=0, lt=2**53)
     closed_at: Timestamp
-    closing_request: Embedded[CrowdClosingRequest] | None
+    closing_request: Embedded[JobWithdrawal] | None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

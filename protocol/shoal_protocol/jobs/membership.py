@@ -5,7 +5,7 @@ again changes nothing.
 """
 
 from datetime import datetime
-from typing import ClassVar, Final, Literal, TypeVar, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from nacl.signing import VerifyKey
 
@@ -109,16 +109,14 @@ class Join(HolderDocument):
     job: Digest
 
 
-class JobEnding(AnalystDocument):
-    """A document that ends a job, of either kind, before its time."""
+class JobWithdrawal(AnalystDocument):
+    """Analyst -> all: the job, of either kind, ends before its time; what was paid stays paid.
 
-    job: Digest
-
-
-class JobWithdrawal(JobEnding):
-    """Analyst -> all: the job asks nothing more; what answered rounds cost stays charged."""
+    A job in rounds has no posterior then. A crowd closes with what was contributed so far.
+    """
 
     kind: Literal["job_withdrawal"] = "job_withdrawal"
+    job: Digest
 
 
 class Leave(HolderDocument):
@@ -131,10 +129,7 @@ class Leave(HolderDocument):
     job: Digest
 
 
-EndingT = TypeVar("EndingT", bound=JobEnding)
-
-
-def check_ending(signed: Signed[EndingT], request: AnalystDocument, parties: Parties) -> None:
+def check_ending(signed: Signed[JobWithdrawal], request: AnalystDocument, parties: Parties) -> None:
     """Refuse to end a job unless the analyst who asked for it signed so.
 
     `parties` are of the manifest that `request` is bound to.

@@ -71,8 +71,7 @@ class Standing:
         listed = getattr(self._listed(), "box_key", None)
         for path in generations(self._party.directory, BOX_KEY):
             if _box_key(path) == listed:
-                made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-                return (self._clock() - made).days
+                return (self._clock() - datetime.fromtimestamp(path.stat().st_mtime, UTC)).days
         return None
 
     def look(self) -> None:

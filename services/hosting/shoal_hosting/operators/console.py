@@ -83,7 +83,11 @@ def console_routes(
                 **_facts(registry, began_at),
                 "As of": in_words(clock()),
                 "Other services": [
-                    {"Service": name, "Health": health, "Its clock": _clock_of(clocks.get(name))}
+                    {
+                        "Service": name,
+                        "Health": health,
+                        "Its clock": f"{clocks[name]:+.1f} s" if name in clocks else "not compared",
+                    }
                     for name, (health, _) in healths.items()
                 ],
                 **special,
@@ -105,10 +109,6 @@ def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
     if line.answered_at is None:
         return "not asked yet", False
     return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
-
-
-def _clock_of(seconds: float | None) -> str:
-    return "not compared" if seconds is None else f"{seconds:+.1f} s"
 
 
 def _facts(registry: CollectorRegistry, began_at: datetime) -> dict[str, str]:

@@ -166,13 +166,16 @@ class Console:
     ) -> Response:
         """Return a page from a template and what it shows."""
         session = self._session(request)
-        content = self._templates.get_template(template).render(
-            console=self._shown,
-            here=request.url.path,
-            form_token=None if session is None else self._form_token(session),
-            **values,
+        return HTMLResponse(
+            self._templates.get_template(template).render(
+                console=self._shown,
+                here=request.url.path,
+                form_token=None if session is None else self._form_token(session),
+                **values,
+            ),
+            status_code=status,
+            headers=HEADERS,
         )
-        return HTMLResponse(content, status_code=status, headers=HEADERS)
 
     async def _ask(self, request: Request) -> Response:
         return self.shown(request, "sign_in.html", refused=False)
@@ -204,8 +207,9 @@ class Console:
     async def _file(self, request: Request, name: str) -> Response:
         if name not in _FILES:
             return go(START)
-        content = files(__package__).joinpath(name).read_bytes()
-        return Response(content, media_type=_FILES[name], headers=HEADERS)
+        return Response(
+            files(__package__).joinpath(name).read_bytes(), media_type=_FILES[name], headers=HEADERS
+        )
 
     def _session(self, request: Request) -> str | None:
         """Return the session that the request belongs to, or None: there is none that holds."""

@@ -71,8 +71,9 @@ class AnswerLimits:
                 await send(head)
                 await send(message)
             elif (answer := self._admit(content, cut)) is None:
-                refuses = NotReady("Too many large answers wait for those who asked for them.")
-                await refusal(refuses)(scope, receive, send)
+                await refusal(
+                    NotReady("Too many large answers wait for those who asked for them.")
+                )(scope, receive, send)
             else:
                 try:
                     await send(head)
@@ -122,5 +123,10 @@ async def _send_in_pieces(answer: _Answer, send: Send) -> None:
     for begin in range(0, len(view), PIECE_BYTES):
         end = begin + PIECE_BYTES
         answer.waits_since = loop.time()
-        message = {"type": "http.response.body", "body": view[begin:end]}
-        await send(message | {"more_body": end < len(view)})
+        await send(
+            {
+                "type": "http.response.body",
+                "body": view[begin:end],
+                "more_body": end < len(view),
+            }
+        )

@@ -67,9 +67,6 @@ class Observation:
     def __init__(self, app: ASGIApp, *, registry: CollectorRegistry) -> None:
         self._app = app
         labels = ("method", "route", "status")
-        self._requests = Counter(
-            "shoal_http_requests", "HTTP requests answered", labels, registry=registry
-        )
         self._seconds = Histogram(
             "shoal_http_request_seconds",
             "Time from a request's headers to the end of its response",
@@ -109,7 +106,6 @@ class Observation:
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         route = _route(scope)
-        self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route, status).observe(seconds)
         reason = scope.get(PROBLEM_IN_SCOPE)
         facts = {

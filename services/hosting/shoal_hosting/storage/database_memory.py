@@ -321,8 +321,10 @@ def open_memory(
             db.execute(table.insert().values(database=mark.database, commits=mark.commits))
 
         def vouched() -> bool:
-            query = select(literal(1)).where(text(OTHERS_COMPARED))
-            return is_postgresql and db.execute(query).first() is not None
+            return (
+                is_postgresql
+                and db.execute(select(literal(1)).where(text(OTHERS_COMPARED))).first() is not None
+            )
 
         marking = open_marking(
             mark,
@@ -373,10 +375,8 @@ def _check_pages(engine: Engine) -> None:
 
 def _written(db: Connection) -> int:
     if db.dialect.name == "sqlite":
-        changes: int = db.connection.dbapi_connection.total_changes  # type: ignore[union-attr]
-        return changes
-    rows: int = db.info.get(_WRITTEN, 0)
-    return rows
+        return int(db.connection.dbapi_connection.total_changes)  # type: ignore[union-attr]
+    return int(db.info.get(_WRITTEN, 0))
 
 
 def _note_rows(

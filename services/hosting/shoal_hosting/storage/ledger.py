@@ -158,8 +158,14 @@ class LedgerTables:
             LedgerBroken: as `after`.
         """
         columns = self.entries.c
-        query = select(self.entries).where(columns.job == job, columns.number <= through)
-        return map(_read, db.execute(query.order_by(columns.number)))
+        return map(
+            _read,
+            db.execute(
+                select(self.entries)
+                .where(columns.job == job, columns.number <= through)
+                .order_by(columns.number)
+            ),
+        )
 
     def charge_of(self, db: Connection, round_id: str) -> LedgerEntry:
         """Return the entry that charged a round.
@@ -289,8 +295,9 @@ def _read(row: Row[Any]) -> Charged:
         if entry.digest != row.digest:
             raise ValueError("the row is not the entry of which it has the digest")
     except (ValueError, IndexError, TypeError):  # of the bitmap, or of a field
-        what = f"entry {row.number} of the ledger is not one that this program wrote"
-        raise LedgerBroken(what) from None
+        raise LedgerBroken(
+            f"entry {row.number} of the ledger is not one that this program wrote"
+        ) from None
     return Charged(entry, population)
 
 
@@ -337,8 +344,9 @@ def check_rounds(
         try:
             check_charge(entry, spec, node=ledger)
         except WrongCharge:
-            what = f"ledger entry {entry.number} is not what {name} on file costs"
-            raise LedgerBroken(what) from None
+            raise LedgerBroken(
+                f"ledger entry {entry.number} is not what {name} on file costs"
+            ) from None
         if spec.digest in returned and not returnable:
             raise LedgerBroken(f"the ledger gives {name} back, which may have released something")
     for entry in charges.values():

@@ -54,8 +54,9 @@ class SharedManifests:
         while True:
             sequence = self._book.current.manifest.sequence + 1
             columns = self._table.c
-            query = select(columns.manifest, columns.roster).where(columns.sequence == sequence)
-            following = db.execute(query).one_or_none()
+            following = db.execute(
+                select(columns.manifest, columns.roster).where(columns.sequence == sequence)
+            ).one_or_none()
             if following is None:
                 return
             try:

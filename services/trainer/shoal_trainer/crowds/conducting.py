@@ -7,7 +7,6 @@ from typing import Final
 import structlog
 
 from shoal_protocol.crowds.draws import (
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     check_crowd_job,
@@ -15,7 +14,7 @@ from shoal_protocol.crowds.draws import (
     reach_refusal,
 )
 from shoal_protocol.crowds.tasks import first_weights
-from shoal_protocol.jobs.membership import check_ending
+from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.documents import Signed
@@ -110,7 +109,7 @@ class Conductor:
         own = self._resources
         crowd = await self._book.find(job)
         request = crowd.request.body
-        signed = await own.read(encoded, CrowdClosingRequest)
+        signed = await own.read(encoded, JobWithdrawal)
         check_ending(signed, request, own.book.get(request.manifest))
         is_new = await own.storage.run(store.close, crowd, own.sign, now=own.clock(), asked=signed)
         if is_new:

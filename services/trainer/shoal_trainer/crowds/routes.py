@@ -34,7 +34,6 @@ from shoal_protocol.crowds.draws import (
     ContributionsUsedUp,
     CrowdClosed,
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -44,7 +43,7 @@ from shoal_protocol.crowds.draws import (
     SessionExpired,
     Submission,
 )
-from shoal_protocol.jobs.membership import HolderQuery
+from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
 from shoal_protocol.wire.errors import (
@@ -311,7 +310,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             signed(CrowdClosing),
             UnknownJob,
             *SIGNED,
-            takes=signed(CrowdClosingRequest),
+            takes=signed(JobWithdrawal),
         ),
     )
     async def close_early(job: JobId, request: Request) -> Response:

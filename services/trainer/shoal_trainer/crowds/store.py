@@ -11,12 +11,12 @@ from sqlalchemy import Column, Connection, Row, Select, select
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
-    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     InstanceHead,
     LogEntry,
 )
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
@@ -194,7 +194,7 @@ def close(
     sign: Callable[[CrowdClosing], Signed[CrowdClosing]],
     *,
     now: datetime,
-    asked: Signed[CrowdClosingRequest] | None = None,
+    asked: Signed[JobWithdrawal] | None = None,
 ) -> bool:
     """Close a crowd job if it is due, or its analyst `asked`; tell whether it was done here.
 
