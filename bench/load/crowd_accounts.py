@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, cast
 
 from bench.load.crowds import CrowdFigures
 from bench.load.lines import Line
@@ -40,7 +40,7 @@ async def closed_account(
     """Ask the trainer for a job's closing and return `account_of` it; None if it did not fill."""
     meter = Meter(crowd.consortium, time.monotonic, connections=1)
     line = Line(crowd.consortium.manifest.trainer, meter)
-    trainer = CrowdTrainer(lambda: line)
+    trainer = CrowdTrainer(lambda: cast(Any, line))  # it asks as a `Peer` does
     try:
         closing = await trainer.closing(crowd, wait_seconds=_CLOSES_WITHIN_SECONDS)
         if closing is None:

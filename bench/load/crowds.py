@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import nacl.utils
 import numpy as np
@@ -138,7 +138,7 @@ class CrowdLoad:
             raise ValueError("the data holder has fewer slots in the consortium than phones")
         meter = Meter(consortium, self.monotonic, connections=self.concurrency)
         line = Line(consortium.manifest.trainer, meter)
-        trainer = PhonesTrainer(lambda: line)
+        trainer = PhonesTrainer(lambda: cast(Any, line))  # it asks as a `Peer` does
         try:
             crowd = await trainer.crowd(self.job, consortium)
             waiting = self._groups(crowd)

@@ -76,11 +76,11 @@ def logged(
             )
 
     async def answers(node: ServiceParty) -> bool:
-        try:
-            reply = await call(Endpoint.of(node, transport), "GET", "/healthz")
-        except Unavailable:
-            return False
-        return reply.status == HTTPStatus.OK
+        with suppress(Unavailable):
+            return (
+                await call(Endpoint.of(node, transport), "GET", "/healthz")
+            ).status == HTTPStatus.OK
+        return False
 
     async def fetch() -> str:
         nodes = before.manifest.compute_nodes
@@ -92,12 +92,15 @@ def logged(
                 "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
                 "--emergency without them"
             )
-        place = json_of(
+        answered = json_of(
             await ask("POST", "/v1/log/manifests", content=following.signed_manifest.encode())
-        )["place"]
+        )
+        if not isinstance(answered, dict) or not isinstance(place := answered.get("place"), int):
+            raise Refused("the aggregator does not say where in the log the version is")
         for _ in range(PROOF_TRIES):
-            reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
-            if reply.status == HTTPStatus.OK:
+            if (
+                reply := await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
+            ).status == HTTPStatus.OK:
                 return reply.body.decode("utf-8", "replace")
         raise Unavailable(f"fewer than {before.manifest.quorum} Compute nodes sign the log")
 

@@ -9,6 +9,7 @@ from shoal_consortium.publishing import logged, publish_to_all
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_routes import manifest_routes
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.service_calls import Refused
 from shoal_hosting.server.application import create_application
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
@@ -81,13 +82,27 @@ def test_services_that_lag_behind_are_handed_every_version_they_lack(tmp_path, v
         assert {book.current.digest for book in services.books.values()} == {chain[-1].digest}
 
 
-def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
+def logged_versions() -> list[Consortium]:
+    """Return three versions, of which the third is to be logged."""
     first = chain_of(1)[0]
     policy = first.manifest.policy.model_copy(update={"cosignatures": 2})
     signed = next_manifest(first, authority=AUTHORITY, policy=policy)
     second = following_version(first, signed.encode(), first.roster.encode())
     later = next_manifest(second, authority=AUTHORITY, policy=policy)
     third = following_version(second, later.encode(), first.roster.encode(), believe=False)
+    return [first, second, third]
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"place": "here"}])
+def test_an_aggregator_that_does_not_say_where_it_logged_a_version_is_refused(answer) -> None:
+    _, second, third = logged_versions()
+    lies = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    with pytest.raises(Refused, match="does not say where in the log"):
+        logged(second, third, transport=lies)
+
+
+def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
+    first, second, third = logged_versions()
     services = federation([first], tmp_path)
     lost = first.manifest.compute_nodes[0].name
     del services._apps[lost]

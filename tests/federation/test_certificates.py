@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import httpx
+import pytest
+
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
@@ -106,6 +110,35 @@ async def test_a_threshold_certificate_waits_for_the_total_of_the_node_that_was_
     assert [each.signer for each in certified.partial_sums] == ["compute-0", "compute-1"]
     totals = [each.body.rounds for each in verified(trust, encoded).certificate.totals]
     assert totals == [(certified.spec.digest,), (certified.spec.digest,), ()]
+
+
+@pytest.mark.parametrize("lie", ["another version's", "another node's"])
+async def test_a_total_that_the_certificate_could_not_hold_is_not_kept(
+    federation: Federation, trust: Trust, lie: str
+) -> None:
+    later = second_version(trust, revoked=())
+
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path != "/v1/totals":
+            return None
+        end = decode(request.content, JobEnd).body
+        name = "compute-1" if lie == "another node's" else "compute-0"
+        manifest = later.digest if lie == "another version's" else end.manifest
+        body = JobTotal(manifest=manifest, job=end.job, node=name, rounds=(round_id,))
+        key = load_party(trust.directory / "parties" / name).signing_key
+        return httpx.Response(200, content=sign(body, name, key).encode())
+
+    job, round_id = await federation.collecting()
+    await federation.until(lambda: federation.result(round_id))
+    await publish(federation, later, *federation.services)
+    federation.wire.scripts["compute-0"] = answer
+    assert (await federation.finish(job))["phase"] == "finished"
+    answered = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+    assert answered.json()["detail"].endswith("missing: compute-0")
+    del federation.wire.scripts["compute-0"]
+    federation.clock.move(400.0)
+    await federation.step()
+    assert verified(trust, await certificate_of(federation, job))
 
 
 async def test_a_job_whose_manifest_changed_between_its_rounds_has_both_in_its_certificate(

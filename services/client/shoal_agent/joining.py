@@ -124,10 +124,12 @@ class ChargesCheck(Part):
         """Begin to ask those of these nodes that are not being asked, and may be."""
         now, begun = self._clock(), set[asyncio.Task[bool]]()
         for node in nodes:
-            before = self._not_before.get(node, now)
-            is_due = not now < before <= now + AFTER_NONSENSE
-            is_due = is_due and self._directory.node_called(node).is_due
-            if node not in self._asking and is_due:
+            is_paused = now < self._not_before.get(node, now) <= now + AFTER_NONSENSE
+            if (
+                node not in self._asking
+                and not is_paused
+                and self._directory.node_called(node).is_due
+            ):
                 self._asking[node] = asyncio.create_task(self._is_heard(node))
                 begun.add(self._asking[node])
         return begun

@@ -56,10 +56,9 @@ class KeyFile:
 
 def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:
     """Return what gives `key`, or the one that follows it once a roster has that."""
-
-    if following is None:
-        return lambda roster: key
-    return lambda roster: key if roster.holder_with(following.verify_key) is None else following
+    return lambda roster: (
+        key if following is None or roster.holder_with(following.verify_key) is None else following
+    )
 
 
 def next_key_of(path: Path) -> Path:

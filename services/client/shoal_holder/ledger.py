@@ -36,12 +36,8 @@ class ChargedElsewhere:
 
 def not_charged(file: StateFile, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
     """Return those of `rounds` that are not in this ledger, with the clients who lack them."""
-    found = []
-    for each in rounds:
-        missing = each.clients - charged(file, each.job, each.number)
-        if missing:
-            found.append(replace(each, clients=missing))
-    return found
+    lacking = [(each, each.clients - charged(file, each.job, each.number)) for each in rounds]
+    return [replace(each, clients=clients) for each, clients in lacking if clients]
 
 
 def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:

@@ -29,6 +29,7 @@ from shoal_holder.messages import Decided, Done, OfferRound, OpenRound
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
+from shoal_hosting.manifests.manifest_book import HANDOVER
 from shoal_hosting.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
@@ -39,7 +40,6 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import (
-    MalformedDocument,
     RefusedSpec,
     UnknownJob,
     UnknownRound,
@@ -143,11 +143,9 @@ def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
     )
 
 
-_HANDOVER: Final = timedelta(seconds=30)
 MISSED: Final = "missed"
 FAILED: Final = "failed here: faults.log says why"
 NOT_ASKED: Final = "not asked"
-UNREADABLE: Final = "taken by a later release"
 BEFORE_RESTORE: Final = "announced before the state here was restored"
 CAPPED: Final = "refused: the owner's cap leaves no slot here enough for another round"
 
@@ -183,8 +181,8 @@ class Rounds(Part):
         while self._sequence < book.current.manifest.sequence:
             self._left[self._sequence], self._sequence = now, self._sequence + 1
         version = book.get(digest)
-        left = self._left.get(version.manifest.sequence, now - _HANDOVER)
-        return version if timedelta(0) <= now - left < _HANDOVER else book.current
+        left = self._left.get(version.manifest.sequence, now - HANDOVER)
+        return version if timedelta(0) <= now - left < HANDOVER else book.current
 
     def offer(self, asked: OfferRound) -> Decided:
         """Take the next round of a job, or return why it is not answered.
@@ -239,12 +237,7 @@ class Rounds(Part):
             del self._open[round_id]  # its job ended, or the next round began
         for each in stored:
             if each.round_id not in self._open:
-                try:
-                    spec = decode(each.spec, RoundSpec).body
-                except MalformedDocument:  # taken by a later release, before this one was put back
-                    self._state.end_round(each.round_id, UNREADABLE)
-                    continue
-                self._open[each.round_id] = _Open(spec)
+                self._open[each.round_id] = _Open(decode(each.spec, RoundSpec).body)
             self.end_if_over(each.round_id)
         return [
             OpenRound(

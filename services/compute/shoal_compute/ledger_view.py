@@ -42,12 +42,12 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> dict[st
         LedgerBroken
     """
     follower = LedgerFollower(ledger, name)
-    lines = []
-    for entry, population in follower.follow(db, lock=False):
-        if client is None:
-            lines.append(Line(entry, follower.balances.largest(population)))
-        elif client in population:
-            lines.append(Line(entry, follower.balances.largest(BitMap([client]))))
+    alone = None if client is None else BitMap([client])
+    lines = [
+        Line(entry, follower.balances.largest(population if alone is None else alone))
+        for entry, population in follower.follow(db, lock=False)
+        if alone is None or alone.issubset(population)
+    ]
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
     delta = None if encoded is None else decode(encoded, Manifest).body.policy.delta

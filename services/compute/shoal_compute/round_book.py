@@ -54,8 +54,9 @@ class RoundBook:
         # by round: how many shares were counted, and the next count by the event loop's clock
         self._counted: dict[str, tuple[int, float]] = {}
         self._finished: OrderedDict[str, Round] = OrderedDict()
-        self.live: dict[str, Round] = {}
-        self.live.update(self._storage.run_here(self._load_live))
+        self.live: dict[str, Round] = self._storage.run_here(
+            lambda db: {row.id: self._open(db, row) for row in store.rounds_with_work(db)}
+        )
         name, what = "shoal_compute_rounds", "Rounds with work left, by phase"
         gauge = Gauge(name, what, ["phase"], registry=resources.registry)
         for phase in Phase:
@@ -70,9 +71,6 @@ class RoundBook:
             each.spec.body.opened_at for each in self.live.values() if each.phase not in FINISHED
         ]
         return min(opened, default=None)
-
-    def _load_live(self, db: Connection) -> dict[str, Round]:
-        return {row.id: self._open(db, row) for row in store.rounds_with_work(db)}
 
     def _load(self, db: Connection, round_id: str, known: Round | None = None) -> Round | None:
         row = store.get_round(db, round_id)

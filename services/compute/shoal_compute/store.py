@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import documents, ledger, rounds
-from shoal_compute.shares import MOST_VALUES, erase_payloads, held_answers
+from shoal_compute.shares import erase_payloads, held_answers
 from shoal_hosting.storage.database import insert_new, inserting_new
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
@@ -89,15 +89,10 @@ def get_round(db: Connection, round_id: str) -> Row[Any] | None:
     return db.execute(select(rounds).where(rounds.c.id == round_id)).one_or_none()
 
 
-def on_file(db: Connection, round_ids: Sequence[str], most: int) -> list[str]:
-    """Return up to `most` of these rounds that are on file."""
-    found: list[str] = []
-    for start in range(0, len(round_ids), MOST_VALUES):
-        chosen = rounds.c.id.in_(round_ids[start : start + MOST_VALUES])
-        found += db.execute(select(rounds.c.id).where(chosen).limit(most - len(found))).scalars()
-        if len(found) == most:
-            break
-    return found
+def on_file(db: Connection, round_ids: Sequence[str], most: int) -> Sequence[str]:
+    """Return up to `most` of these rounds, no more than one message names, that are on file."""
+    query = select(rounds.c.id).where(rounds.c.id.in_(round_ids)).limit(most)
+    return db.execute(query).scalars().all()
 
 
 def rounds_with_work(db: Connection) -> Sequence[Row[Any]]:

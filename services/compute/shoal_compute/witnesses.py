@@ -176,13 +176,12 @@ class Witnesses:
             raise MalformedDocument("an answer lists documents")
         own = self._own.name
         keys = [each.party(own).verify_key for each in self._own.book.versions if each.lists(own)]
-        found: list[SignedAttestation] = []
-        for value in answer["documents"][:MOST_VOTES]:
-            signed: SignedAttestation = from_json(value, Vote, PartialSum)
+        documents: list[SignedAttestation] = [
+            from_json(value, Vote, PartialSum) for value in answer["documents"][:MOST_VOTES]
+        ]
+        for signed in documents:
             _verify_by_one(signed, keys)
-            if signed.signer == signed.body.node == own:
-                found.append(signed)
-        return found
+        return [each for each in documents if each.signer == each.body.node == own]
 
 
 def _verify_by_one(signed: SignedAttestation, keys: Iterable[str]) -> None:

@@ -101,11 +101,11 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     if len(groups) > _MOST_GROUPS:  # the rest, none of whom have less left than this
         rest = sum(size for _, size in groups[_MOST_GROUPS - 1 :])
         groups = [*groups[: _MOST_GROUPS - 1], (committed.largest(enrolled), rest)]
-    shown = []
-    for spent, size in groups:
-        pure, gaussian = epsilon_left(cap, spent)
-        shown.append({"clients": size, "left": {"pure": pure, "gaussian": gaussian}})
-    return shown
+    return [
+        {"clients": size, "left": {"pure": pure, "gaussian": gaussian}}
+        for spent, size in groups
+        for pure, gaussian in [epsilon_left(cap, spent)]
+    ]
 
 
 def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:

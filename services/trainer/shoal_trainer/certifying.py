@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
+from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
@@ -101,7 +102,11 @@ class Certifier:
         """
         unsigned = await self.unsigned(job)
         answers = await asyncio.gather(*(self._ask(unsigned, node) for node in unsigned.missing))
-        heard = [total for total in answers if total is not None]
+        heard = [
+            total
+            for node, total in zip(unsigned.missing, answers, strict=True)
+            if total is not None and total.signer == node
+        ]
         if unsigned.missing and not heard:
             raise Unavailable("no node that is missing has signed its total")
         own = self._resources
@@ -170,7 +175,9 @@ class Certifier:
             try:
                 check_total(
                     signed,
-                    own.book.get(signed.body.manifest),
+                    version_of(
+                        {each.digest: each for each in unsigned.versions}, signed.body.manifest
+                    ),
                     job=request.digest,
                     rounds=[each.spec.digest for each in rounds],
                     counted=counted(released, signed.body.node),

@@ -100,12 +100,13 @@ def _refusals(
     """Judge a job by declarations, each with the data holders who made its like."""
     declared = [(decode(each, HolderDeclaration).body, holders) for each, holders in judged]
     variables = {name for each, _ in declared for name in each.variables}
-    found: dict[int, str] = {}
-    for each, holders in declared:
-        reason = foreseen_refusal(request, each, variables=variables, now=now)
-        if reason is not None:
-            found |= dict.fromkeys(holders, reason)
-    return found
+    judgements = [
+        (foreseen_refusal(request, each, variables=variables, now=now), holders)
+        for each, holders in declared
+    ]
+    return {
+        holder: reason for reason, holders in judgements if reason is not None for holder in holders
+    }
 
 
 def in_words(reasons: Mapping[int, str], roster: Roster) -> str:

@@ -1,12 +1,12 @@
 """A client of the trainer's crowd routes: asks, and verifies signed answers. It is stateless."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from shoal_agent.client_files import DIGEST
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_hosting.peers.exchange import Reply
-from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, outcomes
+from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -31,20 +31,10 @@ class CrowdRefused(Exception):
         self.code = answer.code
 
 
-class Asked(Protocol):
-    """The part of `Peer` that is used here."""
-
-    async def get(self, path: str, **parameters: int) -> Reply:
-        """Send a GET request, as `Peer.get`."""
-
-    async def post(self, path: str, content: bytes, media_type: str) -> Reply:
-        """Send a POST request, as `Peer.post`."""
-
-
 class CrowdTrainer:
     """The trainer, asked about crowd jobs. Every method raises `Unavailable` as `Peer` does."""
 
-    def __init__(self, peer: Callable[[], Asked]) -> None:
+    def __init__(self, peer: Callable[[], Peer]) -> None:
         """Ask the peer that `peer` returns: connections may be closed and opened again."""
         self._peer = peer
 
