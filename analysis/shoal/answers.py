@@ -99,8 +99,7 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
     half = max(statistic, 0.0) / 2.0
     if half == 0.0:
         return 1.0
-    first = 0.5 if degrees % 2 else 0.0
-    powers = first + np.arange(degrees // 2)
+    powers = (0.5 if degrees % 2 else 0.0) + np.arange(degrees // 2)
     terms = [each * math.log(half) - half - math.lgamma(each + 1.0) for each in powers.tolist()]
     tail = math.erfc(math.sqrt(half)) if degrees % 2 else 0.0
     return min(tail + math.fsum(map(math.exp, terms)), 1.0)

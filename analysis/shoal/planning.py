@@ -196,8 +196,9 @@ def sufficient_open_seconds(study: Study) -> float:
 
     Contributions come evenly over all but the last moments, each open for `ANSWER_SECONDS`.
     """
-    busy = study.contributions * ANSWER_SECONDS / assumed_open_sessions(study)
-    return busy / (1.0 - LAST_MOMENTS)
+    return (
+        study.contributions * ANSWER_SECONDS / assumed_open_sessions(study) / (1.0 - LAST_MOMENTS)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
