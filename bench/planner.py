@@ -101,7 +101,7 @@ def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
         contributions=study.contributions,
         replicates=runs,
         open_sessions=round(study.open_sessions),
-    ).final
+    )
     averaged = ended.mean(axis=1) / task.grid
     squares: Floats = np.mean((averaged - assume(study).truth) ** 2, axis=1)
     return squares

@@ -33,7 +33,7 @@ from shoal_protocol.posteriors.base import (
     normal_intervals,
     require_level,
 )
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.moments import SCATTER, MomentsPosterior, pairs_of
 from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
@@ -87,9 +87,8 @@ class Estimates(_Shown):
                 self.names, self.mean, self.sd, self.interval(level), strict=True
             )
         )
-        ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
         facts = () if self.caution is None else (("Caution", self.caution),)
-        return Summary(self.title, ("", "mean", "sd", *ends), rows, facts)
+        return Summary(self.title, ("", "mean", "sd", *quantile_headings(level)), rows, facts)
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
@@ -100,8 +99,7 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
     half = max(statistic, 0.0) / 2.0
     if half == 0.0:
         return 1.0
-    first = 0.5 if degrees % 2 else 0.0
-    powers = first + np.arange(degrees // 2)
+    powers = (0.5 if degrees % 2 else 0.0) + np.arange(degrees // 2)
     terms = [each * math.log(half) - half - math.lgamma(each + 1.0) for each in powers.tolist()]
     tail = math.erfc(math.sqrt(half)) if degrees % 2 else 0.0
     return min(tail + math.fsum(map(math.exp, terms)), 1.0)
@@ -425,8 +423,7 @@ class Comparison(_Shown):
             )
             for each in order.tolist()
         )
-        headings = ("", "log evidence", "probability")
-        return Summary(f"Models of {self.target}", headings, rows, ())
+        return Summary(f"Models of {self.target}", ("", "log evidence", "probability"), rows, ())
 
 
 @dataclass(frozen=True)
@@ -492,14 +489,13 @@ class Answers:
         transform = found.to_data_units(spread)
         offset = np.zeros(len(prior))
         offset[0] = found.centres[-1]
-        whole = transform @ covariance @ transform.T
         scatter = coefficients.residual_sd * _REACH * spread / math.sqrt(self.posterior.kept)
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *chosen),
             target=target,
             coefficients=tuple((transform @ coefficients.mean + offset).tolist()),
-            covariance=tuple(tuple(row) for row in whole.tolist()),
+            covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=scatter,

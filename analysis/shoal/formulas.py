@@ -225,8 +225,10 @@ def _with_powers(formula: str) -> str:
 
 
 def _part(text: str) -> Part:
+    # a name in backticks, whatever characters it has, is an identifier while this is parsed
+    parsed = _QUOTED.sub(lambda match: f"{_STAND_IN}{match[1].encode().hex()}", text)
     try:
-        node = ast.parse(_QUOTED.sub(_stand_in, text), mode="eval").body
+        node = ast.parse(parsed, mode="eval").body
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
     written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
@@ -242,11 +244,6 @@ def _part(text: str) -> Part:
             except TypeError:
                 raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
-
-
-def _stand_in(match: re.Match[str]) -> str:
-    """Return an identifier that stands for a name in backticks, whatever characters it has."""
-    return f"{_STAND_IN}{match[1].encode().hex()}"
 
 
 def _name(node: ast.Name) -> str:
@@ -452,10 +449,9 @@ def _column(term: Sequence[Part], chosen: Sequence[_Choice], known: Known) -> Co
 
 
 def _is_categorical(part: Part, known: Known) -> bool:
-    if part.kind == "category":
-        return True
-    is_text = isinstance(named(known.variables, part.variable), Category)
-    return part.kind == "itself" and is_text
+    return part.kind == "category" or (
+        part.kind == "itself" and isinstance(named(known.variables, part.variable), Category)
+    )
 
 
 def _choices(part: Part, known: Known, *, reduced: bool) -> list[_Choice]:
@@ -464,7 +460,8 @@ def _choices(part: Part, known: Known, *, reduced: bool) -> list[_Choice]:
         return _levels(part, variable, known, reduced=reduced)
     if part.kind == "level":
         label, value = _level_of(part, variable, part.arguments["level"])
-        return [_Choice(part.text, f"{part.variable}[{label}]", _at(variable, value))]
+        at = Level(variable=variable.name, value=value)
+        return [_Choice(part.text, f"{part.variable}[{label}]", at)]
     if isinstance(variable, Category):
         raise ValueError(f"{part.text!r}: a category is no quantity; write C({variable.name})")
     try:
@@ -514,7 +511,11 @@ def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_
     reference = _reference(part, variable, listed, known)
     among = tuple(value for _, value in listed) if "levels" in part.arguments else ()
     found = [
-        _Choice(f"{part.text}[{label}]", f"{part.text}[#{place}]", _at(variable, value, among))
+        _Choice(
+            f"{part.text}[{label}]",
+            f"{part.text}[#{place}]",
+            Level(variable=variable.name, value=value, among=among),
+        )
         for place, (label, value) in enumerate(listed)
         if not (reduced and value == reference)
     ]
@@ -563,7 +564,3 @@ def _level_of(part: Part, variable: Any, level: Argument) -> tuple[str, float]:
     if not isinstance(level, float | int) or not variable.limits[0] <= level <= variable.limits[1]:
         raise ValueError(f"{part.text!r}: a level is beyond the bounds of {variable.name!r}")
     return f"{level:.15g}", float(level)
-
-
-def _at(variable: Any, value: float, among: tuple[float, ...] = ()) -> Level:
-    return Level(variable=variable.name, value=value, among=among)

@@ -196,8 +196,9 @@ def sufficient_open_seconds(study: Study) -> float:
 
     Contributions come evenly over all but the last moments, each open for `ANSWER_SECONDS`.
     """
-    busy = study.contributions * ANSWER_SECONDS / assumed_open_sessions(study)
-    return busy / (1.0 - LAST_MOMENTS)
+    return (
+        study.contributions * ANSWER_SECONDS / assumed_open_sessions(study) / (1.0 - LAST_MOMENTS)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,8 +431,7 @@ class Assumed:
 def assume(study: Study) -> Assumed:
     """Return the records that are assumed of a study."""
     features = 2.0 * evenly_spread(POINTS, study.features) - 1.0
-    signs = np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
-    truth = study.effect * signs
+    truth = study.effect * np.where(np.arange(study.coefficients) % 2 == 0, 1.0, -1.0)
     predictors = truth[0] + features @ truth[1:]
     targets, weights = _outcomes(study, predictors)
     return Assumed(study, features, targets, weights / POINTS, truth)
@@ -599,8 +599,7 @@ class Steps:
         place = min(place, len(_STRAYING) - 2)
         share = (size - _STRAYING[place]) / (_STRAYING[place + 1] - _STRAYING[place])
         share = min(1.0, float(share))
-        between: Floats = (1.0 - share) * self._table[place] + share * self._table[place + 1]
-        return between
+        return np.asarray((1.0 - share) * self._table[place] + share * self._table[place + 1])
 
     def _averaged(self, size: float) -> Floats:
         """Return steps averaged over instances that stray, by a variance of `size` over fall.

@@ -9,7 +9,6 @@ they are, never as formulas.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -17,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.crowds.simulation import CrowdModel
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior
 from shoal_protocol.posteriors.forms import reach_of
 from shoal_protocol.posteriors.summaries import visible
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.studies.cohort_card import CohortCardPosterior, NumberCard
 from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior
 from shoal_protocol.studies.moments import MomentsPosterior
@@ -106,15 +106,8 @@ def _require_scale(posterior: BasePosterior, scale: Scale) -> None:
         posterior.ratio  # noqa: B018 - is there any?
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Curve:
-    """Values at places, shapes (n,), with intervals and wider bands, shapes (n, 2)."""
-
-    label: str
-    places: NDArray[np.float64]
-    values: NDArray[np.float64]
-    intervals: NDArray[np.float64]
-    bands: NDArray[np.float64]
+_Curve = tuple[str, Floats, Floats, Floats, Floats]
+"""A label, places and values, shapes (n,), with intervals and wider bands, shapes (n, 2)."""
 
 
 def _forest(
@@ -136,7 +129,7 @@ def _forest(
     outer = posterior.interval(level)[drawn] * units[:, None]
     inner = posterior.interval(_INNER_LEVEL)[drawn] * units[:, None]
     shown = [posterior.names[index] for index in drawn]
-    rows, axes = np.arange(len(shown)), axes or _new_axes_for(shown)
+    rows, axes = np.arange(len(shown)), axes or _new_axes(height=1.4 + 0.32 * len(shown))
     mean, none = posterior.mean[drawn] * units, 0.0
     low, high = float(outer.min()), float(outer.max())
     near = 2.0 * low - high <= 0.0 <= 2.0 * high - low  # enough not to squeeze the rest
@@ -234,7 +227,6 @@ def _card(
     caption: str | None,
 ) -> "Axes":
     """Draw the histogram of each variable of `names`, None: of all, with intervals of counts."""
-    require_level(level)
     chosen = [card for card in posterior.cards if names is None or card.name in names]
     if not chosen or (names is not None and len(chosen) != len(set(names))):
         raise ValueError("names to draw are of the card's variables")
@@ -313,12 +305,12 @@ def _groups_survival(
         raise ValueError("names to draw are of groups")
     mean, ends, bands = posterior.mean, posterior.interval(level), posterior.bands(level)
     curves = [
-        _Curve(
-            label=group.label,
-            places=np.array([posterior.start, *posterior.times[: group.shown]]),
-            values=_from_one(mean[part]),
-            intervals=_from_one(ends[part]),
-            bands=_from_one(bands[part]),
+        (
+            group.label,
+            np.array([posterior.start, *posterior.times[: group.shown]]),
+            _from_one(mean[part]),
+            _from_one(ends[part]),
+            _from_one(bands[part]),
         )
         for group, part in zip(posterior.groups, posterior.parts, strict=True)
         if names is None or group.label in names
@@ -349,13 +341,7 @@ def survival(
     if len(labels) != len(found.survival):
         raise ValueError("labels are one for each row")
     curves = [
-        _Curve(
-            label=label,
-            places=found.times,
-            values=_from_one(curve),
-            intervals=_from_one(ends),
-            bands=_from_one(band),
-        )
+        (label, found.times, _from_one(curve), _from_one(ends), _from_one(band))
         for label, curve, ends, band in zip(labels, *found[1:], strict=True)
     ]
     return _curves(
@@ -387,13 +373,8 @@ def calibration_of_sites(
     observed = np.array([each.observed.mean for each in posterior.calibration])
     sds = np.array([each.observed.sd for each in posterior.calibration])
     ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
-    curve = _Curve(
-        label="all sites",
-        places=np.array([each.predicted.mean for each in posterior.calibration]),
-        values=observed,
-        intervals=ends,
-        bands=ends,
-    )
+    predicted = np.array([each.predicted.mean for each in posterior.calibration])
+    curve = ("all sites", predicted, observed, ends, ends)
     across = f"predicted {posterior.target}, from 0 to 1 between its bounds"
     axes = _curves(axes, [curve], title="Calibration", across=across, up="observed", caption=None)
     axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
@@ -411,11 +392,11 @@ def _curves(
 ) -> "Axes":
     """Draw curves with values from 0 to 1."""
     axes = axes or _new_axes(height=4.2)
-    for number, each in enumerate(groups):
+    for number, (label, places, values, intervals, bands) in enumerate(groups):
         colour = f"C{number}"
-        axes.fill_between(each.places, *each.bands.T, color=colour, alpha=0.12, linewidth=0.0)
-        axes.fill_between(each.places, *each.intervals.T, color=colour, alpha=0.25, linewidth=0.0)
-        axes.plot(each.places, each.values, ".-", color=colour, label=visible(each.label))
+        axes.fill_between(places, *bands.T, color=colour, alpha=0.12, linewidth=0.0)
+        axes.fill_between(places, *intervals.T, color=colour, alpha=0.25, linewidth=0.0)
+        axes.plot(places, values, ".-", color=colour, label=visible(label))
     axes.set_ylim(0.0, 1.02)
     axes.set_xlabel(visible(across), parse_math=False)
     axes.set_ylabel(up)
@@ -444,7 +425,7 @@ def instances(model: CrowdModel, axes: "Axes | None" = None) -> "Axes":
         ImportError: matplotlib is not installed.
     """
     names = model.task.weight_names
-    rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
+    rows, axes = np.arange(len(names)), axes or _new_axes(height=1.4 + 0.32 * len(names))
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
     axes.plot(model.weights.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
     axes.plot(model.averaged, rows, "o", color=_COLOUR, markersize=5)
@@ -471,10 +452,6 @@ def _chosen(posterior: BasePosterior, names: Sequence[str] | None) -> list[int]:
 
 def _percent(level: float) -> str:
     return f"{100.0 * level:.4g}%"
-
-
-def _new_axes_for(names: Sequence[str]) -> "Axes":
-    return _new_axes(height=1.4 + 0.32 * len(names))
 
 
 def _name_rows(axes: "Axes", names: Sequence[str]) -> None:

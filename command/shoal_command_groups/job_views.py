@@ -204,6 +204,7 @@ def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> Des
                 "of": each.name,
                 "sd": f"{each.sd:.3g}",
                 "95 % interval, to each side": f"{each.reach:.3g}",
+                "in one job of ten": f"{each.large_reach:.3g} or more",
             }
             for each in errors[:MOST_NUMBERS]
         ]

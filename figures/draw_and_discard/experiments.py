@@ -239,7 +239,7 @@ def accuracy(family: Family, setting: tuple[float, int, float], size: Size) -> A
         replicates=size.crowds,
     )
     scale = target_scale(family)
-    errors = (found.final / task.grid).mean(axis=1) * scale - np.array(TRUTH)
+    errors = (found / task.grid).mean(axis=1) * scale - np.array(TRUTH)
     each = np.sqrt((errors**2).mean(axis=1))
     learning = contractions(task, slope=SLOPES[family], score_variance=SCORES[family] / scale**2)
     formula = expected_rmse(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -52,23 +52,6 @@ class Learner(Protocol):
 
         Raises:
             ValueError: `sums` are not the results of the rounds that this learner asked for.
-        """
-        ...
-
-
-@runtime_checkable
-class LearnerOfManyRounds(Learner, Protocol):
-    """A learner of ten rounds or more, a tenth of which may be lost.
-
-    `next` asks for as many rounds as the task has, in each call for one more than there are sums:
-    after a round that was lost it is called with the same ones again.
-    """
-
-    def conclude(self, population: int, sums: Sequence[ReleasedSum]) -> Posterior:
-        """Return the posterior from the sums that there are: no more will come.
-
-        Raises:
-            ValueError: as `next`.
         """
         ...
 

@@ -12,7 +12,7 @@ public sample of rows, with an error that grows with how far the point was from 
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -43,7 +43,7 @@ from shoal_learning.regression.score_likelihood import (
     Estimate,
     MeasuredModel,
     Measurement,
-    best_point,
+    best_estimate,
     estimate,
 )
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
@@ -77,14 +77,9 @@ class HazardParameters:
         return cls(*np.split(whole, [intervals, 2 * intervals]))
 
     def rates(self, rows: Floats) -> Floats:
-        """Return the hazards at `rows`, shape (s, 1 + q), the constant first: (s, J)."""
-        return rates(self.log_hazards, self.slopes, rows)
-
-
-def rates(log_hazards: Floats, slopes: Floats, rows: Floats) -> Floats:
-    """Return exp(a_j + x'b) at `rows`, shape (s, 1 + q), the constant first: shape (s, J)."""
-    logs = np.add.outer(rows[:, 1:] @ slopes, log_hazards)
-    return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)))
+        """Return the hazards exp(a_j + x'b) at `rows`, (s, 1 + q), the constant first: (s, J)."""
+        logs = np.add.outer(rows[:, 1:] @ self.slopes, self.log_hazards)
+        return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)))
 
 
 def at_risk(parameters: HazardParameters, rows: Floats, followed: Floats) -> tuple[Floats, Floats]:
@@ -142,7 +137,8 @@ def expected_sums(
     """
     rows, x = sample.rows, sample.rows[:, 1:]
     weights = (sample.weights * sample.sizes)[:, None]
-    truth, there = parameters.rates(rows), rates(*asked, rows)
+    truth = parameters.rates(rows)
+    there = replace(parameters, log_hazards=asked[0], slopes=asked[1]).rates(rows)
     leaving = np.exp(np.clip(parameters.log_leaving, -_LARGEST, _LARGEST))
     followed = time_followed(there, widths, cut)
     exposure, own = at_risk(parameters, rows, followed)
@@ -518,7 +514,7 @@ class PiecewiseExponential:
         if len(sums) == len(SHARES):
             return job.posterior(model)
         share = SHARES[len(sums)]
-        found = HazardParameters.of(best_point(model), model.intervals)
+        found = HazardParameters.of(best_estimate(model)[0], model.intervals)
         score = rules.score_query(
             self.task,
             job.features,

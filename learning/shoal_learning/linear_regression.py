@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound, require_due
 from shoal_learning.quasi_likelihood import (
-    Coefficients,
     NoisyMoments,
     noise_aware_posterior,
     ridge_estimates,
@@ -213,11 +212,10 @@ def _posterior(
     query = query_of(released, SecondMomentMatrix)
     matrix = matrix_from(query, released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
-    records, (rows, rows_sd) = record_count(released), record_law(released)
-    rows = max(rows, 1.0)
+    rows, rows_sd = record_law(released)
     scales = np.array([column.scale for column in query.columns]) / units
     prior = task.prior_sd * scales[:-1] / scales[-1]
-    constant = _lattice_intercept(query)
+    constant = query.constant / query.grid
     if constant > 0.0:
         prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
     limit = query.squared_norm_limit
@@ -225,37 +223,23 @@ def _posterior(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
         off_diagonal_sd=off_diagonal_sd,
-        records=rows,
+        records=max(rows, 1.0),
         records_sd=rows_sd,
         largest_square=query.width if limit is None else limit / query.grid**2,
     )
     result = noise_aware_posterior(moments, prior)
-    shrinkage = _mean_squared_shrinkage(query, moments)
-    residual_sd = result.residual_sd / math.sqrt(shrinkage)
-    return _in_data_units(query, result, residual_sd, records, prior)
-
-
-def _in_data_units(
-    query: SecondMomentMatrix,
-    result: Coefficients,
-    residual_sd: float,
-    records: int,
-    prior_sd: Floats,
-) -> LinearRegressionPosterior:
-    """Return a normal posterior in the units of the data; `prior_sd` is in normalised ones."""
+    residual_sd = result.residual_sd / math.sqrt(_mean_squared_shrinkage(query, moments))
     offset, transform = _to_data_units(query)
     *features, target = query.columns
-    mean = offset + transform @ result.mean
-    covariance = transform @ result.covariance @ transform.T
     return LinearRegressionPosterior(
         names=("intercept", *(column.name for column in features)),
         target=target.name,
-        coefficients=tuple(mean.tolist()),
-        covariance=tuple(tuple(row) for row in covariance.tolist()),
+        coefficients=(offset + transform @ result.mean).tolist(),
+        covariance=(transform @ result.covariance @ transform.T).tolist(),
         residual_sd=residual_sd * target.scale,
-        records=records,
+        records=record_count(released),
         prior_mean=tuple(offset.tolist()),
-        prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
+        prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
     )
 
 
@@ -266,7 +250,7 @@ def _to_data_units(
 
     y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
     """
-    constant = _lattice_intercept(query)
+    constant = query.constant / query.grid
     *features, target = query.columns
     centres = np.array([column.centre for column in features])
     slopes = target.scale / np.array([column.scale for column in features])
@@ -280,11 +264,6 @@ def _to_data_units(
     return offset, transform
 
 
-def _lattice_intercept(query: SecondMomentMatrix) -> float:
-    """Return the constant coordinate as the grid rounds it."""
-    return math.floor(query.intercept * query.grid) / query.grid
-
-
 def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:
     """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
 
@@ -293,7 +272,7 @@ def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) ->
     """
     if query.squared_norm_limit is None or query.intercept == 0.0:
         return 1.0
-    square = _lattice_intercept(query) ** 2
+    square = (query.constant / query.grid) ** 2
     seen = float(moments.matrix[0, 0]) / (moments.records * square)
     error = math.hypot(moments.diagonal_sd / square, moments.records_sd) / moments.records
     precision: float = error**-2.0

@@ -94,7 +94,10 @@ def _posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
     gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records, moments.largest_square)
     precision = np.diag(prior_sd**-2.0)
     grid = np.geomspace(_SMALLEST_S, _LARGEST_S, _GRID_POINTS)
-    fits, weights = _weighted(grid, ridge_estimate(moments), gram, moments, precision)
+    [start] = ridge_estimates(
+        moments.matrix[None], np.array([moments.off_diagonal_sd]), moments.records
+    )
+    fits, weights = _weighted(grid, start, gram, moments, precision)
     for _ in range(_REFINEMENTS - 1):
         kept = np.flatnonzero(weights > 1e-4)
         first, last = max(kept[0] - 1, 0), min(kept[-1] + 1, _GRID_POINTS - 1)
@@ -129,15 +132,8 @@ def _weighted(
     return fits, np.exp(fits.log_weights - fits.log_weights.max())
 
 
-def ridge_estimate(moments: NoisyMoments) -> Floats:
-    """Return a fast point estimate of b, shape (k,): ridge 1 + off_diagonal_sd sqrt(k) / 2."""
-    off_diagonal_sd = np.array([moments.off_diagonal_sd])
-    [estimate] = ridge_estimates(moments.matrix[None], off_diagonal_sd, moments.records)
-    return np.asarray(estimate, dtype=np.float64)
-
-
 def ridge_estimates(matrices: Floats, off_diagonal_sds: Floats, records: float) -> Floats:
-    """Return `ridge_estimate` of many moment matrices at once, shape (m, k).
+    """Return fast point estimates of b, shape (m, k), by the ridge 1 + off_diagonal_sd sqrt(k) / 2.
 
     `matrices` has shape (m, k + 1, k + 1), `off_diagonal_sds` shape (m,).
     """

@@ -32,25 +32,14 @@ _TIMES: Final = (0.5, 0.95)  # the same two of times: those beyond the last one 
 _MOST_CODES: Final = 3
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """What lies beyond bounds, in sentences; the first `doubted` speak against intervals."""
-
-    said: tuple[str, ...] = ()
-    doubted: int = 0
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """What speaks against intervals."""
-        return self.said[: self.doubted]
-
-
 def beyond_bounds(
     columns: Iterable[ColumnBounds],
     codings: Iterable[Coding],
     values_of: Callable[[str], NDArray[np.float64] | None],
-) -> Beyond:
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which variables have more than one value in a hundred beyond the bounds of `columns`.
+
+    In sentences: all of them, and those that speak against intervals.
 
     `values_of` gives a variable's values, shape (n,), NaN where missing; None if it is no quantity.
     Outcomes and levels that have `codings` are none either. A twentieth of the values beyond makes
@@ -96,7 +85,7 @@ def beyond_bounds(
             said += f", and are {'censored there' if kind == 'time' else 'cut to them'}"
         found.append((share >= doubtful, said))
     found.sort(key=lambda each: not each[0])
-    return Beyond(tuple(said for _, said in found), sum(is_doubted for is_doubted, _ in found))
+    return tuple(said for _, said in found), tuple(said for doubted, said in found if doubted)
 
 
 def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
@@ -341,8 +330,10 @@ class OnRecords:
         part._records = self._records.with_variables(given, counts_others=counts_others)
         return part
 
-    def _beyond(self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]) -> Beyond:
-        """Return which values lie beyond the bounds of a task's `columns`.
+    def _beyond(
+        self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return which values lie beyond the bounds of a task's `columns`, as `beyond_bounds`.
 
         Raises:
             ValueError: as `beyond_bounds`, or a column holds no numbers.

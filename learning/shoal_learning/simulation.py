@@ -21,7 +21,7 @@ from shoal_learning.simulated_records import OnRecords, SimulatedRecords
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
-from shoal_protocol.queries import Mechanism, Query, Tables
+from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, RecordModel, compile_model
 from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -107,12 +107,11 @@ def with_noise(
     It asked so many clients, `cohort` of which answered.
     """
     budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
-    mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
     dropouts, colluders = federation.dropouts, federation.colluders
     parties = effective_noise_clients(population=asked, dropouts=dropouts, colluders=colluders)
-    design = step.query.design(mechanism)
+    design = step.query.design(budget.mechanism)
     noise = noise_for(
-        mechanism,
+        budget.mechanism,
         sensitivity=design.sensitivity,
         cost=budget.part(step.share),
         population=asked,
@@ -130,7 +129,7 @@ def with_noise(
         values=exact + np.rint(drawn).astype(np.int64),
         cohort_size=cohort,
         noise_sd=np.sqrt([part.variance(clients=cohort) for part in parts]),
-        mechanism=mechanism,
+        mechanism=budget.mechanism,
         surplus=cohort / parties,
     )
 
@@ -276,7 +275,7 @@ class SimulatedFederation(OnRecords):
         """
         self._require_codings(task.codings)
         self._require_dictionary(task)
-        beyond = self._beyond(task.columns, task.codings)
+        beyond, doubted = self._beyond(task.columns, task.codings)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
         federation = Federation(
@@ -303,11 +302,11 @@ class SimulatedFederation(OnRecords):
             epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu
         )
         posterior = outcome.posterior
-        if beyond.reasons and isinstance(judged := getattr(posterior, "verdict", None), Verdict):
+        if doubted and isinstance(judged := getattr(posterior, "verdict", None), Verdict):
             told = judged.reasons if judged.kind == "doubtful" else ()
-            doubtful = Verdict(kind="doubtful", reasons=(*told, *beyond.reasons))
+            doubtful = Verdict(kind="doubtful", reasons=(*told, *doubted))
             posterior = posterior.model_copy(update={"verdict": doubtful})
-        return SimulatedOutcome(task, posterior, spent, beyond.said)
+        return SimulatedOutcome(task, posterior, spent, beyond)
 
     def _require_dictionary(self, task: Task) -> None:
         columns, known = task.columns, self.variables()

@@ -77,7 +77,10 @@ class _Trail:
 
 @dataclass(frozen=True)
 class Variational:
-    """The learner of one variational task.
+    """The learner of one variational task: of ten rounds or more, a tenth of which may be lost.
+
+    `next` asks for as many rounds as the task has, in each call for one more than there are sums:
+    after a round that was lost it is called with the same ones again.
 
     `latents` are what u, shape (d,), is of, and `prior_gradient` is the gradient of u's log prior
     density. `bend` is how strongly gradients may bend (`noise_aware.Path`), `longest` the length

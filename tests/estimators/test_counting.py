@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import Categorical, CohortCard
+from shoal.estimators import Categorical, CohortCard, MultinomialRegression
 from shoal.jobs.federation import Federation
 from shoal_protocol.trust.dictionary import Category, Flag, Number
 
@@ -130,3 +130,20 @@ def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
             CohortCard(variables={"sex": levels}).fit(Agreed(*AGREED))
     with pytest.raises(ValueError, match="no variable 'sexx'; near to it are sex"):
         CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))
+
+
+def test_what_is_no_kind_and_a_prior_nearly_at_0_or_1_are_said() -> None:
+    with pytest.raises(ValueError, match='is "number" or "category"'):
+        CohortCard(variables=[{"name": "age", "kind": "foo"}]).fit(federation())
+    with pytest.raises(ValueError, match=r"0\.05"):
+        Categorical(column="stage", concentration=0.01).fit(federation())
+
+
+def test_classes_may_be_numbers() -> None:
+    rows = frame().assign(stage=lambda found: found["stage"].cat.codes + 1)
+    model = MultinomialRegression(features={"age": (20, 80)}, target="stage", levels=(1, 2, 3)).fit(
+        federation(rows)
+    )
+    assert model.classes_.tolist() == ["1", "2", "3"]
+    known = rows[rows["stage"] > 0]
+    assert model.score(known, known["stage"]) > 0.4

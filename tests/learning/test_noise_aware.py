@@ -73,7 +73,7 @@ def test_intervals_of_logistic_jobs_hold_where_those_that_ignore_the_noise_do_no
         )
         learner = learner_for(task)
         posterior = run(learner, records, federation, generator).posterior
-        assert posterior.inference == "noise_aware"
+        assert posterior.convergence is not None
         mean_field = learner.mean_field()
         held.append(np.abs(posterior.mean[1:] - slopes) < 1.6449 * posterior.sd[1:])
         naive.append(np.abs(mean_field.location[1:] - slopes) < 1.6449 * mean_field.scale[1:])

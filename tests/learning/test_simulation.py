@@ -22,14 +22,14 @@ QUERY = SecondMoments(
     records_per_client=1,
 )
 ANY = LinearRegressionPosterior(
-    names=("x",),
+    names=("intercept", "x"),
     target="y",
-    coefficients=(0.0,),
-    covariance=((1.0,),),
+    coefficients=(0.0, 0.0),
+    covariance=((1.0, 0.0), (0.0, 1.0)),
     residual_sd=1.0,
     records=1,
-    prior_mean=(0.0,),
-    prior_sd=(100.0,),
+    prior_mean=(0.0, 0.0),
+    prior_sd=(100.0, 100.0),
 )
 
 

@@ -170,6 +170,8 @@ def _in_full(said: object) -> dict[str, Any]:
         return said.model_dump()
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
         raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
+    if said.get("kind", "number") not in ("number", "category"):
+        raise ValueError('CohortCard: the kind of a variable is "number" or "category"')
     kind = "category" if "levels" in said else "number" if "lower" in said else None
     return {"kind": kind, **said, "name": canonical_text(said["name"])}
 

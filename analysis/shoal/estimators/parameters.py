@@ -1,7 +1,7 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
@@ -29,6 +29,14 @@ def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | 
     if isinstance(given, str):
         return single(parse_part(given), parameter, known)
     return one_of(given, parameter, known)
+
+
+def _counted_from_zero(column: ColumnBounds, variables: Mapping[str, Variable]) -> ColumnBounds:
+    """Return a column of counts or times: the dictionary's bounds begin at 0 at the latest."""
+    agreed = variables.get(column.name)
+    if not isinstance(agreed, Number) or column != agreed.bounds:
+        return column
+    return column.model_copy(update={"lower": min(column.lower, 0.0)})
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -133,33 +141,16 @@ class Parameters:
             name: canonical_text(said) if isinstance(said, str) else said
             for name, said in {**self.get_params(), **own, **fixed}.items()
         }
-        known = self._known().over(self._counted_from_zero(variables or {}))
+        known = self._known().over(variables or {})
         given = self._designed(given, known)
         for name, read in self._column_parameters().items():
             given[name] = read(given[name], name, known)
+        if self._from_zero:
+            given[self._answer] = _counted_from_zero(given[self._answer], variables or {})
         try:
             return self.task_type(**given)
         except pydantic.ValidationError as error:
             raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
-
-    def _counted_from_zero(self, variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
-        """Return a dictionary's variables; what is counted begins at 0, whatever the least is."""
-        counted = variables.get(self._answer_name() or "") if self._from_zero else None
-        if not isinstance(counted, Number) or counted.lower <= 0.0:
-            return variables
-        return {**variables, counted.name: counted.model_copy(update={"lower": 0.0})}
-
-    def _answer_name(self) -> str | None:
-        """Return the variable that is left of a formula's ~, or in its place; None if unclear."""
-        said, formula = getattr(self, self._answer), self.formula if self._formulaic else None
-        if isinstance(formula, str):
-            return parse(self._read(formula)[0]).target.variable
-        names = (
-            [each for each in said if isinstance(each, str)]
-            if isinstance(said, Mapping | Sequence)
-            else []
-        )
-        return canonical_text(names[0]) if len(names) == 1 else None
 
     def _known(self) -> Known:
         """Return what the parameters say of variables.

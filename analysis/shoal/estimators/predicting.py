@@ -182,8 +182,7 @@ class BinaryClassifier(Predictor):
         return np.column_stack([1.0 - upper, upper])
 
     def _decided(self, means: FloatVector) -> NDArray[Any]:
-        decided: NDArray[Any] = self.classes_[(means > 0.5).astype(np.intp)]
-        return decided
+        return np.asarray(self.classes_[(means > 0.5).astype(np.intp)])
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return the share of `targets`, shape (n,), or of the rows', that are predicted.

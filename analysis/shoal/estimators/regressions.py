@@ -1,6 +1,7 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from shoal.estimators.predicting import (
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_learning.coding import is_levels
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
     LinearRegressionPosterior,
@@ -153,9 +154,8 @@ class Judged(Estimator[JudgedT]):
             (name, *(f"{each:.4g}" for each in row))
             for name, row in zip(names, found.tolist(), strict=True)
         )
-        ends = (f"quantile {0.5 - level / 2.0:.4g}", f"quantile {0.5 + level / 2.0:.4g}")
-        verdict = ("Verdict", self.verdict_)
-        return Summary(self.posterior_.title, ("", self.posterior_.ratio, *ends), rows, (verdict,))
+        headings = ("", self.posterior_.ratio, *quantile_headings(level))
+        return Summary(self.posterior_.title, headings, rows, (("Verdict", self.verdict_),))
 
 
 class MeasuredRegression(
@@ -257,9 +257,9 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
 
     The first level is the reference. With a formula, "stage ~ age" or "C(stage, reference='late') ~
     age", levels are those of `variables` or of the federation's data dictionary; so they are of a
-    `target` that is a name. Levels that are numbers take a formula: "C(stage, levels=[1, 2, 3]) ~
-    age". Other parameters: see `MultinomialRegressionTask`. Probabilities are averaged over the
-    posterior.
+    `target` that is a name. Levels that are numbers are listed beside it, target="stage",
+    levels=(1, 2, 3), or in a formula: "C(stage, levels=[1, 2, 3]) ~ age". Other parameters: see
+    `MultinomialRegressionTask`. Probabilities are averaged over the posterior.
     """
 
     task_type = MultinomialRegressionTask
@@ -273,8 +273,10 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         else:
             [name] = target if isinstance(target, Mapping) else [target]
             part = Part(name, "category", name)
-        given["target"] = part.variable
-        if given["levels"] is None:
+        given["target"], levels = part.variable, given["levels"]
+        if levels is not None and any(isinstance(each, str | int | float) for each in levels):
+            part, levels = replace(part, arguments={"levels": tuple(levels)}), None
+        if levels is None:
             given["levels"] = tuple(
                 TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
             )
@@ -287,8 +289,8 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
             if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
                 raise ValueError(
-                    'target must be one variable with its levels, {"x": ("a", "b")}; levels that '
-                    "are numbers take a formula, C(x, levels=[1, 2, 3]) ~ z"
+                    'target must be one variable with its levels, {"x": ("a", "b")}, or its name, '
+                    "beside `levels` that may be numbers, levels=(1, 2, 3)"
                 )
         return super()._known()
 
@@ -336,8 +338,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         Raises:
             NotFittedError, ValueError: as `predict_proba`.
         """
-        chosen: NDArray[np.str_] = self.classes_[self.predict_proba(rows).argmax(axis=1)]
-        return chosen
+        return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
 
     def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
         """Return intervals that hold `level` of each level's probability, shape (n, K, 2).
@@ -366,8 +367,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         is_of = values == np.array([each.value for each in self._levels])
         if not is_of.any(axis=1).all():
             raise ValueError(f"a target is none of the levels {', '.join(self.classes_)}")
-        places: NDArray[np.intp] = is_of.argmax(axis=1)
-        return places
+        return np.asarray(is_of.argmax(axis=1))
 
     def plot_predictions(
         self,
@@ -386,7 +386,10 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             NotFittedError, ValueError: as `predict_proba`; or there is no such level.
             ImportError: matplotlib is not installed.
         """
-        place = self._place_of(of)
+        names = self.posterior_.levels
+        if of not in names:
+            raise ValueError(f"{of!r} is none of the levels {', '.join(names)}")
+        place = names.index(of)
         happened = None if targets is None else self._places(rows, targets) == place
         return plots.predictions(
             self.predict_proba(rows)[:, place],
@@ -394,15 +397,6 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             None if happened is None else happened.astype(np.float64),
             axes,
             level=level,
-            target=self._probability_of(of),
+            target=f"probability that {self._target_name} is {of}",
             caption=plots.caption_below(self.posterior_, self._caption),
         )
-
-    def _place_of(self, level: str) -> int:
-        names = self.posterior_.levels
-        if level not in names:
-            raise ValueError(f"{level!r} is none of the levels {', '.join(names)}")
-        return names.index(level)
-
-    def _probability_of(self, level: str) -> str:
-        return f"probability that {self._target_name} is {level}"

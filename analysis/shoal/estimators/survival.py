@@ -62,8 +62,7 @@ class OfEvents(Parameters):
 
     def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
         name, value = self._event()
-        known = self._known().over(variables or {}).variables
-        variable = known.get(name)
+        variable = self._known().over(variables or {}).variables.get(name)
         if value is not None:
             value = _held(name, value, variable)
         elif fault := event_fault_of(variable):

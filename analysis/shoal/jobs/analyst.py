@@ -253,8 +253,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
                 progress(state)
                 last = state
             seconds = 0 if state.has_result else POLL_SECONDS
-            result = self.result(wait_seconds=seconds, tries=PATIENT_TRIES)
-            if result is not None:
+            if (result := self.result(wait_seconds=seconds, tries=PATIENT_TRIES)) is not None:
                 if not state.has_result:
                     progress(self.state())
                 return result

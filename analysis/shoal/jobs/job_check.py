@@ -3,10 +3,10 @@
 The trainer's word is whether it would take the job and which slots can pay. What data holders
 declare is verified by their signatures, and judged here by the code that their vaults judge by.
 
-How far the job's numbers may be off, a simulation tells before it costs anything. Its records are
-spread evenly over what the job reads, unrelated to each other, and the noise is that of the job's
-price. Real values lie closer together than their bounds: errors are on the safe side where bounds
-are wide, and a formula or a strong effect may change them.
+How far the job's numbers may be off is estimated before it costs anything: by several simulations
+of the job, at its price, on invented records. That is a guide and no bound (see `ASSUMED`): of
+linear regressions on realistic records, medians were within a factor of two of those that it told
+(`tests/federation/test_job_check.py`).
 """
 
 from collections import Counter
@@ -39,10 +39,16 @@ BEYOND: Final = (
 
 
 ASSUMED: Final = (
-    "Assumed: values spread evenly over what the job reads of each column, columns not related."
+    "Simulated: the job is run several times on invented records, each time with other noise. "
+    "Numbers are normal about the middle of what the job reads of a column, with a sixth of that "
+    "range for standard deviation; columns are not related. This is a guide, and no bound: where "
+    "values lie closer together than that, a slope's interval is wider in the same proportion. A "
+    "SimulatedFederation of records like yours tells more."
 )
 _MOST_CLIENTS: Final = 200_000
-_CHOSEN: Final = frozenset({"classes", "levels"})
+_RUNS: Final = (3, 12)  # at least, and at most, with
+_MOST_ANSWERS: Final = 2_000_000  # of clients in all rounds of all runs
+_CHOSEN: Final = frozenset({"classes", "levels", "outcome"})
 _SEED: Final = 1  # so that a second look says the same
 
 
@@ -92,11 +98,15 @@ class DeclarationPage(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class ExpectedError:
-    """Of one number of the posterior: its standard deviation, and half of its 95 % interval."""
+    """Of one number of the posterior: its standard deviation, and half of its 95 % interval.
+
+    Both are medians over the simulated jobs; one in ten had half an interval of `large_reach`.
+    """
 
     name: str
     sd: float
     reach: float
+    large_reach: float
 
 
 @dataclass(frozen=True)
@@ -205,11 +215,17 @@ class JobCheckReport:
         federation = SimulatedFederation(
             records, **request.privacy.model_dump(exclude={"mechanism"}), seed=_SEED
         )
-        posterior = federation.learn(request.task).posterior
-        reaches = np.diff(posterior.interval(0.95), axis=1)[:, 0] / 2.0
+        runs = int(np.clip(_MOST_ANSWERS // (size * request.task.rounds), *_RUNS))
+        errors: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(runs):
+            posterior = federation.learn(request.task).posterior
+            reaches = np.diff(posterior.interval(0.95), axis=1)[:, 0] / 2.0
+            for name, sd, reach in zip(posterior.names, posterior.sd, reaches, strict=True):
+                errors.setdefault(name, []).append((sd, reach))
+        quantiles = {name: np.quantile(each, (0.5, 0.9), axis=0) for name, each in errors.items()}
         return tuple(
-            ExpectedError(name, float(sd), float(reach))
-            for name, sd, reach in zip(posterior.names, posterior.sd, reaches, strict=True)
+            ExpectedError(name, sd=float(sd), reach=float(reach), large_reach=float(large))
+            for name, ((sd, reach), (_, large)) in quantiles.items()
         )
 
 
@@ -219,6 +235,7 @@ def _invented(
     """Return records by the names of the variables that the task reads."""
     levels = {each.variable: each.values for each in task.codings if each.kind in _CHOSEN}
     whole = {each.variable for each in task.codings if each.kind in ("event", "count")}
+    times = {each.variable for each in task.codings if each.kind == "time"}
     lower: dict[str, float] = {}
     upper: dict[str, float] = {}
     for name, low, high, is_whole in bounds_read(task.columns):
@@ -231,12 +248,14 @@ def _invented(
         variable = known.get(name)
         if name in levels:
             records[name] = generator.choice(levels[name], size)
-            continue
-        if isinstance(variable, Flag | Category) or name in whole:
+        elif isinstance(variable, Flag | Category) or name in whole:
             high = variable.limits[1] if isinstance(variable, Category) else upper[name]
             records[name] = generator.integers(int(low), int(high) + 1, size).astype(np.float64)
-        else:
+        elif name in times:
             records[name] = generator.uniform(low, upper[name], size)
+        else:
+            middle, sd = (low + upper[name]) / 2.0, (upper[name] - low) / 6.0
+            records[name] = np.clip(generator.normal(middle, sd, size), low, upper[name])
     return records
 
 

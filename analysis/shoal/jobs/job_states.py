@@ -124,8 +124,7 @@ class _Crowd(pydantic.BaseModel):
     @property
     def waits_in_words(self) -> str:
         """Say at how many data holders owners have yet to approve it, or refused it, while open."""
-        is_open = self.phase is CrowdPhase.OPEN
-        return self.approvals.in_words("until it closes") if is_open else ""
+        return self.approvals.in_words("until it closes") if self.phase is CrowdPhase.OPEN else ""
 
 
 class CrowdState(_Crowd):

@@ -34,7 +34,7 @@ async def gather(
     versions, base = [each.manifest for each in book.versions], f"/v1/rounds/{round_id}"
     spec: Signed[RoundSpec] | None = None
     documents: list[Signed[Any]] = []
-    for node in _newest_first(party for version in versions for party in version.compute_nodes):
+    for node in newest_first(party for version in versions for party in version.compute_nodes):
         is_listed = book.current.lists(node.name)
         if not is_listed and spec is not None and node.name not in spec.body.compute_nodes:
             continue
@@ -44,17 +44,16 @@ async def gather(
     if spec is None:
         raise Refused("no Compute node that answers knows a round of this id")
     of_round = book.get(spec.body.manifest).manifest
-    for aggregator in _newest_first([of_round.aggregator, book.current.manifest.aggregator]):
+    for aggregator in newest_first([of_round.aggregator, book.current.manifest.aggregator]):
         for what in ("result", "abandonment", "partial-sums", "wrong-sums"):
             shown = await ask(aggregator, f"{base}/{what}", notice)
             documents += _decoded(shown, aggregator.name, notice)
     return spec, documents
 
 
-def _newest_first(parties: Iterable[PartyT]) -> list[PartyT]:
+def newest_first(parties: Iterable[PartyT]) -> list[PartyT]:
     """Return parties of several versions, each once, as the newest that lists it has it."""
-    by_name = {party.name: party for party in parties}
-    return [*reversed(by_name.values())]
+    return [*reversed({party.name: party for party in parties}.values())]
 
 
 async def ask(party: ServiceParty, path: str, notice: Notice) -> list[Any]:

@@ -16,6 +16,7 @@ import httpx
 import pydantic
 
 from shoal.jobs.job_failures import failure
+from shoal.jobs.round_documents import newest_first
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Reply, Unavailable
@@ -147,10 +148,8 @@ class TrainerLine:
 
     def _former_trainers(self) -> list[ServiceParty]:
         """Return the trainers before the one in force, as listed last, the newest first."""
-        trainers = [version.manifest.trainer for version in self._book.versions]
-        by_name = {trainer.name: trainer for trainer in trainers}
-        del by_name[self._book.current.manifest.trainer.name]
-        return [*reversed(by_name.values())]
+        trainers = newest_first(version.manifest.trainer for version in self._book.versions)
+        return [each for each in trainers if each.name != self._book.current.manifest.trainer.name]
 
     def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
         """Return what the trainer says, in the shape it must have.

@@ -9,8 +9,7 @@ planning and for teaching.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import numpy as np
@@ -79,8 +78,7 @@ class CrowdModel(Model):
             f" {self.contributions:,} contributions>"
         )
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,11 +99,6 @@ class CrowdModel(Model):
     def coefficients(self) -> Floats:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
         return _to_data_units(self.task, self.averaged)
-
-    @property
-    def instance_coefficients(self) -> Floats:
-        """Every instance's coefficients in the units of the data, shape (k, 1 + m)."""
-        return _to_data_units(self.task, self.weights)
 
     def predict(self, rows: Floats) -> Floats:
         """Return the averaged model's mean of the target, shape (n,), for `rows`, shape (n, m).
@@ -129,12 +122,11 @@ class CrowdModel(Model):
     @property
     def title(self) -> str:
         """What it is a model of."""
-        family = self.task.family.capitalize()
-        return f"{family} model of {self.task.target.name}, from a crowd"
+        return f"{self.task.family.capitalize()} model of {self.task.target.name}, from a crowd"
 
     def summary(self) -> Summary:
         """Return a table of coefficients, averaged, with the least and largest over instances."""
-        each = self.instance_coefficients
+        each = _to_data_units(self.task, self.weights)
         return Summary(
             self.title,
             ("", "averaged", "lowest instance", "highest instance"),
@@ -182,20 +174,6 @@ records the next n contributions to each of R crowds come from."""
 _DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
 
 
-@dataclass(frozen=True)
-class Snapshots:
-    """All instances of all crowds after so many contributions each; weights (n, R, k, p)."""
-
-    contributions: tuple[int, ...]
-    weights: IntArray
-
-    @property
-    def final(self) -> IntArray:
-        """The last ones, shape (R, k, p)."""
-        last: IntArray = self.weights[-1]
-        return last
-
-
 def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Contributors:
     """Return contributors of whom each has contributed as often as any other, give or take one.
 
@@ -223,29 +201,24 @@ def simulate(
     *,
     contributions: int,
     replicates: int = 1,
-    snapshots: Sequence[int] = (),
     noisy: bool = True,
     open_sessions: int = 0,
-) -> Snapshots:
+) -> IntArray:
     """Let so many contributions come to each of R crowds; instances all begin at the task's start.
 
-    Snapshots are taken after each number in `snapshots`, and in the end. `noisy` False leaves the
+    Returned are all instances of all crowds after that, shape (R, k, p). `noisy` False leaves the
     noise out: what the same steps would learn without privacy. With m `open_sessions` a client's
     instance is drawn m contributions before it comes back.
 
     Raises:
-        ValueError: a snapshot is asked for below 0 or after the end, or sessions are below 0.
+        ValueError: contributions or sessions are below 0.
     """
-    if open_sessions < 0:
-        raise ValueError("open sessions are counted from 0")
-    wanted = sorted({*snapshots, contributions})
-    if wanted[0] < 0 or wanted[-1] > contributions:
-        raise ValueError("snapshots lie between no contribution and the last one")
+    if contributions < 0 or open_sessions < 0:
+        raise ValueError("contributions and open sessions are counted from 0")
     state = np.tile(_start(task), (replicates, task.instances, 1))
     everyone = np.arange(replicates)
     open_draws = np.tile(_start(task), (open_sessions + 1, replicates, 1))  # a ring
     size = max(1, _DRAWS // (replicates * task.dimension))
-    taken: list[IntArray] = []
     for first in range(0, contributions + 1, size):
         count = min(size, contributions + 1 - first)
         rows, targets = contributors(count, replicates)
@@ -253,9 +226,7 @@ def simulate(
         replaced = generator.integers(0, task.instances, (count, replicates))
         noise = _noise(task, generator, count, replicates, noisy)
         touched = _touched(task, generator, count, replicates)
-        for place in range(count):
-            if first + place in wanted:
-                taken.append(state.copy())
+        for place in range(min(count, contributions - first)):
             number = first + place
             slot = (number + open_sessions) % (open_sessions + 1)
             open_draws[slot] = state[everyone, drawn[place]]
@@ -265,7 +236,7 @@ def simulate(
             if touched is not None:
                 moved = np.where(touched[place], moved, weights)
             state[everyone, replaced[place]] = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-    return Snapshots(tuple(wanted), np.array(taken))
+    return state
 
 
 def discrete_laplace(
@@ -277,8 +248,7 @@ def discrete_laplace(
     """
     success = -math.expm1(-1.0 / scale)
     gain, loss = generator.geometric(success, (2, *shape))
-    difference: IntArray = (gain - loss).astype(np.int64)
-    return difference
+    return np.asarray(gain - loss, np.int64)
 
 
 def _start(task: CrowdTask) -> IntArray:
@@ -304,8 +274,7 @@ def _touched(
     if task.variant != "one":
         return None
     chosen = generator.integers(0, task.dimension, (count, replicates, 1))
-    touched: NDArray[np.bool_] = chosen == np.arange(task.dimension)
-    return touched
+    return np.asarray(chosen == np.arange(task.dimension))
 
 
 class SimulatedCrowd(OnRecords):
@@ -337,7 +306,7 @@ class SimulatedCrowd(OnRecords):
         Raises:
             ValueError: a column has other codes than its bounds 0 and 1, or no numbers.
         """
-        return self._beyond(task.columns, _codings_of(task)).said
+        return self._beyond(task.columns, _codings_of(task))[0]
 
     def learn(
         self,
@@ -370,7 +339,7 @@ class SimulatedCrowd(OnRecords):
             contributions=total,
             open_sessions=open_sessions,
         )
-        return CrowdModel.of(task, ended.final[0], total)
+        return CrowdModel.of(task, ended[0], total)
 
 
 def _codings_of(task: CrowdTask) -> tuple[Coding, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_learning.families.one_round import OneRound
+from shoal_learning.families.one_round import OneRound, shown_count, tells_quantiles
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.forms import (
     Known,
@@ -145,7 +145,6 @@ class CountTree:
 
 
 _BARS: Final = 16
-_TOLD: Final = 4.0  # standard deviations from none: fewer records tell no mean
 
 
 class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
@@ -197,11 +196,7 @@ class _Card:
         return CountTree(noisy, self._total, self._total_sd)
 
     def _shown(self, mean: float, sd: float) -> Known | None:
-        """Return a count, or None where it may be too small."""
-        smallest = self._task.smallest_cell
-        if smallest and mean - self._reach * sd < smallest:
-            return None
-        return Known(mean=float(mean), sd=float(sd))
+        return shown_count(mean, sd, reach=self._reach, smallest=self._task.smallest_cell)
 
     def _cells(self, tree: CountTree, width: int = 1) -> tuple[Known | None, ...]:
         """Return the counts of nodes of so many bins each."""
@@ -225,8 +220,7 @@ class _Card:
         edges, present = np.array(variable.edges), _present(tree)
         average, variance = _moments(tree, edges)
         width = max(variable.bins // _BARS, 1)
-        is_told = present.mean > max(_TOLD * present.sd, 1.0)
-        is_told &= present.mean - self._reach * present.sd >= self._task.smallest_cell
+        is_told = tells_quantiles(present, reach=self._reach, smallest=self._task.smallest_cell)
         return NumberCard(
             name=variable.name,
             present=present,

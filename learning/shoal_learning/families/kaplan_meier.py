@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.families.one_round import OneRound, SummedNoise, generator_for
+from shoal_learning.families.one_round import OneRound, SummedNoise, generator_for, shown_count
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.forms import Known, reach_of, tails_of
+from shoal_protocol.posteriors.forms import reach_of, tails_of
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
@@ -55,14 +55,14 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
             risks, sds = known.at_risk[0, place], risk_sds[place]
             shown = self._shown(risks[:last], sds[:last], reach)
             numbers = [
-                _shown_risk(risk, sd, reach, self.task.smallest_cell)
+                shown_count(risk, sd, reach=reach, smallest=self.task.smallest_cell)
                 for risk, sd in zip(risks.tolist(), sds.tolist(), strict=True)
             ][1 : shown + 1]
             groups.append(GroupCurve(label=label, shown=shown, at_risk=tuple(numbers)))
             curves.append(survival[:, place, :shown])
         times = self.task.times[1:]
         left_out = [
-            _shown_risk(float(risk), float(sd), reach, self.task.smallest_cell)
+            shown_count(float(risk), float(sd), reach=reach, smallest=self.task.smallest_cell)
             for risk, sd in zip(
                 known.at_risk[0, len(labels) :, 0], risk_sds[len(labels) :, 0], strict=True
             )
@@ -90,10 +90,6 @@ def _labels(task: KaplanMeierTask) -> list[str]:
     if task.group is None:
         return ["all"]
     return [f"{task.group} {name}" for name in called(task.levels, task.labels)]
-
-
-def _shown_risk(risk: float, sd: float, reach: float, smallest: int) -> Known | None:
-    return None if smallest and risk - reach * sd < smallest else Known(mean=risk, sd=sd)
 
 
 @dataclass(frozen=True)

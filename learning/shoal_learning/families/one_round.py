@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from shoal_learning.contract import RequestedRound
-from shoal_protocol.posteriors.forms import QUANTILE_LEVELS
+from shoal_protocol.posteriors.forms import QUANTILE_LEVELS, Known
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -202,14 +202,14 @@ def summarise(
     cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
     rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
     places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
-    quantiles = tuple(parameter(places).tolist())
-    return {"average": mean, "deviation": sd, "quantiles": quantiles}
+    return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
 
 
 TaskT = TypeVar("TaskT", bound=OneRoundStudy)
 PosteriorT = TypeVar("PosteriorT")
 
 _NODES: Final = 15
+_TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,17 @@ def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise
         sd=float(released.noise_sd[coordinate]) / unit,
         shape=released.surplus,
     )
+
+
+def shown_count(mean: float, sd: float, *, reach: float, smallest: int) -> Known | None:
+    """Return a count, or None where fewer records than the `smallest` may be behind it."""
+    return None if smallest and mean - reach * sd < smallest else Known(mean=mean, sd=sd)
+
+
+def tells_quantiles(present: Known, *, reach: float, smallest: int) -> bool:
+    """Tell whether enough records are `present` to tell of quantiles, and to show them."""
+    is_seen = present.mean > max(_TOLD * present.sd, 1.0)
+    return is_seen and present.mean - reach * present.sd >= smallest
 
 
 def generator_for(released: ReleasedSum) -> Generator:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from shoal_learning.contract import RequestedRound
+from shoal_learning.families.one_round import tells_quantiles
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.forms import Known, KnownQuantile, reach_of, tails_of
 from shoal_protocol.queries.columns import ColumnBounds
@@ -18,8 +18,6 @@ from shoal_protocol.studies.quantiles import (
     VariableQuantiles,
     laws,
 )
-
-_TOLD: Final = 4.0  # standard deviations from none: fewer records tell no quantile
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ class Quantiles:
 
     def _variable(self, bounds: ColumnBounds, law: Below, reach: float) -> VariableQuantiles:
         present = Known(mean=float(law.mean[-1]), sd=math.sqrt(float(law.covariance[-1, -1])))
-        is_told = present.mean > max(_TOLD * present.sd, 1.0)
-        is_told &= present.mean - reach * present.sd >= self.task.smallest_cell
+        is_told = tells_quantiles(present, reach=reach, smallest=self.task.smallest_cell)
         return VariableQuantiles(
             name=bounds.name,
             bounds=(bounds.lower, bounds.upper),

@@ -57,8 +57,7 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
     @property
     def _width(self) -> float:
         """What 1 is of predictions and targets, in the data's units."""
-        is_class = self.task.family == "logistic"
-        return 1.0 if is_class else 2.0 * self.task.target.half_range
+        return 1.0 if self.task.family == "logistic" else 2.0 * self.task.target.half_range
 
     def _score(self, name: str, blocks: Floats) -> SiteScore:
         """Return what is known of a site by its blocks, shape (n, block), the last as seen."""

@@ -183,14 +183,14 @@ def correlations_of(gram: Floats, noise_sd: float, records: float) -> Floats:
     found = np.asarray(gram / np.sqrt(np.outer(lengths, lengths)))
     np.fill_diagonal(found, 0.0)
     expected = (noise_sd / lengths.mean()) ** 2 * count * (count - 1)
-    seen = float(np.sum(found**2))
-    kept = max(0.0, 1.0 - expected / seen) if seen > 0.0 else 0.0
-    return np.asarray(np.eye(count) + kept * found)
+    return np.asarray(np.eye(count) + shrunk(found, expected))
 
 
-def shrunk(values: Floats, noise_sd: float) -> Floats:
-    """Return values, shape (q,), shrunk towards none by James and Stein's factor."""
-    expected = noise_sd**2 * len(values)
+def shrunk(values: Floats, expected: float) -> Floats:
+    """Return values shrunk towards none by James and Stein's factor.
+
+    Noise alone has squares that are `expected` in sum.
+    """
     return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
 
 
@@ -243,8 +243,7 @@ def _latent(correlations: Floats, shares: Floats) -> Floats:
     density at the threshold over the indicator's standard deviation.
     """
     factors = np.array([_attenuation(share) for share in shares.tolist()])
-    found = correlations / np.outer(factors, factors)
-    return np.clip(found, -_STRONGEST, _STRONGEST)
+    return np.clip(correlations / np.outer(factors, factors), -_STRONGEST, _STRONGEST)
 
 
 def _attenuation(share: float) -> float:

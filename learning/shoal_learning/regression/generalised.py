@@ -32,7 +32,7 @@ from shoal_learning.regression.measured import (
 from shoal_learning.regression.score_likelihood import (
     Measurement,
     RegressionModel,
-    best_point,
+    best_estimate,
     curvature,
     estimate,
     scatter,
@@ -88,7 +88,7 @@ class GeneralisedModel:
         query = rules.score_query(
             self.task,
             job.features,
-            point=(*best_point(model).tolist(), *job.offset),
+            point=(*best_estimate(model)[0].tolist(), *job.offset),
             dispersion=job.dispersion,
             residual_cut=job.cut,
         )
@@ -243,7 +243,8 @@ class _JobSums(RegressionSums):
         sums, gram = gram[0, 1:], gram[1:, 1:]
         means = np.zeros(len(gram))
         if self.task.weights is not None:
-            means = np.clip(shrunk(sums, noise_sd) / records, -_SHIFTED, _SHIFTED)
+            sums = shrunk(sums, noise_sd**2 * len(sums))
+            means = np.clip(sums / records, -_SHIFTED, _SHIFTED)
             gram = gram - records * np.outer(means, means)
         sample, far = sample_of_moments(
             gram,
@@ -327,7 +328,6 @@ class _JobSums(RegressionSums):
             lost_sd / (1.0 - lost), design_sample.pulled(model.sample, model.far, part, mean[1:])
         )
         covariance = covariance + np.diag(pull**2)
-        whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family=self.task.family,
             names=("intercept", *(each.name for each in self.task.features)),
@@ -335,7 +335,7 @@ class _JobSums(RegressionSums):
             offset=None if self.task.offset is None else self.task.offset.name,
             weights=None if self.task.weights is None else self.task.weights.name,
             coefficients=tuple((transform @ mean + shift).tolist()),
-            covariance=tuple(tuple(row) for row in whole.tolist()),
+            covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=seen * relative,

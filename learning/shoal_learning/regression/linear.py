@@ -21,6 +21,7 @@ from shoal_learning.quasi_likelihood import (
     noise_aware_posterior,
     weights_of,
 )
+from shoal_learning.regression.design_sample import shrunk
 from shoal_learning.regression.judging import judged_linear
 from shoal_learning.regression.measured import (
     Likelihood,
@@ -154,14 +155,13 @@ class LinearModel:
         mean[0] += found.centres[-1]
         offset = np.zeros_like(mean)
         offset[0] = found.centres[-1]
-        whole = transform @ covariance @ transform.T
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
             weights=None if self.task.weights is None else self.task.weights.name,
             coefficients=tuple(mean.tolist()),
-            covariance=tuple(tuple(row) for row in whole.tolist()),
+            covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=coefficients.residual_sd * scale / math.sqrt(_kept(query, moments)),
@@ -240,15 +240,9 @@ def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
     gram, count = matrix[1:-1, 1:-1], len(matrix) - 2
     alike = np.eye(count) * np.trace(gram) / count
     away = gram - alike
-    matrix[1:-1, 1:-1] = alike + away * _surely(away, variance * (count * (count + 1) - 2))
-    means = matrix[0, 1:-1] * _surely(matrix[0, 1:-1], variance * count)
-    matrix[0, 1:-1] = matrix[1:-1, 0] = means
+    matrix[1:-1, 1:-1] = alike + shrunk(away, variance * (count * (count + 1) - 2))
+    matrix[0, 1:-1] = matrix[1:-1, 0] = shrunk(matrix[0, 1:-1], variance * count)
     return replace(moments, matrix=matrix)
-
-
-def _surely(values: Floats, expected: float) -> float:
-    """Return what is kept of `values` if noise alone has squares that are `expected` in sum."""
-    return max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
 
 
 def coefficients_of(

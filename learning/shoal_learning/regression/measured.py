@@ -9,7 +9,7 @@ grid. One best value would claim more than a few levels tell.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Generic, Self, TypeVar
@@ -35,24 +35,6 @@ class Solution:
     mean: Floats
     covariance: Floats
     log_evidence: float
-
-
-def averaged_over(
-    sds: Iterable[float], solve: Callable[[float, Floats], Solution], start: Floats
-) -> tuple[Floats, Floats]:
-    """Return mean and covariance, averaged over what standard deviation parameters share.
-
-    `solve` returns the posterior under one of `sds`, found from a point: `start`, shape (p,), or
-    the mean under the one before.
-    """
-    found: list[Solution] = []
-    for sd in sds:
-        found.append(solve(sd, found[-1].mean if found else start))
-    return averaged(
-        np.array([each.log_evidence for each in found]),
-        np.array([each.mean for each in found]),
-        np.array([each.covariance for each in found]),
-    )
 
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds

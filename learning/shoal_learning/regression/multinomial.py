@@ -21,7 +21,12 @@ from shoal_learning.regression.design_sample import (
 from shoal_learning.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_learning.regression.judging import judged_classes
 from shoal_learning.regression.measured import JobSums, Measured
-from shoal_learning.regression.score_likelihood import Measurement, ScoreModel, best_point, estimate
+from shoal_learning.regression.score_likelihood import (
+    Measurement,
+    ScoreModel,
+    best_estimate,
+    estimate,
+)
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
@@ -139,7 +144,7 @@ class MultinomialRegression:
         model = job.model()
         if len(sums) == self.task.rounds:
             return job.posterior(model)
-        point = np.append(np.zeros(len(features) + 1), best_point(model))
+        point = np.append(np.zeros(len(features) + 1), best_estimate(model)[0])
         query = self.task.score_query(features, point=tuple(point.tolist()))
         return RequestedRound(query=query, share=SHARES[len(sums)])
 
@@ -235,7 +240,6 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         )
         transform = np.kron(np.eye(len(self.shares) - 1), self.found.to_data_units())
         prior_sds = np.tile(model.own_sds(), len(self.shares) - 1)
-        whole = transform @ covariance @ transform.T
         levels = tuple(each.name for each in self.task.levels)
         features = tuple(each.name for each in self.task.features)
         names = coefficient_names(levels, features)
@@ -245,7 +249,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             features=features,
             target=self.task.target,
             coefficients=tuple((transform @ estimated.mean).tolist()),
-            covariance=tuple(tuple(row) for row in whole.tolist()),
+            covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(model.centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sds**2).tolist()),
             scatter=pooled,

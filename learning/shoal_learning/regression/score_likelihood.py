@@ -9,13 +9,13 @@ the distance of b from its point.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 
+from shoal_learning.quasi_likelihood import averaged
 from shoal_learning.regression.design_sample import DesignSample
-from shoal_learning.regression.measured import Solution, averaged_over
+from shoal_learning.regression.measured import Solution
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
@@ -180,11 +180,6 @@ class Estimate:
     expected: Floats
 
 
-def best_point(model: MeasuredModel) -> Floats:
-    """Return the best estimate of the parameters, where the next round may ask: shape (p,)."""
-    return _shared(model)[0]
-
-
 def estimate(model: MeasuredModel) -> Estimate:
     """Return the estimate with its error by noise and prior; sampling is the caller's to add.
 
@@ -192,7 +187,7 @@ def estimate(model: MeasuredModel) -> Estimate:
     covariance is the mean square about it under a prior of `prior_sd` for each coefficient by
     itself, so that an interval holds a coefficient that is unlike the others, too.
     """
-    mean, expected = _shared(model)
+    mean, expected = best_estimate(model)
     wide = _solve(model, None, mean)
     away = mean - wide.mean
     return Estimate(
@@ -204,9 +199,19 @@ def estimate(model: MeasuredModel) -> Estimate:
     )
 
 
-def _shared(model: MeasuredModel) -> tuple[Floats, Floats]:
-    """Return mean and covariance, averaged over what standard deviation coefficients share."""
-    return averaged_over(model.shared_sds, partial(_solve, model), model.centre)
+def best_estimate(model: MeasuredModel) -> tuple[Floats, Floats]:
+    """Return mean and covariance, averaged over what standard deviation coefficients share.
+
+    The next round may ask at the mean. Each solution is found from the one before.
+    """
+    solutions: list[Solution] = []
+    for sd in model.shared_sds:
+        solutions.append(_solve(model, sd, solutions[-1].mean if solutions else model.centre))
+    return averaged(
+        np.array([each.log_evidence for each in solutions]),
+        np.array([each.mean for each in solutions]),
+        np.array([each.covariance for each in solutions]),
+    )
 
 
 def _solve(model: MeasuredModel, shared_sd: float | None, start: Floats) -> Solution:

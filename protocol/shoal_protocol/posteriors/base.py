@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability
 from shoal_protocol.wire.documents import Model
@@ -109,6 +109,18 @@ def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
 
 
+def evenly_spread(count: int, size: int) -> Floats:
+    """Return points that fill the unit cube evenly, shape (count, size).
+
+    They are multiples of the powers of x, where x^(size + 1) = x + 1 (Roberts 2018).
+    """
+    base = 2.0
+    for _ in range(_STEPS):
+        base = (1.0 + base) ** (1.0 / (size + 1))
+    return (0.5 + np.outer(np.arange(1, count + 1), base ** -np.arange(1.0, size + 1.0))) % 1.0
+
+
+_STEPS: Final = 60  # until the root is exact
 _MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
 
 
@@ -366,16 +378,9 @@ class BasePosterior(Model):
         facts = [("Records", f"about {self.records:,}"), *self.facts]
         if self.caution is not None:
             facts.append(("Caution", self.caution))
-        ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
         return Summary(
             self.title,
-            (
-                "",
-                "mean",
-                "sd",
-                *(f"quantile {end}" for end in ends),
-                *_PRIOR_HEADINGS[: len(priors[0])],
-            ),
+            ("", "mean", "sd", *quantile_headings(level), *_PRIOR_HEADINGS[: len(priors[0])]),
             rows,
             tuple(facts),
         )
@@ -411,13 +416,12 @@ class BasePosterior(Model):
             ValueError: it is in closed form and there is no generator.
             ImportError: ArviZ is not installed; the message names the extra.
         """
-        data: InferenceData = _arviz().from_dict(
+        return _arviz().from_dict(  # type: ignore[no-any-return]
             posterior={self.variable: self._chains(count, generator)},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
             posterior_attrs={**self._attributes(), **(attributes or {})},
         )
-        return data
 
     def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:  # noqa: TID251
         """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
@@ -166,8 +167,7 @@ class TabulatedPosterior(BasePosterior):
         return scored_quantiles(self.quantiles, high)[None]
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:  # noqa: TID251
-        scores = generator.standard_normal(count)
-        return np.interp(scores, _SCORES, self.quantiles)[:, None]
+        return np.interp(generator.standard_normal(count), _SCORES, self.quantiles)[:, None]
 
 
 MOST_VALUES: Final = 1 << 16
@@ -229,12 +229,6 @@ class NormalDrawsPosterior(DrawnPosterior):
     def draws(self) -> Floats:
         """All draws, shape (draws, k), read-only."""
         return decoded_numbers(self.values).reshape(-1, len(self.names))
-
-    def predict(self) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of a new record's uncut columns, shapes (d,)."""
-        size = len(self.columns)
-        means, sds = self.draws[:, :size], self.draws[:, size : 2 * size]
-        return means.mean(axis=0), np.sqrt(np.mean(sds**2, axis=0) + means.var(axis=0))
 
 
 def encoded(draws: NDArray[np.float64]) -> str:
@@ -332,7 +326,11 @@ def reach_of(level: float, tails: Tails) -> float:
 
     A sum of Laplace variables has lighter tails than one Laplace variable of the same variance, and
     heavier tails than a normal variable; the wider of the two is returned.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
     """
+    require_level(level)
     normal = NormalDist().inv_cdf(0.5 + level / 2.0)
     return normal if tails == "normal" else max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
 
@@ -374,6 +372,32 @@ class NumbersPosterior(BasePosterior):
     @property
     def sd(self) -> Floats:
         return np.array([each.sd for each in self.numbers])
+
+    @property
+    def _listed(self) -> list[Number]:
+        """Those of the numbers that a summary lists: none of a histogram's."""
+        return self.numbers
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of the numbers, with intervals of that level.
+
+        There are no standard deviations: intervals of quantiles, and within limits, are not normal.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        reach, rows = reach_of(level, self.tails), []
+        for each in self._listed:
+            low, high = each.at(np.array([-reach, reach]))
+            is_long = each.points or (each.whole is None and abs(each.mean) >= 1e4)
+            form = "{:,.6g}" if is_long else "{:,.4g}" if each.whole is None else "{:,.0f}"
+            value = form.format(each.mean)
+            if each.whole is not None and each.whole.mean >= 1.0:
+                value += f" ({min(each.mean / each.whole.mean, 1.0):.1%})"
+            rows.append((each.label, value, form.format(low), form.format(high)))
+        headings = ("", "value", *quantile_headings(level))
+        caution = () if self.caution is None else (("Caution", self.caution),)
+        return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
 
     def _quantiles(self, low: float, high: float) -> Floats:
         reach = reach_of(high - low, self.tails)

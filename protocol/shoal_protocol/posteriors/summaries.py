@@ -30,8 +30,7 @@ class Summary:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         yield visible(self.title)
         for first, *others in table:
-            cells = zip(others, widths[1:], strict=True)
-            right = [cell.rjust(width) for cell, width in cells]
+            right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
             yield "  ".join([first.ljust(widths[0]), *right])
         for what, fact in self.facts:
             yield f"{visible(what)}: {visible(fact)}"
@@ -48,6 +47,11 @@ class Summary:
             f"<table><caption>{_escaped(self.title)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{facts}</p>"
         )
+
+
+def quantile_headings(level: float, what: str = "quantile") -> tuple[str, str]:
+    """Return the headings of the ends of intervals that hold `level`."""
+    return f"{what} {0.5 - level / 2.0:.4g}", f"{what} {0.5 + level / 2.0:.4g}"
 
 
 def visible(text: str) -> str:

@@ -13,7 +13,13 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import PRIOR_DECIDES, BasePosterior, Prior, prior_caution
+from shoal_protocol.posteriors.base import (
+    PRIOR_DECIDES,
+    BasePosterior,
+    Prior,
+    evenly_spread,
+    prior_caution,
+)
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.wire.documents import Model
@@ -186,25 +192,20 @@ class VariationalPosterior(BasePosterior):
 
     @model_validator(mode="after")
     def _one_for_each_number(self) -> Self:
-        if len(self.location) != sum(latent.unconstrained for latent in self.latents):
-            raise ValueError("location must have one number for each unconstrained number")
+        slopes = None if self.convergence is None else self.convergence.slopes
+        numbers = [self.location, self.scale, self.prior_sd, slopes]
+        size = sum(latent.unconstrained for latent in self.latents)
+        if any(each is not None and len(each) != size for each in numbers):
+            raise ValueError(
+                "location, scale, prior_sd and convergence must have one number for each "
+                "unconstrained number"
+            )
         if self.names != names_of(self.latents):
             raise ValueError("names must be those of the latents' numbers, in order")
-        if len(self.scale) != len(self.location):
-            raise ValueError("location and scale must have the same length")
-        if self.convergence is not None and len(self.convergence.slopes) != len(self.location):
-            raise ValueError("convergence must have one number for each of the location")
-        if self.prior_sd is not None and len(self.prior_sd) != len(self.location):
-            raise ValueError("prior_sd must have one number for each of the location")
         if (self.correlation is None) != (self.convergence is None):
             raise ValueError("correlations and a convergence go together")
         _unpacked(self.correlation, len(self.location))
         return self
-
-    @property
-    def inference(self) -> Literal["noise_aware", "mean_field"]:
-        """What the intervals account for: noise and correlations, or neither."""
-        return "mean_field" if self.convergence is None else "noise_aware"
 
     @property
     def caution(self) -> str:
@@ -270,12 +271,7 @@ class VariationalPosterior(BasePosterior):
     @cached_property
     def _points(self) -> Floats:
         """Latents at points of a lattice that fills the unit cube, taken to the normal."""
-        size = len(self.location)
-        root = 2.0
-        for _ in range(60):  # of x^(size + 1) = x + 1: Roberts's generalised golden ratio
-            root = (1.0 + root) ** (1.0 / (size + 1))
-        steps = root ** -np.arange(1.0, size + 1.0)
-        places = (0.5 + np.arange(1, _POINTS + 1)[:, None] * steps) % 1.0
+        places = evenly_spread(_POINTS, len(self.location))
         ranks = np.argsort(np.argsort(places, axis=0), axis=0)  # each margin exactly even
         quantiles = [NormalDist().inv_cdf((rank + 0.5) / _POINTS) for rank in range(_POINTS)]
         return self._constrained(np.array(quantiles)[ranks])
@@ -295,16 +291,13 @@ class VariationalPosterior(BasePosterior):
         numbers, kind = len(self.location), type(self).__name__
         return f"<{kind} of {numbers} numbers from {self.records} records: {self.caution}>"
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
     def _attributes(self) -> Mapping[str, str | int | float]:
-        path = {} if self.convergence is None else {"path": str(self.convergence)}
-        return {
-            **super()._attributes(),
-            "inference": self.inference,
-            **path,
-        }
+        if self.convergence is None:
+            return {**super()._attributes(), "inference": "mean_field"}
+        path = str(self.convergence)
+        return {**super()._attributes(), "inference": "noise_aware", "path": path}
 
 
 def packed(factor: Floats) -> str:

@@ -4,10 +4,9 @@ A row keeps to its box and its ball exactly, in integers, so the sensitivities o
 the lattice and not only up to rounding. Error messages never repeat a value.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,9 +69,6 @@ def to_lattice(rows: Floats, *, radius: float | None, grid_bits: int) -> IntMatr
 
 Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
-_LEAST_GAUSSIAN: Final = 1.0 / 4.0  # of what a record adds to the rest: costs 3 % more noise
-_LEAST_LAPLACE: Final = 1.0 / 16.0  # and 6 %
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseBlock:
@@ -94,39 +90,11 @@ class NoiseDesign:
     blocks: tuple[NoiseBlock, ...]
 
 
-def with_count(
-    mechanism: Mechanism,
-    *blocks: tuple[int, float],
-    changed: float,
-    left_out: float,
-    records: int,
-    unit: int,
-) -> NoiseDesign:
-    """Return the design of sums with the number of records as one more coordinate, the last.
-
-    One record in another's place moves the sums by `changed` at most, and leaves the number as it
-    is; one left out moves them by `left_out`, and the number by `unit` lattice units. Both are
-    after division by the scales of `blocks`: each is of so many coordinates, and has a relative
-    scale; empty ones are left out. So the number costs nothing where its noise is wide
-    enough for the second not to exceed the first; it is at most 4 records wide for each unit of
-    1 / mu, 17 of 1 / epsilon, which costs 3 % and 6 % at most. A client has up to `records`.
-    """
-    if mechanism == "discrete_gaussian":
-        room = math.sqrt(max(changed**2 - left_out**2, 0.0))
-        reach = max(room, _LEAST_GAUSSIAN * left_out)
-        whole = math.hypot(left_out, reach)
-    else:
-        reach = max(changed - left_out, _LEAST_LAPLACE * left_out)
-        whole = left_out + reach
-    sensitivity = rounded_up(max(changed, whole)) * records
-    return NoiseDesign(
-        sensitivity=rounded_up(sensitivity),
-        blocks=tuple(
-            NoiseBlock(coordinates=size, relative_scale=scale)
-            for size, scale in (*blocks, (1, rounded_up(unit / reach)))
-            if size
-        ),
-    )
+def with_constant(rows: Floats, constant: float) -> Floats:
+    """Return `rows`, shape (r, m), after a constant coordinate, if it is not 0."""
+    if constant == 0.0:
+        return rows
+    return np.column_stack([np.full(len(rows), constant), rows])
 
 
 def rounded_up(value: float) -> float:

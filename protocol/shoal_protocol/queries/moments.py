@@ -84,9 +84,7 @@ class Moments(LatticeQuery):
 
     def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what becomes of rows in [-1, 1], shape (r, m), before they are rounded: (r, p)."""
-        if self.intercept == 0.0:
-            return boxed
-        return np.column_stack([np.full(len(boxed), self.intercept), boxed])
+        return design.with_constant(boxed, self.intercept)
 
     def _on_the_lattice(self, arranged: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return rows in integers, within the ball."""

@@ -8,18 +8,18 @@ noised. The other queries are for scores of regressions, classes, predictions an
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, LatticeQuery, design_of, in_levels
 from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDesign, rounded_up
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
+from shoal_protocol.queries.tables import ascending
 from shoal_protocol.wire.encoding import Positive, Radius, Real
 
 LARGEST_COORDINATE: Final = 1e6
@@ -471,8 +471,7 @@ class PredictionScores(Moments):
         if self.family == "logistic":
             y = np.asarray(target > 0.0, dtype=np.float64)
             p = mean_of("logistic", predictors)
-            given = mean_of("logistic", np.where(y > 0.0, predictors, -predictors))
-            score = -np.log(given)
+            score = -np.log(mean_of("logistic", np.where(y > 0.0, predictors, -predictors)))
         else:
             y = np.asarray(0.5 + 0.5 * target)
             mean = predictors if self.family == "normal" else mean_of(self.family, predictors)
@@ -521,7 +520,11 @@ class HazardScoreSum(_UnitScores):
     """
 
     name: Literal["hazard_score_sum"] = "hazard_score_sum"
-    edges: Annotated[tuple[Real, ...], Field(min_length=2, max_length=MOST_INTERVALS + 1)]
+    edges: Annotated[
+        tuple[Real, ...],
+        Field(min_length=2, max_length=MOST_INTERVALS + 1),
+        AfterValidator(ascending),
+    ]
     point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=544)]
     hazard_cut: Annotated[float, Field(ge=1.0, le=100.0)]
     radius: Radius
@@ -530,8 +533,6 @@ class HazardScoreSum(_UnitScores):
     def _has_features(self) -> Self:
         if len(self.columns) < 3 or self.intercept == 0.0:
             raise ValueError("hazards need a constant, a feature, a time and an event")
-        if any(lower >= upper for lower, upper in pairwise(self.edges)):
-            raise ValueError("each edge is larger than the one before")
         if len(self.point) != self.intervals + self.features:
             raise ValueError("the point has one coordinate for each interval and each feature")
         if self.radius**2 < 2.0 * self.intercept**2:

@@ -116,7 +116,8 @@ class Counts(CellCounts):
         return np.append(counts, len(values) - counts.sum()) if self.other else counts
 
 
-def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
+def ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
+    """Edges, if each is larger than the one before."""
     if any(lower >= upper for lower, upper in pairwise(edges)):
         raise ValueError("each edge is larger than the one before")
     return edges
@@ -125,7 +126,7 @@ def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
 Edges = Annotated[
     tuple[Real, ...],
     Field(min_length=3, max_length=MOST_CELLS + 1),
-    AfterValidator(_ascending),
+    AfterValidator(ascending),
 ]
 """Where bins end and the next ones begin, ascending."""
 
@@ -170,7 +171,7 @@ class EdgeCut(Model):
     edges: Annotated[
         tuple[Real, ...],
         Field(min_length=3, max_length=MOST_CELLS_OF_CUT + 1),
-        AfterValidator(_ascending),
+        AfterValidator(ascending),
     ]
 
     @property

@@ -19,9 +19,9 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.tables import Edges
 from shoal_protocol.studies.study import (
     COUNT_BITS,
+    Concentration,
     Labels,
     OneRoundStudy,
-    Pseudocount,
     WholeStudy,
     and_others,
     called,
@@ -56,7 +56,7 @@ class CellStudy(OneRoundStudy):
     """
 
     column: ColumnName
-    concentration: Pseudocount = 1.0
+    concentration: Concentration = 1.0
 
     @property
     @abstractmethod

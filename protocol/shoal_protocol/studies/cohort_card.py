@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import (
     REACHES,
     Known,
@@ -17,9 +17,7 @@ from shoal_protocol.posteriors.forms import (
     Number,
     NumbersPosterior,
     Part,
-    reach_of,
 )
-from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.studies.cells import TABLE_BITS, TabulatingStudy, indicator_of
@@ -202,34 +200,15 @@ class CohortCardPosterior(NumbersPosterior):
         cards = [card for card in self.cards if isinstance(card, NumberCard)]
         return [(card.name, *end) for card in cards for end in card.at_bounds()]
 
-    def summary(self, level: float = LEVEL) -> Summary:
-        """Return the card as a table, with intervals of that level; histograms are in the picture.
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        require_level(level)
-        bars = {
+    @property
+    def _listed(self) -> list[Number]:
+        bins = {
             f"{card.name}: {label}"
             for card in self.cards
             if isinstance(card, NumberCard)
             for label in bin_labels(card.edges)
         }
-        reach = reach_of(level, self.tails)
-        rows = []
-        for each in self.numbers:
-            if each.label in bars:
-                continue
-            low, high = each.at(np.array([-reach, reach]))
-            form = "{:,.4g}" if each.whole is None else "{:,.0f}"
-            value = form.format(each.mean)
-            if each.whole is not None and each.whole.mean >= 1.0:
-                value += f" ({min(each.mean / each.whole.mean, 1.0):.1%})"
-            rows.append((each.label, value, form.format(low), form.format(high)))
-        ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
-        headings = ("", "value", *(f"quantile {end}" for end in ends))
-        caution = () if self.caution is None else (("Caution", self.caution),)
-        return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
+        return [each for each in self.numbers if each.label not in bins]
 
 
 def bin_labels(edges: Sequence[float]) -> list[str]:
@@ -253,11 +232,6 @@ class _Variable(Model):
     name: ColumnName
     indicator: bool = False
     weight: _Weight = 1.0
-
-    @property
-    def scale(self) -> float:
-        """What the noise of its tables is multiplied by."""
-        return 1.0 / math.sqrt(self.weight)
 
 
 class NumberVariable(_Variable):
@@ -409,8 +383,10 @@ levels = [1, 2, 3, 4]
         for place, each in enumerate(self.variables):
             cuts.append(each.cut(place, indicator=flags if each.indicator else None))
             flags += each.indicator
-            for width in each.widths:
-                tables.append(Table(axes=(Axis(cut=place, merged=width),), scale=each.scale))
+            scale = 1.0 / math.sqrt(each.weight)
+            tables += [
+                Table(axes=(Axis(cut=place, merged=width),), scale=scale) for width in each.widths
+            ]
         crossed = 1.0 / math.sqrt(self.cross_weight)
         for cross in self.crosses:
             axes = tuple(self._crossed(self._places[name]) for name in cross)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_protocol.posteriors.forms import DrawnPosterior, Known, Part
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
@@ -163,8 +163,7 @@ class KaplanMeierPosterior(DrawnPosterior):
             is_of_all = tested == len(self.groups)
             said.append(("Log-rank test", f"{self.log_rank}{'' if is_of_all else of}"))
         if self.left_out is not None and self.left_out.mean > 2.0 * self.left_out.sd:
-            left = f"about {self.left_out.mean:,.0f} records of other levels"
-            said.insert(0, ("Left out", left))
+            said.insert(0, ("Left out", f"about {self.left_out.mean:,.0f} records of other levels"))
         return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
 
     @property
@@ -203,9 +202,8 @@ class KaplanMeierPosterior(DrawnPosterior):
             )
             for name, mean, ends, band, risk in zip(*parts, strict=True)
         )
-        low, high = f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}"
-        headings = ("", "mean", *(f"quantile {end}" for end in (low, high)))
-        headings = (*headings, *(f"band {end}" for end in (low, high)), "at risk")
+        ends, bands = quantile_headings(level), quantile_headings(level, "band")
+        headings = ("", "mean", *ends, *bands, "at risk")
         records = ("Records", f"about {self.records:,}")
         caution = () if self.caution is None else (("Caution", self.caution),)
         return Summary(self.title, headings, rows, (records, *self.facts, *caution))

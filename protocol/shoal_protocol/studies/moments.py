@@ -167,11 +167,6 @@ class MomentsPosterior(BasePosterior):
         reach = 1.0 + _FARTHEST * sd
         return np.clip(found, -reach, reach), sd
 
-    @property
-    def noise_part(self) -> float:
-        """The noise's standard deviation in a correlation of 0."""
-        return self.product_sd / (self.record_count * self.kept)
-
     @cached_property
     def _ends(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Which correlations are below 0; of all, without their sign, where -1 and 1 are.
@@ -227,8 +222,9 @@ class MomentsPosterior(BasePosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        noise = self.product_sd / (self.record_count * self.kept)  # in a correlation of 0
         return (
-            ("Noise", f"of sd {self.noise_part:.2g} in each correlation"),
+            ("Noise", f"of sd {noise:.2g} in each correlation"),
             ("Lost by shrinking long rows", f"about {self.lost:.0%} of all squares"),
         )
 
@@ -265,8 +261,7 @@ class MomentsPosterior(BasePosterior):
 
     def clearest(self) -> list[int]:
         """Return where the correlations are that are surest not to be 0, in order."""
-        found = np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN]
-        return sorted(found.tolist())
+        return sorted(np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN].tolist())
 
     def summary(self, level: float = LEVEL) -> Summary:
         """Return means, standard deviations and intervals of the clearest correlations.

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
-from shoal_protocol.posteriors.base import BasePosterior, require_level, rows_of
+from shoal_protocol.posteriors.base import BasePosterior, evenly_spread, require_level, rows_of
 from shoal_protocol.queries import ClassScoreSum, Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.queries.design import Floats
@@ -30,7 +30,6 @@ from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 
 _DRAWS: Final = 1_000
-_STEPS: Final = 60  # until their root is exact
 
 
 def coefficient_names(levels: tuple[str, ...], features: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,16 +109,8 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
 
 
 def _normals(size: int) -> Floats:
-    """Return points, shape (draws, size), that fill the normal distribution evenly.
-
-    Multiples of the powers of x, where x^(size + 1) = x + 1, are spread evenly over the unit cube
-    (Roberts 2018); quantiles of the normal distribution are taken of them.
-    """
-    base = 2.0
-    for _ in range(_STEPS):
-        base = (1.0 + base) ** (1.0 / (size + 1))
-    places = 0.5 + np.outer(np.arange(1, _DRAWS + 1), base ** -np.arange(1.0, size + 1.0))
-    found = np.vectorize(NormalDist().inv_cdf)(places % 1.0)
+    """Return points, shape (draws, size), that fill the normal distribution evenly."""
+    found = np.vectorize(NormalDist().inv_cdf)(evenly_spread(_DRAWS, size))
     return np.asarray(found, np.float64)
 
 

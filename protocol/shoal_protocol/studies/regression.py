@@ -170,16 +170,16 @@ class PooledFactor(Part):
     def effects(self, names: tuple[str, ...], mean: Floats, covariance: Floats) -> Effects:
         """Return all levels' effects from the coefficients `names`, shapes (k,) and (k, k)."""
         count = len(self.columns)
-        own = np.zeros((count + 1, len(names)))
-        own[np.arange(count), [names.index(each) for each in self.columns]] = 1.0
-        own -= own.mean(axis=0)
-        variances = np.einsum("ij,jk,ik->i", own, covariance, own)
+        effects = np.zeros((count + 1, len(names)))
+        effects[np.arange(count), [names.index(each) for each in self.columns]] = 1.0
+        effects -= effects.mean(axis=0)
+        variances = np.einsum("ij,jk,ik->i", effects, covariance, effects)
         return Effects(
             names=(
                 *(f"{each} about the mean" for each in self.columns),
                 "reference about the mean",
             ),
-            mean=own @ mean,
+            mean=effects @ mean,
             sd=np.sqrt(np.maximum(variances, 0.0)),
         )
 

@@ -15,6 +15,7 @@ from shoal_protocol.queries.moments import LONGEST_VECTOR
 from shoal_protocol.studies.study import (
     COUNT_BITS,
     SUM_BITS,
+    Concentration,
     OneRoundStudy,
     Pseudocount,
     require_near,
@@ -51,8 +52,8 @@ failure = 0
     column: ColumnName
     success: Real = 1.0
     failure: Real = 0.0
-    prior_successes: Pseudocount = 1.0
-    prior_failures: Pseudocount = 1.0
+    prior_successes: Concentration = 1.0
+    prior_failures: Concentration = 1.0
 
     @model_validator(mode="after")
     def _consistent(self) -> "BernoulliTask":

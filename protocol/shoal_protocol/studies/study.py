@@ -182,6 +182,8 @@ SUM_BITS: Final = 15
 _FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
 
 Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
+Concentration = Annotated[float, Field(ge=0.05, le=1e6, allow_inf_nan=False)]
+"""A pseudocount of a cell: of smaller ones quantiles are not computed well enough."""
 Labels = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=255)
 ]

@@ -79,13 +79,13 @@ class ValidationPosterior(NumbersPosterior):
 
     @property
     def numbers(self) -> list[Number]:
-        """Of each site: score, bias, and the share explained."""
+        """Of each site whose score noise does not hide: score, bias, and the share explained."""
         is_class = self.family == "logistic"
         label, most = "root mean square error", self.score_limit * self.width**2
         if is_class:
             label, most = "log loss", self.score_limit
         found = []
-        for each in self.scores:
+        for each in [each for each in self.scores if each.score is not None] or self.scores[-1:]:
             if each.score is not None:
                 name = f"{each.name}: {label}"
                 found.append(Number(name, each.score, (0.0, most), is_root=not is_class))

@@ -22,13 +22,9 @@ from shoal_hosting.manifests.manifest_book import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
-from shoal_learning.contract import (
-    Learner,
-    LearnerOfManyRounds,
-    NoReliablePosterior,
-    RequestedRound,
-)
+from shoal_learning.contract import Learner, NoReliablePosterior, RequestedRound
 from shoal_learning.learners import learner_for
+from shoal_learning.variational import Variational
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, Result
@@ -472,7 +468,7 @@ def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Po
     # before a round that asks all who joined, N is not known
     size = len(job.population) if task.batch is not None else job.first_population_size or present
     enough = len(sums) >= task.rounds - job.request.spare_rounds
-    if is_over and enough and isinstance(learner, LearnerOfManyRounds):
+    if is_over and enough and isinstance(learner, Variational):
         return learner.conclude(size, sums)
     return learner.next(size, sums)
 

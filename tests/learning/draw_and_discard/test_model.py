@@ -52,7 +52,7 @@ def test_the_noise_in_the_average_is_what_the_task_says():
     truth = np.array([0.1, 0.2, -0.1])
     contributors = linear_contributors(truth, 0.05, generator)
     found = simulate(task, contributors, generator, contributions=3000, replicates=400)
-    errors = (found.final / task.grid).mean(axis=1) - truth
+    errors = (found / task.grid).mean(axis=1) - truth
     learning = contractions(task, slope=1.0)
     noise = np.sqrt([each.averaged_variance for each in learning])
     assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(noise, rel=0.2)
@@ -70,7 +70,7 @@ def test_what_is_left_of_the_start_is_what_the_task_says(open_sessions: int):
         task, linear_contributors(truth, 0.05, generator), generator, contributions=400,
         replicates=400, noisy=False, open_sessions=open_sessions,
     )  # fmt: skip
-    averaged = (found.final / task.grid).mean(axis=(0, 1))
+    averaged = (found / task.grid).mean(axis=(0, 1))
     learning = [replace(e, open_sessions=open_sessions) for e in contractions(task, slope=1.0)]
     left = [each.pulled(400) for each in learning]
     assert 1.0 - averaged / truth == pytest.approx(left, rel=0.1)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.design import Floats, with_constant
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest
 
@@ -60,18 +60,12 @@ class LogisticRegressionModel(Model):
         """Return d for records of so many columns: one for each feature, and the constant's."""
         return columns - 1 + (self.intercept > 0.0)
 
-    def design(self, features: Floats) -> Floats:
-        """Return the rows x, shape (r, d), of normalised `features`, shape (r, m)."""
-        if self.intercept == 0.0:
-            return features
-        return np.column_stack([np.full(len(features), self.intercept), features])
-
     def gradients(self, point: Floats, boxed: Floats) -> Floats:
         """Return each record's gradient at theta = `point`, shape (r, d).
 
         `boxed`, shape (r, m + 1), has the features, then the target, each in [-1, 1].
         """
-        rows = self.design(boxed[:, :-1])
+        rows = with_constant(boxed[:, :-1], self.intercept)
         ones = (boxed[:, -1] > 0.0).astype(np.float64)
         return (ones - probability(rows @ point))[:, None] * rows
 

@@ -55,11 +55,6 @@ class Latent(Model):
         """How many unconstrained numbers it takes."""
         return self.size - (self.support == "simplex")
 
-    @property
-    def is_elementwise(self) -> bool:
-        """Whether each number depends on one unconstrained number, increasing or decreasing."""
-        return self.support in ("real", "positive", "interval")
-
     def labels(self) -> list[str]:
         """Return a name for each of its numbers: "w[0]" for the first of a vector w."""
         if not self.shape:
@@ -298,7 +293,8 @@ def _maps(sites: Mapping[str, Any], latents: Sequence[Latent]) -> dict[str, Any]
 
 
 def _shaped(values: Any, latent: Latent) -> Any:
-    return values.reshape(latent.shape) if latent.is_elementwise else values
+    is_elementwise = latent.support in ("real", "positive", "interval")
+    return values.reshape(latent.shape) if is_elementwise else values
 
 
 def _split(point: Any, latents: Sequence[Latent]) -> dict[str, Any]:
