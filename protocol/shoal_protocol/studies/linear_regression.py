@@ -158,14 +158,6 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-UNCHECKED_BOUNDS: Final = (
-    "NOTHING CHECKS THE BOUNDS: where columns fill them, where they are far too wide, and where "
-    "noise is as large as what the features tell, these intervals hold less often than they say; "
-    "LinearRegression measures its columns and says so"
-)
-"""What a summary of a published method always says of its intervals."""
-
-
 class LinearRegressionPosterior(RegressionPosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
@@ -196,12 +188,16 @@ class LinearRegressionPosterior(RegressionPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (("Residual sd", f"{self.residual_sd:.4g}"),)
+        bounds = (
+            "taken as given: where columns fill them, where they are far too wide, and where noise "
+            "is as large as what the features tell, intervals hold less often than they say; "
+            "LinearRegression measures its columns, and says so"
+        )
+        return (("Residual sd", f"{self.residual_sd:.4g}"), ("Bounds", bounds))
 
     @property
     def caution(self) -> str | None:
-        by_prior = self.prior.caution(self.names, self.mean, self.sd)
-        return "; ".join(filter(None, (UNCHECKED_BOUNDS, by_prior)))
+        return self.prior.caution(self.names, self.mean, self.sd)
 
     def _attributes(self) -> Mapping[str, str | int | float]:
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
