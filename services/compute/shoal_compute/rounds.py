@@ -142,7 +142,7 @@ def _for_each(
         try:
             outcomes.append(each if isinstance(each, ProtocolError) else step(each))
         except ProtocolError as error:
-            outcomes.append(error)
+            outcomes.append(type(error)(str(error)))  # its traceback would keep all of these
     return outcomes
 
 

@@ -140,7 +140,7 @@ class Uploads:
             try:
                 envelope = round_.intake.parse(encoded)
             except ProtocolError as error:
-                statuses.append(error)
+                statuses.append(type(error)(str(error)))  # as `Intake.validate_all` does
             else:
                 statuses.append(closed())
                 named[place] = envelope.holder, envelope.digest
