@@ -155,7 +155,7 @@ def generations(directory: Path, name: str) -> Iterator[Path]:
     numbered = re.compile(rf"{stem}(?:-(\d+))?\.{ending}")
     found = {
         int(match[1] or 1): path
-        for path in directory.glob(f"{stem}*.{ending}")
+        for path in sorted(directory.glob(f"{stem}*.{ending}"))  # `box.key` after `box-1.key`
         if (match := numbered.fullmatch(path.name))
     }
     yield from (found[number] for number in sorted(found))
