@@ -173,8 +173,9 @@ def _describe(model: type[BaseModel]) -> str:
     """Return a line for each variable that `read_settings` reads."""
     return "\n".join(
         f"  {PREFIX}{name.upper()}: {setting.description}"
-        f" ({'must be set' if setting.is_required() else f'default: {setting.default}'})"
+        f" ({'must be set' if setting.is_required() else f'default: {default}'})"
         for name, setting in model.model_fields.items()
+        for default in ["nothing" if setting.default is None else setting.default]
     )
 
 
