@@ -372,7 +372,7 @@ class Node:
         try:
             signed = decode(reply.body, Abandonment)
         except ProtocolError as error:
-            log.error("the aggregator's abandonment does not verify", problem=error.code)
+            log.error("the aggregator's abandonment cannot be read", problem=error.code)
             return False
         await self._gossip.take([signed])
         return aggregator.name in known.abandonments
