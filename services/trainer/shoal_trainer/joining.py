@@ -474,5 +474,5 @@ def _read(
             return MalformedDocument("it names another job than the address that it was sent to")
         consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
-        return error
+        return type(error)(str(error))  # its traceback would keep the whole batch
     return signed

@@ -265,7 +265,7 @@ class Submissions:
         try:
             return self._checked(crowd, self._resources.book.decode(encoded, Submission))
         except ProtocolError as error:
-            return error
+            return type(error)(str(error))  # its traceback would keep the whole batch
 
     def _checked(self, crowd: CrowdRecord, signed: Signed[Submission]) -> Replacement:
         """Check all of a submission that does not depend on the store.
