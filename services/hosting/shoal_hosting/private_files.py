@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal_hosting.startup import (
-    PUBLIC_FILE,
+    PRIVATE_FILE,
     StartupRefused,
     read_private_file,
     sync_directory,
@@ -66,14 +66,13 @@ def locked(lock: Path, refusal: str) -> Iterator[None]:
     Raises:
         ValueError: another process holds it; the message is `refusal`.
     """
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # private: whoever can read the file could hold it
+    with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(refusal) from None
         yield
-    except BlockingIOError:
-        raise ValueError(refusal) from None
-    finally:
-        os.close(descriptor)
 
 
 def token_of(path: Path) -> str:
