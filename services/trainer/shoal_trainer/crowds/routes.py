@@ -270,7 +270,9 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
         instances = await storage.run(store.snapshot, (await book.find(job)).number)
-        revisions = [{"revision": each.revision, "weights": each.weights} for each in instances]
+        revisions = [
+            {"revision": each.revision, "weights": list(each.weights)} for each in instances
+        ]
         contributions = sum(each.revision for each in instances)
         state = {"job": job, "contributions": contributions, "instances": revisions}
         return await asyncio.to_thread(shown, state)
