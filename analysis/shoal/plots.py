@@ -227,13 +227,13 @@ def _card(
     caption: str | None,
 ) -> "Axes":
     """Draw the histogram of each variable of `names`, None: of all, with intervals of counts."""
+    reach = reach_of(level, posterior.tails)  # first: a wrong level leaves no figure open
     chosen = [card for card in posterior.cards if names is None or card.name in names]
     if not chosen or (names is not None and len(chosen) != len(set(names))):
         raise ValueError("names to draw are of the card's variables")
     if axes is not None and len(chosen) > 1:
         raise ValueError("axes hold one variable: name it in `names`")
     panels = [axes] if axes is not None else _new_panels(len(chosen), caption)
-    reach = reach_of(level, posterior.tails)
     for card, panel in zip(chosen, panels, strict=True):
         counts = card.bars if isinstance(card, NumberCard) else card.counts
         counts = (*counts, card.missing)

@@ -40,7 +40,8 @@ def with_options_of(
     is left out. `flags` names options other than by their field, `defaults` replaces the model's,
     and with `environment` the variable of that prefix and the field's name is read, too.
     """
-    fields = {name: each for name, each in model.model_fields.items() if name not in without}
+    named = [each for each in model.model_fields.items() if each[0] not in without]
+    fields = dict(sorted(named, key=lambda each: not each[1].is_required()))  # required ones first
 
     def option(name: str) -> inspect.Parameter:
         field = fields[name]

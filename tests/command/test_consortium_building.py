@@ -92,10 +92,10 @@ def test_no_private_key_is_in_a_card_or_in_the_representation_of_a_party() -> No
         valid_days=1,
         random_bytes=counted,
     )
-    for key in (party.signing_key, party.box_key):
-        assert key is not None and bytes(key).hex() not in party.card.model_dump_json() + repr(
-            party
-        )
+    shown = party.card.model_dump_json() + repr(party)
+    assert set(party.seeds) == {"signing", "box"}
+    for seed in party.seeds.values():
+        assert seed.hex() not in shown and repr(seed) not in shown
 
 
 def test_a_revoked_client_is_not_enrolled_again_with_the_same_key() -> None:

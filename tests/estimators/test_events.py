@@ -33,3 +33,12 @@ def test_the_dictionary_says_how_an_event_is_coded(kind: Any) -> None:
     for name in ("status", "coded"):
         with pytest.raises(ValueError, match="name the value that is the event"):
             kind(name).to_task(known)
+
+
+def test_only_bounds_of_the_dictionary_are_made_to_begin_at_0() -> None:
+    known: dict[str, Any] = {
+        "weeks": Number(name="weeks", meaning="since surgery", lower=5, upper=60),
+        "died": Flag(name="died", meaning="whether it died"),
+    }
+    for said, lower in ((["weeks"], 0.0), ({"weeks": (5, 60)}, 5.0)):
+        assert KaplanMeier(time=said, event="died").to_task(known).time.lower == lower

@@ -31,14 +31,6 @@ def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | 
     return one_of(given, parameter, known)
 
 
-def _counted_from_zero(column: ColumnBounds, variables: Mapping[str, Variable]) -> ColumnBounds:
-    """Return a column of counts or times: the dictionary's bounds begin at 0 at the latest."""
-    agreed = variables.get(column.name)
-    if not isinstance(agreed, Number) or column != agreed.bounds:
-        return column
-    return column.model_copy(update={"lower": min(column.lower, 0.0)})
-
-
 class NotFittedError(ValueError, AttributeError):
     """The estimator has not been fitted; of both kinds, as scikit-learn's error of that name."""
 
@@ -146,11 +138,24 @@ class Parameters:
         for name, read in self._column_parameters().items():
             given[name] = read(given[name], name, known)
         if self._from_zero:
-            given[self._answer] = _counted_from_zero(given[self._answer], variables or {})
+            given[self._answer] = self._counted_from_zero(given[self._answer], variables or {})
         try:
             return self.task_type(**given)
         except pydantic.ValidationError as error:
             raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+
+    def _counted_from_zero(
+        self, column: ColumnBounds, variables: Mapping[str, Variable]
+    ) -> ColumnBounds:
+        """Return a column of counts or times: the dictionary's bounds begin at 0 at the latest.
+
+        Bounds that the parameters state stay as they are.
+        """
+        said, agreed = getattr(self, self._answer), variables.get(column.name)
+        is_stated = column.name in self._known().variables or (said and not is_names(said))
+        if is_stated or not isinstance(agreed, Number) or column != agreed.bounds:
+            return column
+        return column.model_copy(update={"lower": min(column.lower, 0.0)})
 
     def _known(self) -> Known:
         """Return what the parameters say of variables.

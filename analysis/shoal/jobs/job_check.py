@@ -46,7 +46,7 @@ ASSUMED: Final = (
     "SimulatedFederation of records like yours tells more."
 )
 _MOST_CLIENTS: Final = 200_000
-_RUNS: Final = (3, 12)  # at least, and at most, with
+_RUNS: Final = (3, 12)  # fewest and most; between them as `_MOST_ANSWERS` allows
 _MOST_ANSWERS: Final = 2_000_000  # of clients in all rounds of all runs
 _CHOSEN: Final = frozenset({"classes", "levels", "outcome"})
 _SEED: Final = 1  # so that a second look says the same

@@ -348,7 +348,7 @@ def _noisy_scatter(released: ReleasedSum) -> NoisyScatter:
     """Return the noisy moments, with as many numbers of records as there are strata.
 
     Raises:
-        ValueError: `released` does not answer the query of that name with a constant.
+        ValueError: `released` answers another query.
     """
     query = query_of(released, SecondMomentMatrix)
     matrix = matrix_from(query, released.values)

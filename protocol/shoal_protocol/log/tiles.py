@@ -39,7 +39,9 @@ def check_consistency(
     if not 0 <= old <= new:
         raise WrongProof("the log has become shorter")
     if old in (0, new):
-        if proof or old_root != (EMPTY_ROOT if old == 0 else new_root):
+        if proof:
+            raise WrongProof("no proof is needed from the empty tree, or if the size is the same")
+        if old_root != (EMPTY_ROOT if old == 0 else new_root):
             raise WrongProof("one size, other roots")
         if new == 0 and new_root != EMPTY_ROOT:
             raise WrongProof("the empty tree has another root")

@@ -102,8 +102,8 @@ class Committees(Model):
     def kind_for(self, *, holder: int, node: int, nodes: int) -> ShareKind:
         """Return the kind of share that `node` (of `nodes`) is due from a data holder.
 
-        As many of an answer's shares are full vectors as do not open it without a seed. Which ones
-        rotates with the data holder, so that the load is even.
+        Of an answer's shares one fewer than open it are seeds, the others are full vectors. Which
+        ones are vectors rotates with the data holder, so that the load is even.
 
         Raises:
             ValueError: none, for it is not of the data holder's committee.

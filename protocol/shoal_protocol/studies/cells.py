@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.posteriors.forms import DirichletMixture
 from shoal_protocol.queries import BinCounts, Counts
@@ -42,6 +43,10 @@ class TabulatingStudy(WholeStudy):
     """
 
     smallest_cell: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
+
+    def terms(self, *, least: int, most: int) -> Terms:
+        stated = super().terms(least=least, most=most)
+        return stated.model_copy(update={"smallest_cell": self.smallest_cell})
 
 
 def indicator_of(name: str) -> ColumnBounds:

@@ -113,7 +113,6 @@ class Study(Model, ABC):
         return Terms(
             bounds=self.columns,
             batch=self.batch,
-            smallest_cell=getattr(self, "smallest_cell", 0),
             kinds=self.kinds_of_rounds(least=least, most=most),
         )
 
