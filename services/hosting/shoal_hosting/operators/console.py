@@ -107,7 +107,7 @@ def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
     if line.failure is not None:
         return line.failure, True
     if line.answered_at is None:
-        return "not asked yet", False
+        return "not asked since the start", False
     return f"answered {_span(asyncio.get_running_loop().time() - line.answered_at)} ago", False
 
 
