@@ -15,7 +15,7 @@ import pydantic
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
-from shoal_agent.client_files import hex_line, new_directory, write_tls
+from shoal_agent.client_files import hex_line, new_directory, refuse_filled, write_tls
 from shoal_hosting.party import (
     CARD,
     Card,
@@ -26,7 +26,7 @@ from shoal_hosting.party import (
     read_card,
     read_seed,
 )
-from shoal_hosting.private_files import write_new
+from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
 from shoal_protocol.trust.manifest import ComputeParty, ListedParty, ServiceParty
 from shoal_protocol.wire.documents import check_signature, describe
@@ -239,6 +239,14 @@ def read_signing_key(path: Path) -> SigningKey:
 
 
 def make_authority_directory(directory: Path, key: SigningKey) -> None:
-    """Write the authority's private key into a private directory of its own."""
-    with new_directory(directory) as pending:
-        write_new(pending / "signing.key", hex_line(bytes(key)), private=True)
+    """Write the authority's private key into a private directory of its own.
+
+    The directory may be there if it is empty: it may be a disk that is kept apart.
+
+    Raises:
+        FileExistsError: it is not empty; nothing is overwritten.
+    """
+    refuse_filled(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(PRIVATE_DIRECTORY)
+    write_new(directory / "signing.key", hex_line(bytes(key)), private=True)

@@ -76,11 +76,11 @@ def logged(
             )
 
     async def answers(node: ServiceParty) -> bool:
-        with suppress(Unavailable):
-            return (
-                await call(Endpoint.of(node, transport), "GET", "/healthz")
-            ).status == HTTPStatus.OK
-        return False
+        try:
+            reply = await call(Endpoint.of(node, transport), "GET", "/healthz")
+        except Unavailable:
+            return False
+        return reply.status == HTTPStatus.OK
 
     async def fetch() -> str:
         nodes = before.manifest.compute_nodes
@@ -98,9 +98,8 @@ def logged(
         if not isinstance(answered, dict) or not isinstance(place := answered.get("place"), int):
             raise Refused("the aggregator does not say where in the log the version is")
         for _ in range(PROOF_TRIES):
-            if (
-                reply := await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
-            ).status == HTTPStatus.OK:
+            reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
+            if reply.status == HTTPStatus.OK:
                 return reply.body.decode("utf-8", "replace")
         raise Unavailable(f"fewer than {before.manifest.quorum} Compute nodes sign the log")
 

@@ -91,7 +91,7 @@ def make(
     `clients` (site -> number of its clients). Without `dictionary` jobs may name any columns.
 
     Raises:
-        FileExistsError: the directory is not empty; nothing is overwritten.
+        FileExistsError: the directory is not empty, or cannot be replaced; nothing is overwritten.
         ValueError: a name or URL is malformed, or sizes or rules do not fit.
     """
     roles: dict[str, PartyRole] = {f"compute-{index}": "compute" for index in range(compute_nodes)}
@@ -99,6 +99,8 @@ def make(
     everybody = roles | {"analyst": "analyst"}
     _check(roles, clients, policy)
     names = [*roles, *clients]
+    if "{port}" in url_template and first_port + len(names) > 65_536:
+        raise ValueError("there are not enough ports above the first one")
     urls = {
         name: url_template.replace("{name}", name).replace("{port}", str(port))
         for port, name in enumerate(names, first_port)

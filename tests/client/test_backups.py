@@ -11,15 +11,18 @@ from nacl.signing import SigningKey
 
 from shoal_agent.assembly import Service
 from shoal_agent.restoring import opened_backup, restore_state, write_recovery_key
+from shoal_consortium.parties import next_manifest
 from shoal_holder.backup import sealed_backup
 from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of
 from shoal_holder.state import State
 from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.roster_changes import with_revoked
 from tests.client.test_agent import start, work, world
 from tests.client.test_charges import down
 from tests.client.test_slots import EVERYBODY, records_of
-from tests.world.around_holder import World, state_of
+from tests.world.around_holder import World, state_of, vault_of
+from tests.world.examples import AUTHORITY
 
 __all__ = ["world"]
 
@@ -114,7 +117,7 @@ async def test_who_has_which_slot_is_in_the_backup_with_the_key_that_tells_it(
     sealed = sealed_backup(
         state_of(holder).file,
         files,
-        slots=(),
+        slots=0,
         authority=authority,
         key=world.key,
         now=world.clock(),
@@ -137,18 +140,34 @@ def test_the_length_of_a_backup_does_not_tell_how_many_individuals_there_are(
     )
     recovery_key(world)
     lengths = set()
-    for given in (1, 150, 300):
+    for given in (0, 1, 150, 5_000, 10_000):
         (world.directory / str(given)).mkdir()
         state = State(world.directory / str(given) / "holder.sqlite", authority="00" * 32)
         rows = [(bytes([place % 251]) * 28 + place.to_bytes(4), place) for place in range(given)]
         with state.file.transaction():
             state.file.database.executemany("INSERT INTO slots VALUES (?, ?, 0)", rows)
         sealed = sealed_backup(
-            state.file, files, slots=range(300), authority="00" * 32, key=key, now=world.clock()
+            state.file, files, slots=10_000, authority="00" * 32, key=key, now=world.clock()
         )
         lengths.add(len(sealed))
         state.close()
     assert len(lengths) == 1
+
+
+async def test_the_length_of_a_revoked_data_holder_s_backup_does_not_tell_it_either(
+    world: World,
+) -> None:
+    recovery_key(world)
+    holder = world.holder(records=records_of(EVERYBODY))
+    files = owner_files_of(world.directory / "party", world.directory / "policy.toml")
+    vault_of(holder)._owner_files = files
+    enrolled = await holder.backup()
+    roster = with_revoked(world.consortium.roster, [0])
+    later = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
+    world.book.accept(later.encode(), roster.encode())
+    assert (await holder.status()).enrolled == 0
+    assert len(await holder.backup()) == len(enrolled)
+    await holder.close()
 
 
 def cut(sealed: bytes) -> bytes:
@@ -206,7 +225,7 @@ async def test_backups_of_other_data_holders_and_consortia_are_refused(world: Wo
         sealed = sealed_backup(
             state_of(holder).file,
             files,
-            slots=(),
+            slots=0,
             authority=authority,
             key=signer,
             now=world.clock(),

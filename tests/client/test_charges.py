@@ -3,6 +3,7 @@
 import errno
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.restoring import restore_file
 from shoal_consortium.parties import next_manifest
 from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
+from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
+from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.envelope import epoch_of
 from shoal_protocol.sharing.schemes import ThresholdSharing
@@ -248,6 +252,24 @@ async def test_a_node_that_claims_one_round_for_several_jobs_leaves_a_state_that
             (job, client) for _, job, client in charged
         }
         await restored.close()
+
+
+def test_a_round_that_was_claimed_for_another_job_before_it_came_leaves_a_state_that_opens(
+    tmp_path: Path,
+) -> None:
+    path, round_id, job = tmp_path / "holder.sqlite", "aa" * 32, "bb" * 32
+    state = State(path, authority="00" * 32)
+    claim = ChargedElsewhere(round_id, "cc" * 32, 1, Cost.pure(1.0), BitMap([2]))
+    state.adopt([claim], datetime(2026, 1, 1, tzinfo=UTC))
+    with state.file.transaction():
+        state.file.database.execute("INSERT INTO jobs VALUES (?, x'', 1, 1, '', NULL)", (job,))
+        state.file.database.execute(
+            "INSERT INTO rounds (round, job, number, spec) VALUES (?, ?, 0, x'')", (round_id, job)
+        )
+    state.close()
+    state = State(path, authority="00" * 32)
+    assert charged_on(state) == [(round_id, "cc" * 32, 2)]
+    state.close()
 
 
 async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(

@@ -24,7 +24,7 @@ def write(tmp_path: Path) -> Write:
 
 def test_a_file_without_ids_holds_one_row(write: Write) -> None:
     assert read_records(write("age\n40\n")).identity is None
-    with pytest.raises(ValueError, match="several rows without ids"):
+    with pytest.raises(ValueError, match="csv: several rows without ids"):
         read_records(write("age\n40\n40\n"))
 
 

@@ -145,7 +145,7 @@ def test_a_state_that_is_lost_is_superseded_by_the_recovery_key_s_backup_or_a_ne
             sealed_backup(
                 state.file,
                 owner_files_of(clinic, clinic / "policy.toml"),
-                slots=(),
+                slots=0,
                 authority=authority,
                 key=read_holder_key(clinic / "holder.key"),
                 now=datetime.now(UTC),

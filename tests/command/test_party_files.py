@@ -1,5 +1,7 @@
 """Files of parties and consortia: private where they must be, never overwritten, never half."""
 
+import stat
+
 import pytest
 
 from shoal_agent import client_files
@@ -85,6 +87,30 @@ def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> N
     with pytest.raises(OSError, match="No space left"):
         party_files.write_party(tmp_path / "compute-0", party())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_replaced_only_if_it_is_an_empty_directory(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for name, says in (("file", "exists already"), ("link", "cannot be replaced")):
+        with pytest.raises(FileExistsError, match=says):
+            party_files.write_party(tmp_path / name, party())
+    assert sorted(tmp_path.iterdir()) == [tmp_path / each for each in ("empty", "file", "link")]
+    party_files.write_party(tmp_path / "empty", party())
+    with pytest.raises(FileExistsError, match="exists already"):
+        party_files.write_party(tmp_path / "empty", party())
+
+
+def test_an_authority_s_key_is_written_into_the_empty_disk_that_is_named(tmp_path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    before = disk.stat().st_ino
+    party_files.make_authority_directory(disk, AUTHORITY)
+    assert disk.stat().st_ino == before and stat.S_IMODE(disk.stat().st_mode) == 0o700
+    assert list(files(disk)) == ["signing.key"]
+    with pytest.raises(FileExistsError, match="exists already"):
+        party_files.make_authority_directory(disk, AUTHORITY)
 
 
 def test_a_data_holders_key_is_private_and_its_enrolment_is_of_it(tmp_path) -> None:

@@ -114,20 +114,35 @@ def _consented_bytes(old: bytes, new: bytes) -> bytes:
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
+def refuse_filled(directory: Path) -> None:
+    """Refuse what is there and no empty directory.
+
+    Raises:
+        FileExistsError
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise FileExistsError(f"{directory} exists already; nothing was written")
+
+
 @contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
     """Give a private directory to fill; it becomes `directory`, or is removed after an error.
 
     Raises:
-        FileExistsError: the directory exists, and is not empty; nothing is overwritten.
+        FileExistsError: the directory exists, and is not empty or cannot be replaced; nothing is
+            overwritten.
     """
-    if directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"{directory} exists already; nothing was written")
+    refuse_filled(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     pending = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         yield pending
-        pending.rename(directory)
+        try:
+            pending.rename(directory)
+        except OSError as error:  # it is a link, a mount, or where the command runs
+            raise FileExistsError(
+                f"{directory} cannot be replaced ({error.strerror}); name one that is not there"
+            ) from None
     except BaseException:
         shutil.rmtree(pending)
         raise

@@ -6,9 +6,8 @@ tells who made it, for anybody can seal to a public key. Its length tells nobody
 slots have been given to individuals.
 """
 
-import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -34,9 +33,14 @@ DELETE FROM crowd_outbox;
 DELETE FROM crowd_nonces;
 VACUUM;
 """  # the last one leaves nothing of erased rows
-_GIVE_ALL_SLOTS: Final = """
-INSERT INTO slots SELECT CAST(printf('%032d', value) AS BLOB), value, 0 FROM json_each(?)
+_WITHOUT_INDIVIDUALS: Final = """
+DROP TRIGGER slots_keep;
+DELETE FROM slots;
+UPDATE machine SET known = NULL;
+VACUUM;
 """
+_LARGEST_SLOT: Final = 100  # bytes of a row of `slots` and of its two indexes, with their pages
+_SLACK: Final = 1 << 16  # of pages that the first rows begin
 
 
 class Backup(Message):
@@ -53,14 +57,14 @@ def sealed_backup(
     file: StateFile,
     owner_files: Mapping[str, Path],
     *,
-    slots: Iterable[int],
+    slots: int,
     authority: str,
     key: SigningKey,
     now: datetime,
 ) -> bytes:
     """Return a sealed backup of a state and of those of the owner's files that are there.
 
-    `slots` are all of the data holder's, whether or not they have been given to individuals.
+    The data holder has so many `slots` in all, given to individuals or not.
 
     Raises:
         ValueError: there is no recovery key, or more than a backup can hold.
@@ -122,18 +126,16 @@ def _recovery_key(owner_files: Mapping[str, Path]) -> PublicKey:
         raise ValueError(f"{path} is not a key of 64 hex digits") from None
 
 
-def _copy(file: StateFile, slots: Iterable[int]) -> tuple[bytes, bytes]:
+def _copy(file: StateFile, slots: int) -> tuple[bytes, bytes]:
     """Return the state as one file, without what is still to be sent: that identifies answers.
 
-    With it comes padding to the size of the state in which all `slots` are given. A sixteenth is
-    added, because how rows fill pages depends on their order.
+    With it comes padding to a length that follows from the number of `slots`, and from the state
+    without what is known of individuals.
     """
     with closing(sqlite3.connect(":memory:")) as copy:
         file.database.backup(copy)
         copy.executescript(_WITHOUT_WHAT_IS_UNSENT)
         state = copy.serialize()
-        copy.executescript("DROP TRIGGER slots_keep; DELETE FROM slots")
-        copy.execute(_GIVE_ALL_SLOTS, (json.dumps(list(slots)),))
-        copy.commit()
-        copy.execute("VACUUM")
-        return state, bytes(max(0, len(copy.serialize()) * 17 // 16 - len(state)))
+        copy.executescript(_WITHOUT_INDIVIDUALS)
+        length = len(copy.serialize()) + _SLACK + _LARGEST_SLOT * slots
+        return state, bytes(max(0, length - len(state)))

@@ -173,13 +173,14 @@ def _place(file: StateFile, entry: LedgerEntry) -> int | None:
     Raises:
         LedgerBroken: it is not on file as it was charged.
     """
+    # a node may have claimed, for another job, a round that was on file only later
     round_of = file.one(
-        "SELECT job, number FROM rounds WHERE round = ?1"
-        " UNION ALL SELECT job, number FROM adopted WHERE round = ?1",
-        entry.round,
+        "SELECT number FROM rounds WHERE (round, job) = (?1, ?2)"
+        " UNION ALL SELECT number FROM adopted WHERE (round, job) = (?1, ?2)",
+        *(entry.round, entry.job),
     )
-    if round_of is not None and round_of[0] == entry.job:
-        return int(round_of[1])
+    if round_of is not None:
+        return int(round_of[0])
     found = file.one(
         "SELECT job, client, record, submission FROM contributions WHERE contribution = ?",
         entry.round,

@@ -61,6 +61,8 @@ def read_records(
                 raise ValueError(f"{where} {name!r}: {error}") from None
     if not rows:
         raise ValueError(f"{file} holds no records")
+    if by is None and rows > 1:
+        raise ValueError(f"{file}: several rows without ids: add a column 'id', or name another")
     values = np.array(numbers).reshape(rows, len(names))
     columns = tuple(map(canonical_text, names))
     if by is None:

@@ -21,6 +21,7 @@ from shoal_holder.status import Report
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.manifest import Consortium
 
 
 class Timer:
@@ -138,14 +139,24 @@ class Site:
 
         Its holder was revoked, or has another key.
         """
-        current = self.book.current
-        if self.holder is not None:
+        if self.holder is not None or (listed := self._listed) is None:
             return None
+        is_revoked = self.book.current.roster.key_if_enrolled(listed[1]) is None
+        return REVOKED if is_revoked else REPLACED
+
+    @property
+    def slots_ever(self) -> int:
+        """Return how many slots this holder has, or had until it was revoked or has another key."""
+        listed = self._listed
+        return 0 if listed is None else len(listed[0].roster.slots_of(listed[1]))
+
+    @property
+    def _listed(self) -> tuple[Consortium, int] | None:
+        """Return the newest version that lists this holder's key, and its index there."""
         for version in reversed(self.book.versions):
             holder = version.roster.holder_with(self.key.verify_key)
             if holder is not None:
-                is_revoked = current.roster.key_if_enrolled(holder) is None
-                return REVOKED if is_revoked else REPLACED
+                return version, holder
         return None
 
     def positions(self) -> dict[int, int]:

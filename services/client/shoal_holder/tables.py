@@ -172,8 +172,8 @@ def positions(header: tuple[str, ...], names: tuple[str, ...], where: str) -> tu
             else f"; near to it is {near!r}, which differs by more than spaces around it"
         )
         raise ValueError(
-            f"{where}: there is no column {missing.args[0]!r}{hint}; it is named in policy.toml, "
-            "records.toml or SHOAL_AGENT_ID_COLUMN"
+            f"{where}: there is no column {missing.args[0]!r}{hint}; look where it is named: in "
+            "policy.toml, records.toml, SHOAL_AGENT_ID_COLUMN or --columns"
         ) from None
 
 

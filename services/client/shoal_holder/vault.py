@@ -326,7 +326,7 @@ class Vault:
             sealed = sealed_backup(
                 self._state.file,
                 self._owner_files,
-                slots=self._site.positions(),
+                slots=self._site.slots_ever,
                 authority=self._site.book.current.manifest.identity,
                 key=self._site.key,
                 now=self._site.clock(),

@@ -130,14 +130,10 @@ class Source:
             return {}, dict.fromkeys(self._csv.names, "VARCHAR")
         described = self.database.execute(f"DESCRIBE SELECT * FROM {self._from}").fetchall()  # noqa: S608
         raw = [str(row[0]) for row in described]
-        if isinstance(self._named, str):
+        if isinstance(self._named, str):  # DuckDB renames one of two columns that are named alike
             schema = f"parquet_schema({_text(_literally(self._path))})"
-            written = self.database.execute(f"SELECT name FROM {schema}").fetchall()  # noqa: S608
-            if not {(name,) for name in raw}.issubset(written):  # DuckDB renames one of two alike
-                raise ValueError(
-                    f"{self.where}, schema: two columns have the same name, but for case: rename "
-                    "or remove one"
-                )
+            nodes = self.database.execute(f"SELECT name, num_children FROM {schema}").fetchall()  # noqa: S608
+            checked_names(_top_level(nodes), f"{self.where}, schema")
         names = checked_names(raw, f"{self.where}, schema")
         return (
             dict(zip(names, raw, strict=True)),
@@ -272,6 +268,16 @@ def _has_zone(kind: str) -> bool:
 
 def _is_instant(text: str) -> str:
     return f"regexp_full_match({text}, '{_TIME} ?{_ZONE}')"
+
+
+def _top_level(schema: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Return the names of columns in a Parquet file's schema, whose nodes come depth first."""
+    names, skipped = [], 0
+    for name, children in schema[1:]:
+        if not skipped:
+            names.append(name)
+        skipped = max(skipped - 1, 0) + (children or 0)
+    return names
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.fields import FieldInfo
 
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, newest_with
@@ -172,11 +173,15 @@ async def _work(service: Service, tick_seconds: float) -> None:
 def _describe(model: type[BaseModel]) -> str:
     """Return a line for each variable that `read_settings` reads."""
     return "\n".join(
-        f"  {PREFIX}{name.upper()}: {setting.description}"
-        f" ({'must be set' if setting.is_required() else f'default: {default}'})"
+        f"  {PREFIX}{name.upper()}: {setting.description}{_default(setting)}"
         for name, setting in model.model_fields.items()
-        for default in ["nothing" if setting.default is None else setting.default]
     )
+
+
+def _default(setting: FieldInfo) -> str:
+    if setting.is_required():
+        return " (must be set)"
+    return "" if setting.default is None else f" (default: {setting.default})"
 
 
 LOCK: Final = "lock"

@@ -51,9 +51,10 @@ def server_tls(
     except OSError as error:
         raise StartupRefused(f"{certificate_path} cannot be read: {error.strerror}") from None
     except ValueError:
+        manifest = ", or the manifest lists none for this party"
         raise StartupRefused(
-            f"{certificate_path} does not hold a certificate in PEM form, or the manifest lists "
-            "none for this party"
+            f"{certificate_path} does not hold a certificate in PEM form"
+            f"{'' if expected_certificate_pem is None else manifest}"
         ) from None
     served.minimum_version = ssl.TLSVersion.TLSv1_2
     served.set_alpn_protocols(["http/1.1"])

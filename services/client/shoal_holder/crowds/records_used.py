@@ -31,7 +31,7 @@ def record_cap(policy: Policy) -> Cap:
     """Return what all crowd jobs together may cost one record.
 
     Raises:
-        ValueError: no crowd job is allowed.
+        ValueError: no crowd job is allowed, and there is no cap of 0.
     """
     return Cap(epsilon=policy.maximum_local_epsilon or 0.0, delta=0.0)
 
