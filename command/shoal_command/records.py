@@ -82,7 +82,10 @@ def _warn_of_slots(directory: Path, individuals: int) -> None:
     enrolment = enrolment_of(directory / HOLDER_KEY)
     if enrolment.exists() and individuals > (slots := read_enrolment(enrolment).slots):
         more = shell_command("shoal", "agent", "grow", directory, "--slots", individuals)
-        warn(f"there are {individuals:,} individuals and {slots:,} slots; ask for more by: {more}")
+        warn(
+            f"there are {individuals:,} individuals and {slots:,} slots; ask for as many, and for "
+            f"one more for each individual who is gone and keeps a slot, by: {more}"
+        )
 
 
 def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:

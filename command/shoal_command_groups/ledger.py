@@ -210,9 +210,9 @@ def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
         + " for Gaussian jobs. What open jobs may still ask for is counted as spent.",
         "Crowd jobs are not allowed."
         if records is None
-        else f"For crowd jobs, of the epsilon {records.maximum:.4g} that you allow one record: "
-        f"{records.least:.4g} to those of the client with the least, {records.most:.4g} with the "
-        "most, and to no client more than it has for pure jobs.",
+        else f"For crowd jobs you allow each record epsilon {records.maximum:.4g}. Left to a "
+        f"record: {records.least:.4g} at the client with the least, {records.most:.4g} at the "
+        "client with the most, and never more than the client has for pure jobs.",
     ]
 
 

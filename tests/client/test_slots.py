@@ -100,7 +100,7 @@ async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World
 
     with pytest.raises(
         ValueError,
-        match=r"^more individuals than slots, .*shoal agent grow DIRECTORY --slots N`, N in all",
+        match=r"^more individuals than slots: .*shoal agent grow DIRECTORY --slots N`, where N",
     ):
         await opened(world, without | newcomers | {"one-more": [1.0]})
 

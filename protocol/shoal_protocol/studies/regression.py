@@ -234,8 +234,8 @@ class MeasuredCoefficients(NormalCoefficients):
             (
                 "One dishonest client",
                 f"of about {self.records:,} could move any of these numbers as far as all others "
-                "together, and no verdict would see it: a sum is checked for what is possible, and "
-                "no answer is",
+                "together, and no verdict would see it, because only sums are checked and nobody "
+                "sees a single answer",
             ),
             (self._scatter_of, f"{self.scatter:.4g}"),
         )

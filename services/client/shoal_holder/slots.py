@@ -60,8 +60,9 @@ def injection(
     """
     if len(new) > len(free):
         raise ValueError(
-            "more individuals than slots, those counted who are gone: ask for more by `shoal agent "
-            "grow DIRECTORY --slots N`, N in all; `shoal records check DIRECTORY` counts"
+            "more individuals than slots: each who ever had one keeps it. Ask for more by `shoal "
+            "agent grow DIRECTORY --slots N`, where N counts all who ever had one and all who are "
+            "new"
         )
     if not new:
         return {}
