@@ -60,9 +60,9 @@ def injection(
     """
     if len(new) > len(free):
         raise ValueError(
-            "more individuals than slots: each who ever had one keeps it. Ask for more by `shoal "
-            "agent grow DIRECTORY --slots N`, where N counts all who ever had one and all who are "
-            "new"
+            "more individuals than slots: an individual keeps its slot for ever. Ask for more by "
+            "`shoal agent grow DIRECTORY --slots N`, where N counts all who ever had a slot and all "
+            "who are new"
         )
     if not new:
         return {}
