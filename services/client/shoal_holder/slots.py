@@ -61,8 +61,8 @@ def injection(
     if len(new) > len(free):
         raise ValueError(
             "more individuals than slots: an individual keeps its slot for ever. Ask for more by "
-            "`shoal agent grow DIRECTORY --slots N`, where N counts all who ever had a slot and all "
-            "who are new"
+            "`shoal agent grow DIRECTORY --slots N`, where N counts all who ever had a slot and "
+            "all who are new"
         )
     if not new:
         return {}
