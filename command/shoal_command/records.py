@@ -19,6 +19,7 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command,
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
+from shoal_holder.tables import CsvTable
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
@@ -146,27 +147,19 @@ def check(
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
         file /= RECORDS
     if file.is_dir():
-        mapped = json.loads(
-            _loader(
-                "check",
-                file,
-                consortium,
-                json.dumps({name: (each.lower, each.upper) for name, each in bounds.items()}),
-            )
-        )
+        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
+        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
         _warn_of_slots(file, mapped["records"])
+        variables = [
+            each
+            if each["fault"] or each["share_outside_bounds"] is not None
+            else each | {"share_outside_bounds": _UNBOUNDED}
+            for each in mapped["variables"]
+        ]
         tell(
             mapped,
             as_json,
-            mapped
-            | {
-                "variables": [
-                    each
-                    if each["fault"] or each["share_outside_bounds"] is not None
-                    else each | {"share_outside_bounds": _UNBOUNDED}
-                    for each in mapped["variables"]
-                ]
-            },
+            mapped | {"variables": variables},
             "Nothing was written: `shoal records load` does that.",
         )
         if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
@@ -190,6 +183,11 @@ def check(
             f"The job takes {records_per_client:,} of each client's records. "
             f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
         )
+    if file.suffix.lower() != ".npz":
+        table = CsvTable(file)
+        if trimmed := sorted(set(table.names) - set(table.written)):
+            names = ", ".join(map(repr, trimmed))
+            sentences.append(f"Read without spaces around the column's name: {names}.")
     tell(
         found,
         as_json,

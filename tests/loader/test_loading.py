@@ -447,8 +447,9 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     two = home / "clients" / "two"
     nothing = shoal("records", "load", two, "--consortium", consortium, status=1)
     assert "there is no records.toml in" in nothing.stderr
-    (two / "records.csv").write_text("id,age\na,40\nb,50\n")
-    assert "2 clients with 2 rows" in shoal("records", "check", two).stdout
+    (two / "records.csv").write_text("id, age\na,40\nb,50\n")
+    said = shoal("records", "check", two).stdout
+    assert "2 clients with 2 rows" in said and "without spaces around the column's name" in said
     foreign = site / "records.toml"
     mapping = foreign.read_text()
     foreign.write_text(mapping + '[columns.weight]\nsql = "1"\n')

@@ -54,7 +54,7 @@ class CsvTable:
                     f"{file}, line 1: field {number} has {found} in it: save the file with commas "
                     "between fields, or, if it has them, rename the column"
                 )
-        self.names = checked_names(header, f"{file}, line 1")
+        self.written, self.names = tuple(header), checked_names(header, f"{file}, line 1")
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         """Yield each row's line, and its texts in these columns.
