@@ -1,6 +1,7 @@
 """A round's state in memory, and the checks of its envelopes; the store is authoritative."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -142,7 +143,7 @@ def _for_each(
         try:
             outcomes.append(each if isinstance(each, ProtocolError) else step(each))
         except ProtocolError as error:
-            outcomes.append(type(error)(str(error)))  # its traceback would keep all of these
+            outcomes.append(copy(error))  # without the traceback, which would keep all of these
     return outcomes
 
 

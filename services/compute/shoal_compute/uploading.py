@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import islice, repeat
 from typing import Final
 
@@ -140,7 +141,7 @@ class Uploads:
             try:
                 envelope = round_.intake.parse(encoded)
             except ProtocolError as error:
-                statuses.append(type(error)(str(error)))  # as `Intake.validate_all` does
+                statuses.append(copy(error))  # as `Intake.validate_all` does
             else:
                 statuses.append(closed())
                 named[place] = envelope.holder, envelope.digest

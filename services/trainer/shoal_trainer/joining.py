@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -474,5 +475,5 @@ def _read(
             return MalformedDocument("it names another job than the address that it was sent to")
         consortium.verify_in_force(signed, book.current)
     except ProtocolError as error:
-        return type(error)(str(error))  # its traceback would keep the whole batch
+        return copy(error)  # without the traceback, which would keep the whole batch
     return signed

@@ -8,6 +8,7 @@ client's count is right, no chain forks, and every acknowledged submission is in
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -265,7 +266,7 @@ class Submissions:
         try:
             return self._checked(crowd, self._resources.book.decode(encoded, Submission))
         except ProtocolError as error:
-            return type(error)(str(error))  # its traceback would keep the whole batch
+            return copy(error)  # without the traceback, which would keep the whole batch
 
     def _checked(self, crowd: CrowdRecord, signed: Signed[Submission]) -> Replacement:
         """Check all of a submission that does not depend on the store.
