@@ -145,7 +145,7 @@ def _with_a_norm(gradients: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0))
 
 
-Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
+Family = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
 """What a target is: one of two classes, a count, a count that scatters more than Poisson's, a
 positive number that scatters in proportion to its mean."""
 
@@ -209,6 +209,7 @@ class ScoreSum(_UnitScores, RegressionMoments):
 
     name: Literal["score_sum"] = "score_sum"
     family: Family
+    basis: tuple[tuple[float, ...], ...] = ()
     point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=512)]
     dispersion: _Positive
     residual_cut: _Positive
@@ -218,14 +219,14 @@ class ScoreSum(_UnitScores, RegressionMoments):
     def _has_features(self) -> Self:
         if len(self.regressed) < 2 or self.intercept == 0.0:
             raise ValueError("scores need a constant, a feature and a target")
-        if len(self.point) != self.width:
+        if len(self.point) != len(self.regressed):
             raise ValueError("the point has one coordinate for the constant and each feature")
         return self
 
     @property
     def width(self) -> int:
         """p, the length of a score: one for the constant, and one for each feature."""
-        return len(self.regressed)
+        return len(self.basis) or len(self.regressed)
 
     @property
     def squared(self) -> int:
@@ -259,7 +260,13 @@ class ScoreSum(_UnitScores, RegressionMoments):
         with np.errstate(over="ignore"):  # infinite residuals are cut, too
             residuals = (self._targets(regressed[:, -1]) - means) * weights
         cut = np.clip(residuals, -self.residual_cut, self.residual_cut)
-        sizes = shrinking(rows, radius) ** 2 * (cut / self.residual_cut) / radius * shares
+        if self.basis:
+            size = len(self.basis)
+            a = np.zeros((size, size))
+            for i, row in enumerate(self.basis):
+                a[i, : i + 1] = row
+            rows = rows[:, :size] @ a.T
+        sizes = shrinking(rows, radius) * (cut / self.residual_cut) / radius * shares
         return np.column_stack([rows * sizes[:, None], cut != residuals])
 
     def _targets(self, boxed: Floats) -> Floats:
@@ -287,6 +294,8 @@ def mean_of(family: Family, predictors: Floats) -> Floats:
     Logistic models have their canonical link, all others the logarithm (McCullagh and Nelder 1989,
     section 2.2).
     """
+    if family == "normal":
+        return predictors
     cut = np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
     return probability(cut) if family == "logistic" else rate(cut)
 
@@ -303,6 +312,7 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
         "poisson": np.sqrt(dispersion / (dispersion + means)),  # which no tiny dispersion overflows
         "gamma": 1.0 / (dispersion + means),
         "logistic": np.ones_like(means),
+        "normal": np.ones_like(means),
     }
     return weights[family]
 
