@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 
 from bench.five_rounds import sets
 from figures.ada_ssp import ada_ssp
-from shoal_learning.regression import Regression
-from shoal_learning.regression.score_likelihood import slope_of
-from shoal_learning.simulation import Federation, run
+from shoal.estimators.regressions import Regression
+from shoal.jobs.federation import Federation
+from shoal.jobs.trainer_line import run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies.regression import (
+from shoal_studies.catalogue.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
 )
+from shoal_studies.regression.score_likelihood import slope_of
 
 Floats = NDArray[np.float64]
 

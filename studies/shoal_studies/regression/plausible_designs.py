@@ -1,0 +1,455 @@
+"""Plausible distributions of the records' rows, given what two rounds released of them.
+
+A public sample of the *variables* stands for the records, and terms are computed from it, so that a
+square stays the square of its variable. Each variable has a marginal that two moments fix within its
+public bounds, and the variables have a normal copula. A draw takes correlations and spreads that are
+plausible under the noise, and then weighs the sample's rows so that its moments are those released,
+as far as noise lets them be told, with fresh noise added: perturb and maximise (Papandreou and
+Yuille 2011). The weights are those nearest to even ones (least Kullback-Leibler divergence).
+
+Nothing here is random but by the generator of the caller, which a learner seeds publicly.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from scipy.special import betaincinv, ndtr, ndtri
+
+from shoal_studies.regression import constants
+from shoal_protocol.posteriors.base import evenly_spread
+from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
+from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.sums import in_units, matrix_from
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.studies.measurements import query_of
+from shoal_protocol.studies.regression import REACH
+
+_QUANTILES: Final = np.linspace(-4.8, 4.8, 400)  # of a normal, where marginals are tabulated
+_LEAST_EIGENVALUE: Final = 1e-4
+_LARGEST_CORRELATION: Final = 0.999
+
+
+@dataclass(frozen=True)
+class DesignRows:
+    """A public sample that stands for the records.
+
+    `rows`, shape (s, p), are constant and features in spreads; `offsets`, shape (s,), are added to
+    predictors. `weights`, shape (s,), sum to 1. `shrunk`, shape (s,), is the square of what rows
+    are multiplied by in the round of moments.
+    """
+
+    rows: Floats
+    offsets: Floats
+    weights: Floats
+    shrunk: Floats
+
+    def predictors(self, point: Floats) -> Floats:
+        """Return the rows' predictors by coefficients, shape (p,): shape (s,)."""
+        return np.asarray(self.rows @ point + self.offsets)
+
+    @property
+    def means(self) -> Floats:
+        """Means of the features, shape (p - 1,)."""
+        return np.asarray(self.weights @ self.rows[:, 1:])
+
+    @property
+    def covariance(self) -> Floats:
+        """Covariance of the features, shape (p - 1, p - 1)."""
+        away = self.rows[:, 1:] - self.means
+        return np.asarray((away * self.weights[:, None]).T @ away)
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The column that shows a variable by itself: its place, and values of column and variable."""
+
+    place: int
+    column_values: Floats
+    variable_values: Floats
+
+    def variable(self, parts: Floats) -> Floats:
+        """Return the variable where its column is at `parts` of the way between its bounds."""
+        low, high = self.column_values[0], self.column_values[-1]
+        return np.interp(low + (high - low) * parts, self.column_values, self.variable_values)
+
+
+def _carrier(place: int, column: ColumnBounds) -> tuple[str, Carrier] | None:
+    """Return the variable that a column shows alone and steadily, with how; None if it does not."""
+    names = variables_of([column])
+    if len(names) != 1:
+        return None
+    lower, upper = _bounds_of(column, names[0])
+    grid = np.linspace(lower, upper, 401)
+    shown = design_of([column], grid[:, None])[:, 0]
+    steps = np.diff(shown)
+    if np.all(steps > 0.0):
+        return names[0], Carrier(place, shown, grid)
+    return (names[0], Carrier(place, shown[::-1], grid[::-1])) if np.all(steps < 0.0) else None
+
+
+def _bounds_of(column: ColumnBounds, variable: str) -> tuple[float, float]:
+    """Return the public bounds of a variable that a column reads."""
+    if column.term is None:
+        return column.lower, column.upper
+    for factor in column.term.factors:
+        if factor.variable == variable and not isinstance(factor, Level):
+            return factor.lower, factor.upper
+    return 0.0, 1.0
+
+
+def _level(column: ColumnBounds) -> Level | None:
+    """Return the level that a column is the indicator of, if it is one."""
+    if column.term is None or len(column.term.factors) != 1:
+        return None
+    [factor] = column.term.factors
+    return factor if isinstance(factor, Level) else None
+
+
+@dataclass
+class _Levels:
+    """A variable of levels: upper ends of their shares, and their codes, the last for the others."""
+
+    ends: Floats
+    codes: Floats
+
+
+@dataclass(frozen=True)
+class ReleasedDesign:
+    """What the round of columns and that of moments released of the rows, over the records.
+
+    `moments`, shape (m,), are means and mean squares of columns cut to their bounds, in half
+    ranges, and then mean products of shrunk rows in spreads, with noise of `noise_sd`, shape (m,).
+    `first` are the query's columns of the first round, and `columns` the predictors in spreads.
+    """
+
+    bounds: tuple[ColumnBounds, ...]
+    first: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    squared_radius: float
+    moments: Floats
+    noise_sd: Floats
+    offset: float | None = None  # its coefficient, for one spread
+
+    @property
+    def size(self) -> int:
+        """q, the number of predictors."""
+        return len(self.bounds)
+
+    @property
+    def means(self) -> Floats:
+        return self.moments[: self.size]
+
+    @property
+    def squares(self) -> Floats:
+        return self.moments[self.size : 2 * self.size]
+
+    def matrix(self, values: Floats) -> Floats:
+        """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
+        found = np.zeros((self.size + 1, self.size + 1))
+        found[np.triu_indices(self.size + 1)] = values[2 * self.size :]
+        return found + np.triu(found, 1).T
+
+
+def released_design(
+    bounds: Sequence[ColumnBounds],
+    columns_sum: ReleasedSum,
+    moments_sum: ReleasedSum,
+    *,
+    records: float,
+    weighted_records: float,
+    offset: float | None,
+) -> ReleasedDesign:
+    """Return what two rounds released of `records` rows, of whose weights there are so many."""
+    size = len(bounds)
+    first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, WeightedRowMatrix)
+    parts = []
+    for values, product_values in (
+        (columns_sum.values, moments_sum.values),
+        (columns_sum.noise_sd, moments_sum.noise_sd),
+    ):
+        by_column = in_units(first, values)[:-1].reshape(2, -1)[:, :size] / records
+        matrix = matrix_from(query, product_values)[: size + 1, : size + 1]
+        products = matrix[np.triu_indices(size + 1)] * REACH**2 / weighted_records
+        parts.append(np.concatenate([by_column.ravel(), products]))
+    if weighted_records != records:  # means of weighted records are others
+        parts[1][: 2 * size] = np.maximum(parts[1][: 2 * size], constants.SHIFT_OF_WEIGHTED)
+    return ReleasedDesign(
+        bounds=tuple(bounds),
+        first=first.columns[:size],
+        columns=query.regressed[:size],
+        squared_radius=(query.feature_radius * REACH) ** 2,
+        moments=parts[0],
+        noise_sd=parts[1],
+        offset=offset,
+    )
+
+
+@dataclass
+class PlausibleDesigns:
+    """Draws designs that are plausible given what was released."""
+
+    released: ReleasedDesign
+    generator: np.random.Generator
+    two_valued: dict[str, float] = field(default_factory=dict, init=False)
+    """Variables whose values are all at their bounds, and the share at the upper one."""
+
+    def __post_init__(self) -> None:
+        """Find how each variable is shown, its marginal, and what is known of correlations."""
+        released = self.released
+        self.names = variables_of(released.bounds)
+        cube = evenly_spread(constants.SAMPLE_ROWS, len(self.names))
+        self._normals = ndtri(np.clip(cube, 1e-6, 1.0 - 1e-6))
+        self._carriers: dict[str, Carrier] = {}
+        self._levels: dict[str, _Levels] = {}
+        self._variances: dict[str, tuple[float, float]] = {}
+        self._quantiles: dict[str, Floats] = {}
+        self._alone: list[tuple[str, int]] = []  # variables shown by one column, and its place
+        self._find_marginals()
+        self._settle_variances()
+        self._chain = self._correlations()
+
+    # marginals
+
+    def _find_marginals(self) -> None:
+        released, sd = self.released, float(self.released.noise_sd[0])
+        of_levels: dict[str, list[tuple[int, Level]]] = {}
+        for place, column in enumerate(released.bounds):
+            if (level := _level(column)) is not None:
+                of_levels.setdefault(level.variable, []).append((place, level))
+            elif (shown := _carrier(place, column)) is not None:
+                self._carriers.setdefault(*shown)
+        for name in self.names:
+            if name in self._carriers:
+                carrier = self._carriers[name]
+                mean, square = released.means[carrier.place], released.squares[carrier.place]
+                error = sd * np.sqrt(1.0 + 4.0 * mean**2)
+                self._alone.append((name, carrier.place))
+                ends = 1.0 - square < constants.AT_BOUNDS * error
+                if ends and 1.0 - mean**2 > 4.0 * sd:
+                    self.two_valued[name] = float(np.clip((mean + 1.0) / 2.0, 0.005, 0.995))
+                    self._quantiles[name] = carrier.variable(np.array([0.0, 1.0]))
+                else:
+                    variance = max(square - mean**2, 0.02**2) / 4.0
+                    self._variances[name] = float(variance), float(error / 4.0)
+                    self._set_variance(name, float(variance))
+            elif name in of_levels:
+                self._set_levels(name, of_levels[name])
+            else:
+                column = next(each for each in released.bounds if name in variables_of([each]))
+                lower, upper = _bounds_of(column, name)
+                self._quantiles[name] = lower + (upper - lower) * ndtr(_QUANTILES)
+
+    def _set_levels(self, name: str, levels: list[tuple[int, Level]]) -> None:
+        means = self.released.means[[place for place, _ in levels]]
+        signs = np.array([-1.0 if isinstance(each, OtherLevel) else 1.0 for _, each in levels])
+        shares = np.clip((signs * means + 1.0) / 2.0, 0.003, 0.997)
+        shares = shares / max(1.0, shares.sum() / 0.995)
+        codes = [each.value for _, each in levels]
+        among = levels[0][1].among or (*codes, max(codes) + 1.0)
+        others = next((each for each in among if each not in codes), max(codes) + 1.0)
+        if len(codes) == 1:
+            self.two_valued[name] = float(shares[0])
+            self._alone.append((name, levels[0][0]))
+        self._levels[name] = _Levels(np.cumsum(shares), np.array([*codes, others]))
+
+    def _set_variance(self, name: str, variance: float) -> None:
+        """Give a variable the beta marginal of this variance, in squared ranges of its column."""
+        carrier = self._carriers[name]
+        mean = float(np.clip((self.released.means[carrier.place] + 1.0) / 2.0, 0.005, 0.995))
+        widest = mean * (1.0 - mean)
+        size = widest / np.clip(variance, 1e-4, 0.97 * widest) - 1.0
+        parts = betaincinv(mean * size, (1.0 - mean) * size, ndtr(_QUANTILES))
+        self._quantiles[name] = carrier.variable(parts)
+
+    def _settle_variances(self) -> None:
+        """Estimate the variances of numbers from both rounds: rows' weights hang on them."""
+        released = self.released
+        square_sd = np.diagonal(released.matrix(released.noise_sd))
+        squares = np.diagonal(released.matrix(released.moments))
+        first = dict(self._variances)
+        for _ in range(3):
+            sample = self._sample(np.eye(len(self._alone)))[0]
+            expected = (sample.weights * sample.shrunk) @ sample.rows**2
+            for name, (seen, error) in first.items():
+                place = 1 + self._carriers[name].place
+                ratio = expected[place] / max(self._variances[name][0], 1e-4)
+                precision = error**-2.0 + (ratio / square_sd[place]) ** 2
+                weighed = seen / error**2 + ratio * squares[place] / square_sd[place] ** 2
+                self._variances[name] = max(weighed / precision, 1e-4), precision**-0.5
+                self._set_variance(name, self._variances[name][0])
+
+    # correlations
+
+    def _correlations(self) -> Iterator[Floats]:
+        """Yield latent correlations of variables that are shown alone, shape (k, k).
+
+        Uniform on correlation matrices beforehand, and normal about those seen; by elliptical
+        slices (Murray, Adams and MacKay 2010).
+        """
+        count = len(self._alone)
+        if count < 2:
+            while True:
+                yield np.eye(count)
+        at = [1 + place for _, place in self._alone]
+        matrix = self.released.matrix(self.released.moments)[np.ix_(at, at)]
+        sds = self.released.matrix(self.released.noise_sd)[np.ix_(at, at)]
+        upper = np.triu_indices(count, 1)
+        scale = self._latent_scale()
+        seen, error = (matrix / scale)[upper], (sds / scale)[upper]
+        state = np.clip(seen, -0.99, 0.99)
+        while not _is_possible(state, count):
+            state = 0.95 * state
+        steps = 0
+        while True:
+            away, other = state - seen, error * self.generator.standard_normal(len(seen))
+            angle = self.generator.uniform(0.0, 2.0 * np.pi)
+            low, high = angle - 2.0 * np.pi, angle
+            while True:
+                proposed = seen + away * np.cos(angle) + other * np.sin(angle)
+                if _is_possible(proposed, count):
+                    break
+                low, high = (angle, high) if angle < 0.0 else (low, angle)
+                if high - low < 1e-9:
+                    proposed = state
+                    break
+                angle = self.generator.uniform(low, high)
+            state, steps = proposed, steps + 1
+            if steps > constants.CHAIN_WARM_UP and steps % constants.CHAIN_STEPS == 0:
+                yield _symmetric(state, count)
+
+    def _latent_scale(self) -> Floats:
+        """Return what a mean product of two columns is over their latent correlation, (k, k)."""
+        at = [1 + place for _, place in self._alone]
+        squares = np.diagonal(self.released.matrix(self.released.moments))[at]
+        root = np.sqrt(np.maximum(squares, 0.2))
+        for place, (name, _) in enumerate(self._alone):
+            if name in self.two_valued:  # Pearson 1900: a normal and its indicator
+                share = min(max(self.two_valued[name], 0.01), 0.99)
+                density = np.exp(-0.5 * ndtri(share) ** 2) / np.sqrt(2.0 * np.pi)
+                root[place] *= density / np.sqrt(share * (1.0 - share))
+        return np.outer(root, root)
+
+    # samples
+
+    def _sample(self, correlation: Floats) -> tuple[DesignRows, Floats]:
+        """Return rows by a normal copula, of even weights, and each one's moments, shape (s, m)."""
+        released, normals = self.released, self._normals.copy()
+        at = [self.names.index(name) for name, _ in self._alone]
+        normals[:, at] = normals[:, at] @ np.linalg.cholesky(correlation).T
+        values = []
+        for place, name in enumerate(self.names):
+            latent = normals[:, place]
+            if name in self._levels:
+                levels = self._levels[name]
+                values.append(levels.codes[np.searchsorted(levels.ends, 1.0 - ndtr(latent))])
+            elif name in self.two_valued:
+                low, high = self._quantiles[name]
+                values.append(np.where(ndtr(latent) > 1.0 - self.two_valued[name], high, low))
+            else:
+                values.append(np.interp(latent, _QUANTILES, self._quantiles[name]))
+        columns = design_of(released.bounds, np.column_stack(values))
+        rows = np.column_stack([np.ones(len(columns)), REACH * _boxed(columns, released.columns)])
+        shrunk = np.minimum(1.0, released.squared_radius / np.sum(rows**2, axis=1))
+        boxed = _boxed(columns, released.first)
+        first, second = np.triu_indices(released.size + 1)
+        products = rows[:, first] * rows[:, second] * shrunk[:, None]
+        offsets = np.zeros(len(rows))
+        if released.offset is not None:
+            rows, offsets = rows[:, :-1], released.offset * rows[:, -1]
+        weights = np.full(len(rows), 1.0 / len(rows))
+        return DesignRows(rows, offsets, weights, shrunk), np.hstack([boxed, boxed**2, products])
+
+    def draw(self) -> DesignRows:
+        """Return a plausible design."""
+        released, correlation = self.released, next(self._chain)
+        for name, (variance, error) in self._variances.items():
+            self._set_variance(name, variance + error * self.generator.standard_normal())
+        sample, moments = self._sample(correlation)
+        for part in (1.0, 0.5, 0.25, 0.0):
+            noise = self.generator.standard_normal(len(released.moments))
+            target = released.moments + part * released.noise_sd * noise
+            sd = released.noise_sd.copy()
+            self._meet_as_drawn(correlation, target, sd)
+            weights, is_met = reweighted(moments, target, sd)
+            if is_met:
+                break
+        return replace(sample, weights=weights)
+
+    def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
+        """Set products of numbers to what was drawn: the correlations have seen the noise."""
+        size, scale = self.released.size, self._latent_scale()
+        where = {
+            pair: 2 * size + k
+            for k, pair in enumerate(zip(*np.triu_indices(size + 1), strict=True))
+        }
+        numbers = [k for k, (name, _) in enumerate(self._alone) if name not in self.two_valued]
+        for one in numbers:
+            for other in numbers:
+                if one < other:
+                    pair = sorted((1 + self._alone[one][1], 1 + self._alone[other][1]))
+                    at = where[pair[0], pair[1]]
+                    target[at] = correlation[one, other] * scale[one, other]
+                    sd[at] *= constants.AS_DRAWN
+
+
+def _boxed(columns: Floats, units: Sequence[Column]) -> Floats:
+    centres = np.array([each.centre for each in units])
+    scales = np.array([each.scale for each in units])
+    return np.clip((columns - centres) / scales, -1.0, 1.0)
+
+
+def _symmetric(upper: Floats, count: int) -> Floats:
+    whole = np.eye(count)
+    whole[np.triu_indices(count, 1)] = upper
+    return whole + np.triu(whole, 1).T
+
+
+def _is_possible(upper: Floats, count: int) -> bool:
+    if np.abs(upper).max() >= _LARGEST_CORRELATION:
+        return False
+    return bool(np.linalg.eigvalsh(_symmetric(upper, count))[0] > _LEAST_EIGENVALUE)
+
+
+def reweighted(moments: Floats, target: Floats, sd: Floats) -> tuple[Floats, bool]:
+    """Return weights of rows, shape (s,), nearest to even ones, that meet `target`, shape (m,).
+
+    `moments`, shape (s, m), are each row's. Weights minimise KL(w || even) + |(w'moments - target)
+    / sd|^2 / 2, by damped Newton steps on the dual, whose ridge is sd^2. Then whether they did.
+    """
+    spread = moments.std(axis=0)
+    kept = spread > 1e-6
+    ridge = sd[kept] ** 2 + (constants.LEAST_MOMENT_ERROR * spread[kept]) ** 2
+    away = moments[:, kept] - target[kept]
+
+    def value(dual: Floats) -> tuple[float, Floats]:
+        logs = away @ dual
+        top = logs.max()
+        weights = np.exp(logs - top)
+        total = weights.sum()
+        return float(np.log(total) + top + 0.5 * dual @ (ridge * dual)), weights / total
+
+    dual = np.zeros(len(ridge))
+    best, weights = value(dual)
+    for _ in range(80):
+        mean = weights @ away
+        slope = mean + ridge * dual
+        hessian = away.T @ (away * weights[:, None]) - np.outer(mean, mean)
+        hessian[np.diag_indices(len(ridge))] += ridge
+        step = np.linalg.solve(hessian, -slope)
+        drop = float(slope @ step)
+        if -drop < 1e-3:
+            return weights, True
+        # a long step in the weights' logarithms would leave one row alone
+        size = min(1.0, 6.0 / max(float(np.ptp(away @ step)), 1e-12))
+        while True:
+            proposed, proposed_weights = value(dual + size * step)
+            if np.isfinite(proposed) and proposed <= best + 1e-3 * size * drop:
+                break
+            size *= 0.5
+            if size < 1e-7:
+                return weights, False
+        dual, best, weights = dual + size * step, proposed, proposed_weights
+    return weights, False
