@@ -17,10 +17,6 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.estimators.regressions import LinearRegression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
-from shoal_aggregator.aggregator import Outcome
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import (
@@ -28,6 +24,8 @@ from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
 )
+from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.simulation import Federation, Outcome, run
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import options
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal.planning import (
     Prospect,
     Study,
@@ -28,6 +26,7 @@ from shoal.planning import (
 )
 from shoal_studies.crowds.simulation import simulate
 from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

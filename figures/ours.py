@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import effective_noise_clients
@@ -20,6 +18,7 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_studies.contract import RequestedRound
 from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

@@ -22,10 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_redteam.chance import pairs_of
-from shoal_redteam.findings import Verdict
-from shoal_studies.catalogue.moments import SCATTER, MomentsPosterior
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.moments import SCATTER, MomentsPosterior, pairs_of
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
 from shoal_studies.coding import near_to
 from shoal_studies.posteriors.base import (
     LEVEL,

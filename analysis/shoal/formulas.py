@@ -20,10 +20,10 @@ import numpy as np
 import pydantic
 
 from shoal_protocol.queries.columns import ColumnBounds, Factor, Level, Log, Power, Spline, Term
-from shoal_protocol.trust.dictionary import Category, Date, Flag, Variable
+from shoal_protocol.trust.dictionary import Category, Date, Flag
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.coding import near_to, variable_given
+from shoal_studies.coding import Variable, near_to, variable_given
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pyroaring import BitMap
 
-from shoal.estimators.regressions import Regression
-from shoal.jobs.federation import Federation
 from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
@@ -56,7 +54,8 @@ from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.crowds.theory import Contraction
-from shoal_studies.simulation import with_noise
+from shoal_studies.regression import Regression
+from shoal_studies.simulation import Federation, with_noise
 from shoal_studies.study_request import StudyRequest
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]

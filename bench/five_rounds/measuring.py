@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from bench.five_rounds import sets
 from figures.ada_ssp import ada_ssp
-from shoal.estimators.regressions import Regression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
 from shoal_studies.catalogue.regression import (
@@ -28,7 +25,9 @@ from shoal_studies.catalogue.regression import (
     MeasuredRegressionPosterior,
     RegressionTask,
 )
+from shoal_studies.regression import Regression
 from shoal_studies.regression.score_likelihood import slope_of
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

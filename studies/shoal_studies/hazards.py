@@ -21,15 +21,14 @@ from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.findings import Verdict
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import piecewise_exponential as rules
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
     names_of,
 )
-from shoal_studies.catalogue.regression import REACH, first_query
+from shoal_studies.catalogue.regression import REACH, Verdict, first_query
 from shoal_studies.contract import RequestedRound, require_due
 from shoal_studies.regression.design_sample import (
     DesignSample,

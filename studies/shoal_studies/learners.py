@@ -6,11 +6,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from shoal.estimators.counting import CohortCard, KaplanMeier
-from shoal.estimators.regressions import LinearRegression, MultinomialRegression, Regression
-from shoal.estimators.validating import Validation
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Latent
-from shoal_protocol.queries.moments import Moments
 from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.cells import CellStudy
 from shoal_studies.catalogue.cohort_card import CohortCardTask
@@ -31,11 +27,18 @@ from shoal_studies.catalogue.single_numbers import (
 from shoal_studies.catalogue.validation import ValidationTask
 from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask
 from shoal_studies.contract import Learner
+from shoal_studies.families.cohort_card import CohortCard
 from shoal_studies.families.counted import Bernoulli, Cells
+from shoal_studies.families.kaplan_meier import KaplanMeier
+from shoal_studies.families.moments import Moments
 from shoal_studies.families.normals import MultivariateNormal, Normal
 from shoal_studies.families.quantiles import Quantiles
 from shoal_studies.families.summed import NormalMean, Poisson, VectorSums
+from shoal_studies.families.validation import Validation
 from shoal_studies.hazards import PiecewiseExponential
+from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.regression import Regression
+from shoal_studies.regression.multinomial import MultinomialRegression
 from shoal_studies.variational import Variational
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less

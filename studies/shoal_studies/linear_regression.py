@@ -24,7 +24,6 @@ from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
@@ -33,7 +32,12 @@ from shoal_studies.catalogue.linear_regression import (
     query_for,
     thresholds_for,
 )
-from shoal_studies.catalogue.measurements import measured_spreads, record_count, record_law
+from shoal_studies.catalogue.measurements import (
+    measured_spreads,
+    query_of,
+    record_count,
+    record_law,
+)
 from shoal_studies.contract import RequestedRound, require_due
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,

@@ -8,11 +8,19 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.formulas import levels_of
 from shoal_protocol.queries.columns import ColumnBounds, Level
-from shoal_protocol.trust.dictionary import Category, Coding, Date, Variable, event_fault_of
+from shoal_protocol.trust.dictionary import Category, Coding, Date, event_fault_of
 from shoal_protocol.wire.encoding import near_text
-from shoal_studies.coding import are_numbers, coded, decoded, fault_of_texts, near_to, variable_of
+from shoal_studies.coding import (
+    Variable,
+    are_numbers,
+    coded,
+    decoded,
+    fault_of_texts,
+    levels_of,
+    near_to,
+    variable_of,
+)
 from shoal_studies.posteriors.base import array_of, columns_of, require_plain
 
 # Tells whoever owns the records which of their values lie beyond the bounds of a task.

@@ -13,8 +13,7 @@ from shoal.estimators import (
     Moments,
     NotFittedError,
 )
-from shoal_redteam.findings import Verdict
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
 from shoal_studies.simulation import SimulatedFederation
 
 CLIENTS = 800

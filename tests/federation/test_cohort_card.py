@@ -12,8 +12,6 @@ import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import CohortCard
-from shoal.jobs.federation import Federation as Setting
-from shoal.jobs.trainer_line import run
 from shoal_studies.catalogue.cohort_card import (
     CategoryVariable,
     CohortCardPosterior,
@@ -21,6 +19,8 @@ from shoal_studies.catalogue.cohort_card import (
     NumberVariable,
 )
 from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation as Setting
+from shoal_studies.simulation import run
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -21,6 +19,7 @@ from shoal_studies.families.counted import NoisyCounts, draw_counts
 from shoal_studies.families.normals import normalised_prior
 from shoal_studies.families.one_round import SummedNoise
 from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 EPSILONS = {GAUSSIAN: 1.0, LAPLACE: 0.2}  # about the same noise

@@ -7,11 +7,9 @@ import pytest
 from statsmodels.datasets import heart
 from statsmodels.duration.hazard_regression import PHReg
 
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
-from shoal_aggregator.aggregator import Outcome
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
 from shoal_studies.hazards import PiecewiseExponential
+from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_613
 LEVEL = 0.9

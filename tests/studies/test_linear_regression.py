@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bench.calibration import covered, from_prior, naive, typical, unit_task
-from shoal.estimators.regressions import LinearRegression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.columns import ColumnBounds
@@ -24,8 +21,9 @@ from shoal_studies.catalogue.linear_regression import (
     RegressionMethod,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.linear_regression import MEASURING
+from shoal_studies.linear_regression import MEASURING, LinearRegression
 from shoal_studies.quasi_likelihood import NoisyMoments, noise_aware_posterior
+from shoal_studies.simulation import Federation, run
 
 PEOPLE = LinearRegressionTask(
     features=(

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.estimators.regressions import Regression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
-from shoal_aggregator.aggregator import Outcome
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds, Level, Term
@@ -20,8 +16,10 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
+from shoal_studies.regression import Regression
 from shoal_studies.regression.design_sample import design_sample
 from shoal_studies.regression.score_likelihood import slope_of
+from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_611
 LEVEL = 0.9

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from shoal.estimators.regressions import LinearRegression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.catalogue.variational import LogisticRegressionTask
 from shoal_studies.learners import learner_for
+from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.simulation import Federation, run
 from shoal_studies.variational import Variational
 
 CLIENTS = 600

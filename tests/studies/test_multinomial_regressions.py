@@ -10,10 +10,6 @@ from statsmodels.datasets import anes96
 from statsmodels.discrete.discrete_model import MNLogit
 
 from bench.five_rounds import sets
-from shoal.estimators.regressions import MultinomialRegression
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
-from shoal_aggregator.aggregator import Outcome
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import class_probabilities
@@ -21,6 +17,8 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_studies.contract import RequestedRound
+from shoal_studies.regression.multinomial import MultinomialRegression
+from shoal_studies.simulation import Federation, Outcome, run
 from tests.studies.test_measured_regressions import nonsense
 
 SEED = 20_240_612

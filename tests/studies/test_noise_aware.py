@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 from bench.variational_verdicts import judged, patients
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
-from shoal_holder.contribution import drawn
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import (
     LogisticRegressionTask,
 )
 from shoal_studies.learners import learner_for
-from shoal_studies.noise_aware import Path, fitted, inferred
+from shoal_studies.noise_aware import Path, drawn, fitted, inferred
 from shoal_studies.posteriors.variational import FALSE_ALARMS, Convergence
+from shoal_studies.simulation import Federation, run
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
 PRIOR = np.eye(2)

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.jobs.federation import Federation
-from shoal.jobs.trainer_line import run
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.learners import learner_for
 from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.simulation import Federation, run
 from tests.world.installed_models import install_examples
 
 pytestmark = pytest.mark.slow

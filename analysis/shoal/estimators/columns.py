@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from shoal.formulas import Known, level_columns, named
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.trust.dictionary import Category, Date, Variable
+from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.coding import coded, is_names, near_to, variable_given
+from shoal_studies.coding import Variable, coded, is_names, near_to, variable_given
 from shoal_studies.posteriors.base import array_of, columns_of, numbers_of
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds

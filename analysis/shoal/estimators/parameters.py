@@ -12,10 +12,10 @@ from shoal.estimators.columns import bounds_of, levels_in, one_of
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning, LearningCrowd
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
-from shoal_protocol.trust.dictionary import Number, Variable
+from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.coding import Variables, is_names
+from shoal_studies.coding import Variable, Variables, is_names
 from shoal_studies.posteriors.summaries import Summary, visible
 from shoal_studies.simulated_records import OnRecords
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from shoal.planning import Study
+from shoal_studies.catalogue.study import Study
 from shoal_studies.posteriors.base import BasePosterior
 
 

@@ -9,11 +9,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.formulas import Known
-from shoal_agent.directory import Part
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
-from shoal_protocol.trust.dictionary import Coding, Number
+from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
@@ -26,7 +24,14 @@ from shoal_studies.catalogue.study import (
     spanning,
 )
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import REACHES, KnownQuantile, NumbersPosterior
+from shoal_studies.posteriors.forms import (
+    REACHES,
+    Known,
+    KnownQuantile,
+    Number,
+    NumbersPosterior,
+    Part,
+)
 
 _Cells = tuple[Known | None, ...]
 

@@ -10,8 +10,6 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.formulas import Known
-from shoal_agent.directory import Part
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
@@ -20,7 +18,7 @@ from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.study import EventStudy, Labels, OneRoundStudy, called, spanning
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
-from shoal_studies.posteriors.forms import DrawnPosterior
+from shoal_studies.posteriors.forms import DrawnPosterior, Known, Part
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 MOST_NUMBERS: Final = 200_000

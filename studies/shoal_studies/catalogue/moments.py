@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from shoal_agent.directory import Part
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, distinct
@@ -26,6 +25,7 @@ from shoal_studies.catalogue.regression import (
 )
 from shoal_studies.catalogue.study import FixedStudy, round_terms
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.forms import Part
 from shoal_studies.posteriors.summaries import Summary
 
 MOST_SHOWN: Final = 40

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.planning import evenly_spread
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.queries import ClassScoreSum, Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
@@ -28,7 +27,7 @@ from shoal_studies.catalogue.regression import (
     parts,
 )
 from shoal_studies.catalogue.study import FixedStudy, round_terms
-from shoal_studies.posteriors.base import BasePosterior, require_level, rows_of
+from shoal_studies.posteriors.base import BasePosterior, evenly_spread, require_level, rows_of
 
 _DRAWS: Final = 1_000
 

@@ -8,23 +8,27 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.formulas import Known
-from shoal_agent.directory import Part
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.queries import Axis, EdgeCut, Query, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.encoding import Finite
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
-from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import round_terms
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import REACHES, KnownQuantile, NumbersPosterior, quantile_points
+from shoal_studies.posteriors.forms import (
+    REACHES,
+    Known,
+    KnownQuantile,
+    Number,
+    NumbersPosterior,
+    Part,
+    quantile_points,
+)
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
 _FINEST: Final = 2.0**-48  # of the range or of the largest magnitude: a float tells edges apart

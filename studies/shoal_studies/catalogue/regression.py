@@ -8,8 +8,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.planning import Study
-from shoal_agent.directory import Part
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.queries import (
     Column,
@@ -30,7 +28,7 @@ from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import PositiveSize
-from shoal_studies.catalogue.study import FixedStudy, require_features, round_terms
+from shoal_studies.catalogue.study import FixedStudy, Study, require_features, round_terms
 from shoal_studies.posteriors.base import (
     LEVEL,
     BasePosterior,
@@ -40,6 +38,7 @@ from shoal_studies.posteriors.base import (
     normal_intervals,
     require_level,
 )
+from shoal_studies.posteriors.forms import Part
 from shoal_studies.posteriors.summaries import Summary
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread

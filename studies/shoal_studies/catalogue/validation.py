@@ -5,16 +5,14 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shoal.formulas import Known
-from shoal_agent.directory import Part
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
-from shoal_protocol.trust.dictionary import Coding, Number, codings_of_target
+from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
 from shoal_studies.catalogue.regression import TargetFamily
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import NumbersPosterior
+from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior, Part
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""

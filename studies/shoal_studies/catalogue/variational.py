@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shoal.planning import Study
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.columns import ColumnBounds, distinct
@@ -19,7 +18,7 @@ from shoal_protocol.queries.models import GradientModel, InstalledModel, Logisti
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import Digest
-from shoal_studies.catalogue.study import require_features, round_terms
+from shoal_studies.catalogue.study import Study, require_features, round_terms
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.variational import VariationalPosterior
 

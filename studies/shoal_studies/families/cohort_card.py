@@ -8,12 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from shoal.formulas import Known
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue.cohort_card import (
     CategoryCard,
     CategoryVariable,
@@ -24,11 +22,18 @@ from shoal_studies.catalogue.cohort_card import (
     NumberVariable,
     bin_labels,
 )
-from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import and_others
 from shoal_studies.families.one_round import OneRound, shown_count, tells_quantiles
 from shoal_studies.posteriors.base import LEVEL
-from shoal_studies.posteriors.forms import KnownQuantile, Tails, quantile_points, reach_of, tails_of
+from shoal_studies.posteriors.forms import (
+    Known,
+    KnownQuantile,
+    Tails,
+    quantile_points,
+    reach_of,
+    tails_of,
+)
 
 # What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
 #

@@ -11,13 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_command_groups.job_views import MOST_NUMBERS
 from shoal_protocol.queries import Tables
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue.kaplan_meier import (
+    MOST_NUMBERS,
     NULL_DRAWS,
     GroupCurve,
     KaplanMeierPosterior,
@@ -26,7 +25,7 @@ from shoal_studies.catalogue.kaplan_meier import (
     encoded,
     names_of,
 )
-from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import called
 from shoal_studies.families.one_round import OneRound, SummedNoise, generator_for, shown_count
 from shoal_studies.posteriors.base import LEVEL

@@ -10,18 +10,16 @@ from typing import Final
 
 import numpy as np
 
-from shoal_consortium.quickstart import records_of
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.moments import NORM_RATIO
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.chance import pairs_of
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import moments as rules
-from shoal_studies.catalogue.moments import MeasuredColumn, MomentsPosterior, MomentsTask
+from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.moments import MeasuredColumn, MomentsPosterior, MomentsTask, pairs_of
 from shoal_studies.catalogue.regression import REACH, first_query, length_query
 from shoal_studies.contract import RequestedRound, require_due
 from shoal_studies.regression.linear import noise_sd, sure_norms
-from shoal_studies.regression.measured import Measured, measured
+from shoal_studies.regression.measured import Measured, measured, records_of
 
 SHARES: Final = (0.16, 0.04, 0.8)
 """Shares of mu^2, or of epsilon, of the three rounds."""

@@ -14,13 +14,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from shoal.estimators.base import PosteriorT
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
-from shoal_studies.catalogue.measurements import record_count
+from shoal_studies.catalogue.measurements import query_of, record_count
 from shoal_studies.catalogue.normals import (
     MultivariateNormalPosterior,
     MultivariateNormalTask,
@@ -31,6 +29,7 @@ from shoal_studies.catalogue.normals import (
 from shoal_studies.contract import NoReliablePosterior, RequestedRound
 from shoal_studies.families.one_round import (
     OneRound,
+    PosteriorT,
     SummedNoise,
     generator_for,
     log_sum_exp,

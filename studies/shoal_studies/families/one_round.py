@@ -20,14 +20,13 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from shoal.formulas import Known
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
 from shoal_studies.catalogue.study import OneRoundStudy
 from shoal_studies.contract import RequestedRound
-from shoal_studies.posteriors.forms import QUANTILE_LEVELS
+from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
 
 _SHIFT: Final = 8  # Stirling's series is used from here on
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.formulas import Known
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
@@ -18,7 +17,7 @@ from shoal_studies.catalogue.quantiles import (
 from shoal_studies.contract import RequestedRound
 from shoal_studies.families.one_round import tells_quantiles
 from shoal_studies.posteriors.base import LEVEL
-from shoal_studies.posteriors.forms import KnownQuantile, reach_of, tails_of
+from shoal_studies.posteriors.forms import Known, KnownQuantile, reach_of, tails_of
 
 
 @dataclass(frozen=True)

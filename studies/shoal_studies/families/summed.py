@@ -13,8 +13,7 @@ import numpy as np
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
-from shoal_studies.catalogue.measurements import record_count, record_law
+from shoal_studies.catalogue.measurements import query_of, record_count, record_law
 from shoal_studies.catalogue.single_numbers import (
     NormalMeanPosterior,
     NormalMeanTask,

@@ -4,13 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from shoal.formulas import Known
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
-from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.validation import (
     CalibrationBin,
     SiteScore,
@@ -18,7 +16,7 @@ from shoal_studies.catalogue.validation import (
     ValidationTask,
 )
 from shoal_studies.families.one_round import OneRound, generator_for, noise_of
-from shoal_studies.posteriors.forms import tails_of
+from shoal_studies.posteriors.forms import Known, tails_of
 
 _DRAWS: Final = 1000
 _TOLD: Final = (

@@ -13,12 +13,17 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal.planning import evenly_spread
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Positive, Real, Size
-from shoal_studies.posteriors.base import PRIOR_DECIDES, BasePosterior, Prior, prior_caution
+from shoal_studies.posteriors.base import (
+    PRIOR_DECIDES,
+    BasePosterior,
+    Prior,
+    evenly_spread,
+    prior_caution,
+)
 
 FALSE_ALARMS: Final = 0.001
 """At most: how often a path that has arrived is called "not_arrived". "cannot_tell" has no rate."""

@@ -6,19 +6,17 @@ from typing import Final
 
 import numpy as np
 
-from shoal_consortium.quickstart import records_of
 from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import regression as rules
-from shoal_studies.catalogue.measurements import measured_means, measured_norm
+from shoal_studies.catalogue.measurements import measured_means, measured_norm, query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_studies.contract import RequestedRound, require_due
 from shoal_studies.regression.generalised import GeneralisedModel
 from shoal_studies.regression.linear import LinearModel, noise_sd
-from shoal_studies.regression.measured import Measured
+from shoal_studies.regression.measured import Measured, records_of
 
 # Linear regression whose predictions err little where noise is strong.
 #

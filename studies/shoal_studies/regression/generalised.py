@@ -14,18 +14,22 @@ from typing import Final
 
 import numpy as np
 
-from shoal.formulas import levels_of
 from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from shoal_protocol.queries.sums import Scores, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import regression as rules
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import design_sample
-from shoal_studies.regression.design_sample import DesignSample, sample_of_moments, shrunk
+from shoal_studies.regression.design_sample import (
+    DesignSample,
+    levels_of,
+    sample_of_moments,
+    shrunk,
+)
 from shoal_studies.regression.judging import judged_scores
 from shoal_studies.regression.measured import (
     Likelihood,

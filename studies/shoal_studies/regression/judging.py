@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.queries.design import Floats
-from shoal_redteam.findings import Verdict
-from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, misplaced
+from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
 from shoal_studies.regression.measured import Measured

@@ -13,22 +13,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.answers import Coefficients
-from shoal_protocol.jobs.job_request import Purpose
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import in_units, largest_norms, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import regression as rules
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import (
     MeasuredRegressionPosterior,
     PooledFactor,
+    Purpose,
     RegressionTask,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.quasi_likelihood import NoisyMoments, averaged, noise_aware_posterior, weights_of
+from shoal_studies.quasi_likelihood import (
+    Coefficients,
+    NoisyMoments,
+    averaged,
+    noise_aware_posterior,
+    weights_of,
+)
 from shoal_studies.regression.design_sample import shrunk
 from shoal_studies.regression.judging import judged_linear
 from shoal_studies.regression.measured import (

@@ -17,15 +17,14 @@ from typing import Final, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.planning import Study
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
-from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
+from shoal_studies.catalogue.study import Study
 from shoal_studies.quasi_likelihood import averaged, weights_of
 
 

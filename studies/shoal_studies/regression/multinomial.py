@@ -10,14 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from shoal.formulas import levels_of
 from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_redteam.played_round import query_of
 from shoal_studies.catalogue import regression as rules
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
@@ -25,6 +24,7 @@ from shoal_studies.catalogue.multinomial_regression import (
 )
 from shoal_studies.contract import RequestedRound, require_due
 from shoal_studies.regression.design_sample import (
+    levels_of,
     part_pulled,
     pulled,
     sample_of_moments,
