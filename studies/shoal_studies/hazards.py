@@ -30,13 +30,13 @@ from shoal_studies.catalogue.piecewise_exponential import (
 )
 from shoal_studies.catalogue.regression import REACH, Verdict, first_query
 from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.regression.constants import SHARES
 from shoal_studies.regression.design_sample import (
     DesignSample,
     pulled,
     sample_of_moments,
     scatter_seen,
 )
-from shoal_studies.regression.generalised import SHARES
 from shoal_studies.regression.judging import (
     FAR,
     NOISE_OUTWEIGHS,

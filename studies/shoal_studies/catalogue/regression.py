@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -23,11 +24,10 @@ from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
-from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import PositiveSize
+from shoal_protocol.wire.encoding import Finite, PositiveSize
 from shoal_studies.catalogue.study import FixedStudy, Study, require_features, round_terms
 from shoal_studies.posteriors.base import (
     LEVEL,
@@ -35,6 +35,7 @@ from shoal_studies.posteriors.base import (
     NormalCoefficients,
     RegressionPosterior,
     expected_probabilities,
+    mixture_quantiles,
     normal_intervals,
     require_level,
 )
@@ -283,22 +284,67 @@ class MeasuredCoefficients(NormalCoefficients):
 
 
 class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
-    """Gaussian posterior of "intercept", and then the features' slopes: `names`.
+    """Posterior of "intercept", and then the features' slopes: `names`.
 
-    `pooled` is the factor whose levels' effects share a prior, if there is one.
+    It is a mixture of normals: `components` are their means, shape (m, k), with probabilities
+    `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
+    components it is normal. `pooled` is the factor whose levels' effects share a prior, if there is
+    one.
     """
 
     name: Literal["regression"] = "regression"
     family: TargetFamily
+    components: tuple[tuple[Finite, ...], ...] = ()
+    shares: tuple[_Share, ...] = ()
     offset: str | None = None
     weights: str | None = None
     pooled: PooledFactor | None = None
+
+    @model_validator(mode="after")
+    def _is_mixture(self) -> Self:
+        if len(self.components) != len(self.shares) or (
+            self.shares and abs(sum(self.shares) - 1.0) > 1e-6
+        ):
+            raise ValueError("each component needs its share, and all of them are 1")
+        if any(len(each) != len(self.names) for each in self.components):
+            raise ValueError("a component has one number for each coefficient")
+        return self
 
     @model_validator(mode="after")
     def _pools_features(self) -> Self:
         if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
             raise ValueError("what is pooled must be features")
         return self
+
+    @cached_property
+    def _within(self) -> Floats:
+        """The covariance of each component, shape (k, k)."""
+        if not self.components:
+            return self.covariance_matrix
+        away = np.array(self.components) - self.mean
+        within = self.covariance_matrix - away.T @ (np.array(self.shares)[:, None] * away)
+        values, vectors = np.linalg.eigh(within)
+        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        return self._of_combinations(np.eye(len(self.names)), np.zeros(len(self.names)), low, high)
+
+    def _of_combinations(self, design: Floats, offsets: Floats, low: float, high: float) -> Floats:
+        """Return two quantiles of combinations of coefficients, `design`, (n, k): shape (n, 2)."""
+        means = np.array(self.components or [self.coefficients]) @ design.T + offsets
+        sds = np.sqrt(np.maximum(np.sum((design @ self._within) * design, axis=1), 0.0))
+        shares = np.array(self.shares or [1.0])
+        return np.column_stack(
+            [mixture_quantiles(means, sds, shares, each) for each in (low, high)]
+        )
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:
+        """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
+        values, vectors = np.linalg.eigh(self._within)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        means = np.array(self.components or [self.coefficients])
+        picked = generator.choice(len(means), size=count, p=self.shares or None)
+        return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -388,7 +434,9 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         """
         if self.family == "normal":
             return normal_intervals(*self.predict(rows), level)
-        ends = normal_intervals(*self._predictor(rows), level)
+        require_level(level)
+        low, high = 0.5 - level / 2.0, 0.5 + level / 2.0
+        ends = self._of_combinations(*self._combinations(rows), low, high)
         return probability(ends) if self.family == "logistic" else rate(ends)
 
 
@@ -473,14 +521,19 @@ def score_query(
     features: tuple[Column, ...],
     *,
     point: tuple[float, ...],
+    basis: tuple[tuple[float, ...], ...],
     dispersion: float,
     residual_cut: float,
 ) -> ScoreSum:
-    """Return the query for scores at `point`, in spreads, the constant first."""
+    """Return the query for scores at `point`, in spreads, the constant first.
+
+    They are of the constant and the features times `basis`, a lower triangle.
+    """
     return ScoreSum(
         **parts(task, (*features, task.target.column(), *_weights(task)), intercept=CONSTANT),
         radius=math.sqrt(default_squared_radius(task)) / REACH,
-        family=_family(task),
+        family=task.family,
+        basis=basis,
         point=tuple(REACH * each for each in point),
         dispersion=dispersion,
         residual_cut=residual_cut,
@@ -514,10 +567,6 @@ def measured_terms(query: Query, *, rounds: int = 1, radius: Range | None = None
     """Return the terms of rounds whose columns are in units that the first round measures."""
     stretch = Range(least=SMALLEST_SPREAD, most=REACH)
     return round_terms(query, rounds=rounds, recentred=True, stretch=stretch, radius=radius)
-
-
-def _family(task: "RegressionTask") -> Family:
-    return task.family
 
 
 Purpose = Literal["intervals", "prediction"]
@@ -639,16 +688,20 @@ systolic_pressure = [60, 220]
         if self.purpose == "prediction":
             return self._kinds_to_predict()
         as_stated = tuple(bounds.column() for bounds in self.regressed)
-        linear = self.family == "normal"
-        radii = squared_radii(self) if linear else (default_squared_radius(self),)
-        moments, widest = (moments_query(self, as_stated, end(radii)) for end in (min, max))
-        around = Range(least=moments.radius or 0.0, most=widest.radius or 0.0)
-        first, measured = round_terms(first_query(self)), measured_terms(moments, radius=around)
-        if linear:
-            return first, measured_terms(norm_query(self, as_stated[:-1])), measured
-        zero = (0.0,) * len(as_stated)
-        scores = score_query(self, as_stated[:-1], point=zero, dispersion=1.0, residual_cut=1.0)
-        return first, measured, measured_terms(scores, rounds=SCORE_ROUNDS)
+        moments = moments_query(self, as_stated, default_squared_radius(self))
+        scores = score_query(
+            self,
+            as_stated[:-1],
+            point=(0.0,) * len(as_stated),
+            basis=(),
+            dispersion=1.0,
+            residual_cut=1.0,
+        )
+        return (
+            round_terms(first_query(self)),
+            measured_terms(moments),
+            measured_terms(scores, rounds=SCORE_ROUNDS),
+        )
 
     def _kinds_to_predict(self) -> tuple[RoundTerms, ...]:
         columns = tuple(bounds.column() for bounds in self.columns)

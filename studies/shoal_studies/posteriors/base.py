@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, S
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from scipy.special import ndtr
 
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability
@@ -50,6 +51,27 @@ def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
     """Return the quantiles at 1 - `high` and `high` of normals, shape (n, 2)."""
     reach = NormalDist().inv_cdf(high) * sd
     return np.column_stack([mean - reach, mean + reach])
+
+
+def mixture_quantiles(means: Floats, sds: Floats, shares: Floats, part: float) -> Floats:
+    """Return the quantiles at `part` of mixtures of normals, shape (n,), by bisection.
+
+    Components have `means`, shape (m, n), the standard deviations `sds`, shape (n,), and `shares`,
+    shape (m,).
+    """
+    reach = abs(NormalDist().inv_cdf(part)) * sds
+    low, high = means.min(axis=0) - reach, means.max(axis=0) + reach
+    if len(means) == 1:
+        return low if part < 0.5 else high
+    sds = np.maximum(sds, 1e-300)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        below = shares @ ndtr((middle - means) / sds) < part
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high) / 2.0
+
+
+_HALVINGS: Final = 60
 
 
 PRIOR_DECIDES: Final = 0.25
@@ -541,12 +563,16 @@ class RegressionPosterior(NormalCoefficients):
 
         Columns after those of the coefficients are offsets, and are added.
         """
+        design, offsets = self._combinations(rows)
+        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
+
+    def _combinations(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return what multiplies coefficients for `rows`, shape (n, k), and offsets, (n,)."""
         checked = rows_of(rows, self.features)
         slopes = len(self.names) - 1
         design = np.column_stack([np.ones(len(checked)), checked[:, :slopes]])
-        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        offsets = checked[:, slopes:].sum(axis=1)
-        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
+        return design, checked[:, slopes:].sum(axis=1)
 
 
 def _arviz() -> Any:

@@ -14,7 +14,7 @@ from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import measured_means, measured_norm, query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_studies.contract import RequestedRound, require_due
-from shoal_studies.regression.generalised import GeneralisedModel
+from shoal_studies.regression.engine import ScoredRegression
 from shoal_studies.regression.linear import LinearModel, noise_sd
 from shoal_studies.regression.measured import Measured, records_of
 
@@ -130,8 +130,6 @@ class Regression:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
         require_due(self.task, population, sums)
-        if self.task.family != "normal":
-            return GeneralisedModel(self.task).next(population, sums)
         if self.task.purpose == "prediction":
             return PredictionModel(self.task).next(population, sums)
-        return LinearModel(self.task).next(population, sums)
+        return ScoredRegression(self.task).next(population, sums)

@@ -1,4 +1,13 @@
-"""Learner of regressions: rounds of columns, of moments, and of scores."""
+"""Learns regressions of all families in five rounds: columns, moments of rows, and scores thrice.
+
+The first round measures each column's mean and spread, which are the units of everything after it.
+The second sums products of weighted rows, which say how the features are distributed; with the
+target they are scores with all slopes at zero. Each later round asks for scores at the point where
+the sums so far put the coefficients, in a basis in which features are uncorrelated, as far as noise
+lets it be told.
+
+What the sums tell is read under many plausible designs, of which the posterior is a mixture.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,111 +17,347 @@ from typing import Final
 
 import numpy as np
 
+from shoal_protocol.queries import Column, ColumnMoments, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.scores import LARGEST_COORDINATE
+from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_studies.catalogue import regression as rules
+from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
 from shoal_studies.contract import RequestedRound
+from shoal_studies.quasi_likelihood import averaged, weights_of
 from shoal_studies.regression import constants
+from shoal_studies.regression.design_sample import scatter_seen
 from shoal_studies.regression.families import FAMILIES, TargetFamily
-from shoal_studies.regression.measured import RegressionSums
+from shoal_studies.regression.judging import RegressionEvidence, judged_regression
+from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
     PlausibleDesigns,
     released_design,
 )
-from shoal_studies.regression.scores import Fit, ScoreLikelihood, ScoreSumReleased
-from shoal_protocol.queries import Column, ScoreSum, WeightedRowMatrix
-from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import matrix_from, scores_from
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies import regression as rules
-from shoal_protocol.studies.measurements import query_of
+from shoal_studies.regression.scores import Fit, NormalPrior, ScoreLikelihood, Scores
 
-SHARES: Final = (0.1, 0.2, 0.2, 0.2, 0.3)
-_REACH: Final = 4.0
-_CUTS: Final = {"normal": 3.0, "poisson": 3.0, "negative_binomial": 4.0, "gamma": 4.0}
-CONSTANT_SD: Final = 5.0
-BOUND: Final = 0.003
-HIERARCHY = True
+_UNCUT: Final = 1e9  # a cut that nothing reaches
+_SEED: Final = 1703_01106
+_ROUGHLY, _NEARLY = 0.3, 0.1  # errors of a design while a dispersion is looked for
+_FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
-class RegressionJob(RegressionSums):
-    """Everything that follows from the sums released so far, one or more."""
+@dataclass(frozen=True)
+class ScoredRegression:
+    """The learner of a `RegressionTask` whose purpose is intervals."""
 
-    shares = SHARES
+    task: RegressionTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | MeasuredRegressionPosterior:
+        """Return the round after these, or the posterior."""
+        if not sums:
+            query = rules.first_query(self.task)
+            return RequestedRound(query=query, share=constants.SHARES[0])
+        job = _JobSums(self.task, sums)
+        if len(sums) == len(constants.SHARES):
+            return job.posterior()
+        query = job.moments_query if len(sums) == 1 else job.score_query()
+        return RequestedRound(query=query, share=constants.SHARES[len(sums)])
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """Fits under plausible designs, shape (k,), with weights that sum to 1.
+
+    `error_odds` and `prior_odds` are posterior probabilities of `constants.DESIGN_ERRORS` and of
+    `constants.PRIOR_PARTS`.
+    """
+
+    designs: Sequence[DesignRows]
+    fits: Sequence[Fit]
+    weights: Floats
+    error_odds: Floats
+    prior_odds: Floats
+    dispersion: float
+
+    @property
+    def means(self) -> Floats:
+        """Coefficients of each fit, shape (k, p)."""
+        return np.array([each.mean for each in self.fits])
+
+    @cached_property
+    def moments(self) -> tuple[Floats, Floats]:
+        """Mean, shape (p,), and covariance by noise and prior, shape (p, p)."""
+        logs = np.log(np.maximum(self.weights, 1e-300))
+        return averaged(logs, self.means, np.array([each.covariance for each in self.fits]))
+
+    @cached_property
+    def feature_covariance(self) -> Floats:
+        """Mean covariance of the features, in spreads, shape (p - 1, p - 1)."""
+        return np.asarray(np.mean([each.covariance for each in self.designs], axis=0))
+
+    @property
+    def basis(self) -> Floats:
+        """A lower triangle, shape (p, p), that makes features uncorrelated with unit variances."""
+        means = np.mean([each.means for each in self.designs], axis=0)
+        inverse = np.linalg.inv(np.linalg.cholesky(self.feature_covariance))
+        basis = np.zeros((len(inverse) + 1, len(inverse) + 1))
+        basis[0, 0], basis[1:, 0], basis[1:, 1:] = 1.0, -inverse @ means, inverse
+        return basis
+
+
+def _tempered(logs: Floats) -> Floats:
+    """Return weights, shape (k,), by log evidence, so flat that enough of them count."""
+    power = 1.0
+    while True:
+        weights = weights_of(power * logs)
+        if 1.0 / np.sum(weights**2) >= constants.LEAST_EFFECTIVE * len(logs):
+            return weights
+        power *= 0.8
+
+
+class _JobSums(RegressionSums):
+    """Everything that follows from the sums released so far, one or more.
+
+    Targets are in units of their family: numbers in standard deviations from their mean, classes 0
+    and 1, others as they are.
+    """
 
     @property
     def family(self) -> TargetFamily:
+        """The targets' family."""
         return FAMILIES[self.task.family]
 
     @property
-    def size(self) -> int:
-        return 1 + len(self.task.features)
-
-    @cached_property
-    def level(self) -> float:
-        """The target's mean, as the family takes it."""
-        centre, target = float(self.columns.centres[-1]), self.task.target
-        if self.task.family == "logistic":
-            share = (centre - target.lower) / (2.0 * target.half_range)
-            return min(max(share, BOUND), 1.0 - BOUND)
-        if self.task.family == "normal":
-            return 0.0
-        return max(centre, BOUND * target.upper)
+    def is_number(self) -> bool:
+        """Whether the target is a number, whose units are measured."""
+        return self.task.family == "normal"
 
     @property
-    def spread(self) -> float:
-        """The target's standard deviation, in the unit of `level`."""
-        if self.task.family == "logistic":
-            return math.sqrt(self.level * (1.0 - self.level))
-        if self.task.family == "normal":
-            return 1.0
-        return float(self.columns.spreads[-1])
+    def size(self) -> int:
+        """The number of coefficients, p: the constant and one for each feature."""
+        return 1 + len(self.task.features)
+
+    @property
+    def offset(self) -> float | None:
+        """The offset's coefficient for one spread of the offset; None without an offset."""
+        return None if self.task.offset is None else float(self.columns.spreads[-2])
 
     @property
     def unit(self) -> float:
         """One unit of the family's targets, in the data's."""
         if self.task.family == "logistic":
             return 2.0 * self.task.target.half_range
-        return float(self.columns.spreads[-1]) if self.task.family == "normal" else 1.0
+        return float(self.columns.spreads[-1]) if self.is_number else 1.0
 
     @property
     def origin(self) -> float:
         """Where the family's targets are 0, in the data's units."""
         if self.task.family == "logistic":
             return self.task.target.lower
-        return float(self.columns.centres[-1]) if self.task.family == "normal" else 0.0
+        return float(self.columns.centres[-1]) if self.is_number else 0.0
 
     @property
-    def offset(self) -> float | None:
-        return None if self.task.offset is None else float(self.columns.spreads[-2])
+    def limits(self) -> tuple[float, float]:
+        """The target's bounds, in units of the family."""
+        target = self.task.target
+        return (target.lower - self.origin) / self.unit, (target.upper - self.origin) / self.unit
+
+    @cached_property
+    def level(self) -> float:
+        """The target's mean, kept within the range of the link."""
+        mean, least = (
+            (float(self.columns.centres[-1]) - self.origin) / self.unit,
+            constants.SMALLEST_LEVEL,
+        )
+        if self.task.family == "logistic":
+            return min(max(mean, least), 1.0 - least)
+        return 0.0 if self.is_number else max(mean, least * self.task.target.upper)
+
+    @cached_property
+    def first_dispersion(self) -> float:
+        """The dispersion as the first round tells it, as if means were alike."""
+        if self.is_number:
+            return float(np.mean(self.family.dispersions))
+        if self.columns.looseness[-1] > constants.HIDDEN:
+            return constants.UNKNOWN_DISPERSION
+        variance = float(self.columns.spreads[-1]) ** 2
+        if self.task.family != "gamma":
+            variance -= self.level
+        dispersions = self.family.dispersions
+        return float(np.clip(variance / self.level**2, dispersions[0], dispersions[-1]))
 
     @property
     def weighing_dispersion(self) -> float:
+        """The dispersion by which a query is to weight residuals."""
         if self.task.family == "gamma":
-            return min(0.1 * self.level, 1e6)
-        if self.task.family != "negative_binomial":
-            return self.level if self.task.family == "poisson" else 1.0
-        seen = (self.spread**2 - self.level) / self.level**2
-        return min(max(seen, 0.05), 5.0)
+            return min(constants.GAMMA_FLOOR * self.level, LARGEST_COORDINATE)
+        if self.task.family == "negative_binomial":
+            return self.first_dispersion
+        return self.level if self.task.family == "poisson" else 1.0
+
+    @cached_property
+    def weighted_records(self) -> float:
+        """How many records there are, each by its weight."""
+        return self.records[0] * self.weighing[0]
+
+    # queries
 
     @property
     def moments_query(self) -> WeightedRowMatrix:
-        target = self.task.target
-        reach = 1.0 if self.task.family == "logistic" else _REACH * self.spread
-        centre = self.origin + self.level * self.unit
+        """The second round's query, with the target centred at its mean and cut far from it."""
+        target, centre = self.task.target, self.origin + self.level * self.unit
+        farthest = max(target.upper - centre, centre - target.lower)
+        reach = self.unit if self.task.family == "logistic" else constants.TARGET_REACH
+        if self.task.family != "logistic":
+            reach *= float(self.columns.spreads[-1])
         column = Column(
-            name=target.name,
-            centre=centre,
-            scale=min(reach * self.unit, max(target.upper - centre, centre - target.lower)),
-            term=target.term,
+            name=target.name, centre=centre, scale=min(reach, farthest), term=target.term
         )
         radius = rules.default_squared_radius(self.task)
         return rules.moments_query(self.task, (*self.features, column), radius)
 
-    @cached_property
-    def weighted_records(self) -> float:
-        return self.records[0] * self.weighing[0]
+    def score_query(self) -> ScoreSum:
+        """Return the query for scores where the sums so far lead to."""
+        mixture = self.mixture(constants.POINT_DESIGNS)
+        point, covariance = mixture.moments
+        cut = self._cut(mixture.designs[0], point, covariance, mixture.dispersion)
+        if self.is_number:
+            point = point * self.unit
+            point[0] += self.origin
+            cut *= self.unit
+        offset = () if self.offset is None else (self.offset,)
+        return rules.score_query(
+            self.task,
+            self.features,
+            point=(*point.tolist(), *offset),
+            basis=_tidy(mixture.basis),
+            dispersion=self.weighing_dispersion,
+            residual_cut=cut,
+        )
+
+    def _cut(
+        self, design: DesignRows, point: Floats, covariance: Floats, dispersion: float
+    ) -> float:
+        """Return the largest weighted residual that is not to be cut: nearly all are smaller."""
+        if self.task.family == "logistic":
+            return 1.0
+        means = self.family.mean(design.predictors(point))
+        variances = self.family.variance(means, dispersion)
+        if self.is_number:  # as far as the point is from the truth, by the noise
+            variances += np.sum((design.rows @ covariance) * design.rows, axis=1)
+        weights = self.family.weight(means, self.weighing_dispersion)
+        sd = math.sqrt(float(design.weights @ (weights**2 * variances)))
+        return constants.CUTS[self.task.family] * sd
+
+    # what was released
 
     @cached_property
-    def designs(self) -> PlausibleDesigns:
+    def scores(self) -> tuple[Scores, ...]:
+        """Sums of scores: the target's own mean, the moments' and those of later rounds."""
+        own = () if self.task.weights is not None else (self._target_scores(),)
+        return (*own, self._moment_scores(), *map(self._scores, self.sums[2:]))
+
+    def _target_scores(self) -> Scores:
+        """Return what the first round tells of the target: its mean and mean square."""
+        released, records = self.sums[0], self.records[0]
+        query = query_of(released, ColumnMoments)
+        place, half = len(self.task.predictors), self.task.target.half_range / self.unit
+        middle = (self.task.target.centre - self.origin) / self.unit
+        noise = float(in_units(query, released.noise_sd)[0]) / records
+        mean, square = in_units(query, released.values)[:-1].reshape(2, -1)[:, place] / records
+        whole = half**2 * square + 2.0 * middle * half * mean + middle**2
+        error = noise * half * math.hypot(half, 2.0 * middle)
+        low, high = self.limits
+        return Scores(
+            family=self.family,
+            values=np.array([(middle + half * mean) * records]),
+            noise_sd=noise * half * records,
+            cut=_UNCUT,
+            low=low,
+            high=high,
+            basis=np.eye(1, self.size),
+            squares=np.array([whole * records]),
+            squares_sd=error * records,
+        )
+
+    def _moment_scores(self) -> Scores:
+        released = self.sums[1]
+        query = query_of(released, WeightedRowMatrix)
+        column = query.regressed[-1]
+        scale = rules.REACH * column.scale / (query.target_limit * self.unit)
+        low, high = self.limits
+        return Scores(
+            family=self.family,
+            values=matrix_from(query, released.values)[: self.size, -1] * scale,
+            noise_sd=float(released.noise_sd[-2]) / query.grid**2 * scale,
+            cut=column.scale / self.unit,
+            low=low,
+            high=high,
+            basis=np.eye(self.size),
+            is_of_moments=True,
+            level=(column.centre - self.origin) / self.unit,
+        )
+
+    def _scores(self, released: ReleasedSum) -> Scores:
+        query = query_of(released, ScoreSum)
+        unit = self.unit if self.is_number else 1.0
+        radius, cut = query.radius * rules.REACH, query.residual_cut / unit
+        sums = scores_from(query, released.values.astype(np.float64))
+        sds = scores_from(query, released.noise_sd)
+        basis = np.zeros((self.size, self.size))
+        basis[np.tril_indices(self.size)] = [each for row in query.basis for each in row]
+        point = np.array(query.point)[: self.size] / rules.REACH
+        if self.is_number:
+            point = point / unit
+            point[0] -= self.origin / unit
+        low, high = self.limits
+        return Scores(
+            family=self.family,
+            values=sums.scores * radius * cut,
+            noise_sd=float(sds.scores[0]) * radius * cut,
+            cut=cut,
+            low=low,
+            high=high,
+            basis=basis,
+            squared_radius=radius**2,
+            point=point,
+            weighing_dispersion=query.dispersion,
+            squares=sums.squares * (radius * cut) ** 2,
+            squares_sd=float(sds.squares[0]) * (radius * cut) ** 2,
+            cut_count=sums.cut,
+            cut_count_sd=sds.cut,
+        )
+
+    # inference
+
+    @cached_property
+    def likelihood(self) -> ScoreLikelihood:
+        """The likelihood of coefficients in spreads."""
+        return ScoreLikelihood(self.scores, self.weighted_records)
+
+    @cached_property
+    def prior_mean(self) -> Floats:
+        """The prior's mean, shape (p,): no slopes, and the target's mean."""
+        mean = np.zeros(self.size)
+        if self.task.family == "logistic":
+            mean[0] = math.log(self.level / (1.0 - self.level))
+        elif not self.is_number:
+            mean[0] = math.log(self.level)
+        return mean
+
+    def prior(self, covariance: Floats, part: float) -> NormalPrior:
+        """Return the prior of coefficients in spreads: slopes are N(0, (part sd)^2 C^-1).
+
+        C is the features' covariance, so that recoding, centring or combining them changes nothing.
+        """
+        precision = np.zeros((self.size, self.size))
+        precision[0, 0] = (1.0 if self.is_number else constants.CONSTANT_SD) ** -2.0
+        precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
+        return NormalPrior(self.prior_mean, precision)
+
+    def mixture(self, count: int) -> _Mixture:
+        """Return fits under so many plausible designs."""
         released = released_design(
             self.task.predictors,
             self.sums[0],
@@ -121,275 +366,156 @@ class RegressionJob(RegressionSums):
             weighted_records=self.weighted_records,
             offset=self.offset,
         )
-        return PlausibleDesigns(released, np.random.default_rng([1703, len(self.sums)]))
+        generator = np.random.default_rng([_SEED, len(self.sums)])  # public: no privacy needs it
+        plausible = PlausibleDesigns(released, generator)
+        designs = [plausible.draw() for _ in range(count)]
+        dispersion, start = self._dispersion(designs[0])
+        errors, parts = constants.DESIGN_ERRORS, constants.PRIOR_PARTS
 
-    def score_sums(self) -> list[ScoreSumReleased]:
-        return [self._moments(self.sums[1]), *map(self._scores, self.sums[2:])]
+        def fit(design: DesignRows, error: float, part: float) -> Fit:
+            return self.likelihood.fit(
+                design,
+                self.prior(design.covariance, part),
+                dispersion=dispersion,
+                design_error=error,
+                start=start,
+            )
 
-    @property
-    def _limits(self) -> tuple[float, float]:
-        target = self.task.target
-        return (target.lower - self.origin) / self.unit, (target.upper - self.origin) / self.unit
-
-    def _moments(self, released: ReleasedSum) -> ScoreSumReleased:
-        query = query_of(released, WeightedRowMatrix)
-        matrix = matrix_from(query, released.values)
-        column = query.regressed[-1]
-        scale = rules.REACH * column.scale / (query.target_limit * self.unit)
-        low, high = self._limits
-        return ScoreSumReleased(
-            self.family,
-            matrix[: self.size, -1] * scale,
-            float(released.noise_sd[-2]) / query.grid**2 * scale,
-            cut=column.scale / self.unit,
-            low=low,
-            high=high,
-            squared_radius=0.0,
-            basis=np.eye(self.size),
-            level=(column.centre - self.origin) / self.unit,
+        evidence = np.array(
+            [
+                [
+                    np.logaddexp.reduce(
+                        [fit(each, error, part).log_evidence for each in designs[:_FEW]]
+                    )
+                    for part in parts
+                ]
+                for error in errors
+            ]
+        )
+        odds = weights_of(evidence)
+        picked = generator.choice(odds.size, size=count, p=odds.ravel())
+        places = np.column_stack(np.unravel_index(picked, odds.shape))
+        fits = [
+            fit(design, errors[error], parts[part])
+            for design, (error, part) in zip(designs, places.tolist(), strict=True)
+        ]
+        logs = np.array([each.log_evidence for each in fits]) - evidence.ravel()[picked]
+        return _Mixture(
+            designs, fits, _tempered(logs), odds.sum(axis=1), odds.sum(axis=0), dispersion
         )
 
-    def _scores(self, released: ReleasedSum) -> ScoreSumReleased:
-        query = query_of(released, ScoreSum)
-        found = scores_from(query, released.values.astype(np.float64))
-        sds = scores_from(query, released.noise_sd)
-        radius = query.radius * rules.REACH
-        unit = radius * query.residual_cut / self.residual_unit
-        basis = np.zeros((self.size, self.size))
-        for place, row in enumerate(query.basis):
-            basis[place, : place + 1] = row
-        # the query's rows are in REACH spreads
-        point = np.array(query.point)[: self.size] / rules.REACH
-        point = self._from_units(point)
-        low, high = self._limits
-        return ScoreSumReleased(
-            self.family,
-            found.scores * unit,
-            float(sds.scores[0]) * unit,
-            cut=query.residual_cut / self.residual_unit,
-            low=low,
-            high=high,
-            squared_radius=radius**2,
-            basis=basis,
-            point=point,
-            weighing_dispersion=query.dispersion,
-            squares=found.squares * unit**2,
-            squares_sd=float(sds.squares[0]) * unit**2,
-            cut_count=found.cut,
-            cut_count_sd=sds.cut,
-        )
+    def _dispersion(self, design: DesignRows) -> tuple[float, Floats]:
+        """Return the dispersion, and coefficients to start from, under one design."""
+        dispersion, point = self.first_dispersion, self.prior_mean
+        prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
+        dispersions = self.family.dispersions
+        for error in (_ROUGHLY, _NEARLY, _NEARLY):
+            point = self.likelihood.fit(
+                design, prior, dispersion=dispersion, design_error=error, start=point
+            ).mean
+            for each in self.scores:
+                each.tables.clear()  # they were made about other coefficients
+            logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior
+            dispersion = float(weights_of(logs) @ dispersions)
+        return dispersion, point
 
-    @property
-    def residual_unit(self) -> float:
-        return self.unit if self.task.family == "normal" else 1.0
-
-    def _from_units(self, point: Floats) -> Floats:
-        if self.task.family != "normal":
-            return point
-        found = point / self.unit
-        found[0] -= self.origin / self.unit
-        return found
-
-    def _to_units(self, point: Floats) -> Floats:
-        if self.task.family != "normal":
-            return point
-        found = point * self.unit
-        found[0] += self.origin
-        return found
-
-    # priors
-
-    @cached_property
-    def prior_mean(self) -> Floats:
-        centre = np.zeros(self.size)
-        level = self.level
-        if self.task.family == "logistic":
-            centre[0] = math.log(level / (1.0 - level))
-        elif self.task.family != "normal":
-            centre[0] = math.log(level)
-        return centre
-
-    def precision(self, covariance: Floats, sd: float) -> Floats:
-        """Return the prior's precision: N(0, sd^2 C^-1) of slopes in spreads."""
-        constant = 1.0 if self.task.family == "normal" else CONSTANT_SD
-        found = np.zeros((self.size, self.size))
-        found[0, 0] = constant**-2.0
-        found[1:, 1:] = covariance / sd**2
-        return found
-
-    # fits
-
-    def fits(self, count: int):
-        """Return a mixture over designs, prior parts, design errors and dispersions."""
-        designs = [self.designs.draw() for _ in range(count)]
-        likelihood = ScoreLikelihood(self.score_sums(), self.weighted_records)
-        covariance = np.mean([each.covariance for each in designs], axis=0)[: self.size - 1, : self.size - 1]
-        prior_sd = self.task.prior_sd
-        parts = constants.PRIOR_PARTS if HIERARCHY else (1.0,)
-        precisions = [self.precision(covariance, prior_sd * part) for part in parts]
-        family, middle = self.family, designs[0]
-        start = self.prior_mean.copy()
-        dispersions = family.dispersions
-        generator = np.random.default_rng([2018, len(self.sums)])
-        logs = np.zeros(len(dispersions))
-        dispersion = self._first_dispersion()
-        mid = precisions[len(parts) // 2]
-        for k in range(3 if len(dispersions) > 1 else 1):
-            for each in likelihood.sums:
-                each.forget()
-            fitted = likelihood.fit(
-                middle, self.prior_mean, mid, dispersion=dispersion, design_error=0.3 if k == 0 else 0.1, start=start
+    def posterior(self) -> MeasuredRegressionPosterior:
+        """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
+        count = next(many for size, many in constants.DESIGNS if self.size <= size)
+        mixture = self.mixture(count)
+        mean, noise = mixture.moments
+        last, middle = self.scores[-1], mixture.designs[0]
+        rows, predictors = last.rows(middle), middle.predictors(mean)
+        residuals = last.residuals(last.asked(middle))
+        _, squares, cut = self.family.cut(predictors, residuals, mixture.dispersion)
+        weighted = rows * (self.weighted_records * middle.weights * squares)[:, None]
+        expected = self.weighing[1] * rows.T @ weighted
+        assert last.squares is not None  # noqa: S101 - a round of scores has them
+        scattered, own = scatter_seen(expected, last.squares, last.squares_sd)
+        meat = expected * np.sqrt(np.outer(own, own))
+        expectation = last.expectation(middle, self.weighted_records, mixture.dispersion, mean)
+        jacobian = expectation(mean)[1]
+        widest = self.prior(mixture.feature_covariance, 1.0)
+        bread = jacobian.T @ np.linalg.solve(meat, jacobian)
+        sampling = np.linalg.inv(bread + widest.precision)
+        covariance, means, factor = noise + sampling, mixture.means, None
+        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
+        if self.task.pooled is not None:
+            pooled = pooled_estimate(
+                self.task,
+                self.columns,
+                Likelihood.of(mean, covariance, self.prior_mean, widest.precision),
+                prior_mean=self.prior_mean,
+                prior_sd=prior_sd,
+                shared_sds=(),
+                unit=1.0,
+                data_unit=self.unit if self.is_number else 1.0,
             )
-            start = fitted.mean
-            if len(dispersions) > 1 and len(likelihood.sums) > 1:
-                logs = likelihood.log_dispersions(middle, start)
-                w = np.exp(logs - logs.max())
-                w /= w.sum()
-                dispersion = float(np.exp(w @ np.log(dispersions)))
-            elif self.task.family == "normal":
-                dispersion = self._first_dispersion(start, middle)
-        self.middle_dispersion = dispersion
-        for each in likelihood.sums:
-            each.forget()
-        # design error and prior part by evidence over a few designs
-        few = designs[:4]
-        table = np.empty((len(constants.DESIGN_ERRORS), len(parts)))
-        for i, error in enumerate(constants.DESIGN_ERRORS):
-            for j, precision in enumerate(precisions):
-                table[i, j] = np.logaddexp.reduce(
-                    [
-                        likelihood.fit(each, self.prior_mean, precision, dispersion=dispersion, design_error=error, start=start).log_evidence
-                        for each in few
-                    ]
-                )
-        odds = np.exp(table - table.max())
-        odds /= odds.sum()
-        picks = generator.choice(odds.size, size=count, p=odds.ravel())
-        found = []
-        for each, pick in zip(designs, picks, strict=True):
-            i, j = np.unravel_index(pick, odds.shape)
-            found.append(
-                likelihood.fit(each, self.prior_mean, precisions[j], dispersion=dispersion, design_error=constants.DESIGN_ERRORS[i], start=start)
-            )
-        logs = np.array([each.log_evidence - table[np.unravel_index(p, odds.shape)] for each, p in zip(found, picks, strict=True)])
-        weights = np.exp(logs - logs.max())
-        weights /= weights.sum()
-        return designs, likelihood, found, weights, odds, table
-
-    def _first_dispersion(self, point=None, design=None) -> float:
-        if self.task.family == "logistic":
-            return 1.0
-        if self.task.family == "normal":
-            if point is None:
-                return 0.7
-            query = query_of(self.sums[1], WeightedRowMatrix)
-            matrix = matrix_from(query, self.sums[1].values)
-            column = query.regressed[-1]
-            yy = matrix[-1, -1] * (column.scale / (query.target_limit * self.unit)) ** 2
-            eta = design.predictors(point)
-            size = self.weighted_records * design.weights * design.shrunk
-            left = (yy - size @ eta**2) / size.sum()
-            error = float(self.sums[1].noise_sd[0]) / query.grid**2 * (column.scale / (query.target_limit * self.unit)) ** 2 / size.sum()
-            return math.sqrt(min(max(left, 0.02, 0.25*error), 1.5))
-        if self.task.family == "gamma":
-            return min(max((self.spread / self.level) ** 2, 0.01), 2.0)
-        return min(max((self.spread**2 - self.level) / self.level**2, 0.01), 5.0)
-
-    def basis_and_point(self):
-        designs, likelihood, found, weights, odds, table = self.fits(constants.POINT_DESIGNS)
-        mean = sum(w * each.mean for w, each in zip(weights, found, strict=True))
-        c = np.mean([each.covariance for each in designs], axis=0)
-        m = np.mean([each.means for each in designs], axis=0)
-        k = self.size - 1
-        c, m = c[:k, :k], m[:k]
-        inverse = np.linalg.inv(np.linalg.cholesky(c))
-        basis = np.zeros((self.size, self.size))
-        basis[0, 0] = 1.0
-        basis[1:, 1:] = inverse
-        basis[1:, 0] = -inverse @ m
-        return basis, mean
-
-    def reading(self):
-        designs, likelihood, found, weights, odds, table = self.fits(constants.DESIGNS)
-        means = np.array([each.mean for each in found])
-        mean = weights @ means
-        last, middle, dispersion = likelihood.sums[-1], designs[0], self.middle_dispersion
-        z = last.shown(middle)
-        residuals = last.residuals(last.there(middle))
-        _, square, share = self.family.cut(middle.predictors(mean), residuals, dispersion)
-        n = self.weighted_records
-        meat = n * self.weighing[1] * z.T @ (z * (middle.weights * square)[:, None])
-        own = float(np.trace(meat))
-        error = last.squares_sd * math.sqrt(len(z.T)) / own
-        ratio = last.squares.sum() / own
-        scatter = max(1.0 + (ratio - 1.0) / (1.0 + error**2), 0.25)
-        jacobian = last.expected(middle, n, mean, dispersion)[1]
-        precision = self.precision(middle.covariance[: self.size - 1, : self.size - 1], self.task.prior_sd)
-        sampling = np.linalg.inv(jacobian.T @ np.linalg.solve(meat * scatter, jacobian) + precision)
-        covariances = np.array([each.covariance + sampling for each in found])
-        away = means - mean
-        noise = np.tensordot(weights, covariances, 1) + away.T @ (weights[:, None] * away)
-        transform = self.columns.to_data_units(1.0)[: self.size, : self.size] * (self.residual_unit)
+            mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
+            means, prior_sd = mean[None], pooled.prior_sd
+        transform = self.columns.to_data_units(self.unit if self.is_number else 1.0)
+        transform = transform[: self.size, : self.size]
         shift = np.zeros(self.size)
-        if self.task.family == "normal":
-            shift[0] = self.origin
-        if self.offset is not None:
-            shift[0] -= self.columns.centres[-2]
-        return dict(
-            mean=transform @ mean + shift,
-            covariance=transform @ noise @ transform.T,
-            means=means @ transform.T + shift,
-            sds=np.sqrt(np.array([np.diagonal(transform @ c @ transform.T) for c in covariances])),
-            weights=weights, odds=odds, scatter=scatter, phi=dispersion, share=float(middle.weights @ share), cut=last.cut_count / n,
-            internal=(mean, noise), designs=designs, ess=1 / np.sum(weights**2), sampling=np.sqrt(np.diagonal(transform @ sampling @ transform.T)),
+        shift[0] = self.origin if self.is_number else 0.0
+        shift[0] -= 0.0 if self.offset is None else float(self.columns.centres[-2])
+        weights = mixture.weights if len(means) > 1 else np.ones(1)
+        return MeasuredRegressionPosterior(
+            family=self.task.family,
+            names=("intercept", *(each.name for each in self.task.features)),
+            target=self.task.target.name,
+            offset=None if self.task.offset is None else self.task.offset.name,
+            weights=None if self.task.weights is None else self.task.weights.name,
+            coefficients=tuple((transform @ mean + shift).tolist()),
+            covariance=(transform @ covariance @ transform.T).tolist(),
+            components=(means @ transform.T + shift).tolist(),
+            shares=tuple(weights.tolist()),
+            prior_mean=tuple((transform @ self.prior_mean + shift).tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
+            scatter=self._scatter(mixture, scattered),
+            spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
+            records=max(1, round(self.records[0])),
+            pooled=factor,
+            verdict=judged_regression(
+                self.task,
+                RegressionEvidence(
+                    columns=self.columns,
+                    sums=self.sums,
+                    records=self.records[0],
+                    mean_weight=self.weighing[0],
+                    designs=mixture.designs,
+                    shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
+                    mean=mean,
+                    noise=noise,
+                    asked=last.point,
+                    prior_sd=self.task.prior_sd,
+                    large_error=float(
+                        mixture.error_odds[
+                            np.array(constants.DESIGN_ERRORS) >= constants.LARGE_ERROR
+                        ].sum()
+                    ),
+                    cut=last.cut_count / self.records[0] - float(middle.weights @ cut),
+                    cut_sd=last.cut_count_sd / self.records[0],
+                ),
+            ),
         )
 
-    posterior = reading
-
-    @property
-    def cut(self) -> float:
-        """The largest weighted residual that is not cut, in the family's unit."""
-        if self.task.family == "logistic":
-            return 1.0
-        level = self.level
-        times = _CUTS[self.task.family]
-        if self.task.family == "normal":
-            return times * self.middle_dispersion
-        if self.task.family == "poisson":
-            return times * max(min(self.spread, 3.0 * math.sqrt(level) + level), math.sqrt(level))
-        if self.task.family == "gamma":
-            return times * min(max(self.spread / self.level, 0.05), 1.5)
-        d = self.weighing_dispersion
-        return times * math.sqrt(level + d * level**2) / (1.0 + d * level)
-
-    def score_query(self) -> ScoreSum:
-        basis, point = self.basis_and_point()
-        rows = tuple(
-            tuple(float(f"{each:.6g}") for each in row[: place + 1])
-            for place, row in enumerate(basis.tolist())
-        )
-        point = self._to_units(point)
-        whole = (*point.tolist(), *(() if self.offset is None else (self.offset,)))
-        query = rules.score_query(
-            self.task,
-            self.features,
-            point=whole,
-            dispersion=self.weighing_dispersion,
-            residual_cut=self.cut * self.residual_unit,
-        )
-        return query.model_copy(update={"basis": rows})
+    def _scatter(self, mixture: _Mixture, scattered: float) -> float:
+        """Return what a posterior calls the records' scatter, seen over that expected."""
+        dispersion = mixture.dispersion
+        if self.is_number:
+            return dispersion * self.unit
+        if self.task.family != "poisson":
+            return dispersion if self.task.family == "gamma" else scattered
+        design = mixture.designs[0]
+        means = self.family.mean(design.predictors(mixture.moments[0]))
+        weights = design.weights * self.family.weight(means, self.weighing_dispersion) ** 2
+        own, least = (self.family.variance(means, each) for each in (dispersion, 0.0))
+        return scattered * float((weights @ own) / (weights @ least))
 
 
-@dataclass(frozen=True)
-class RegressionLearner:
-    task: rules.RegressionTask
-
-    def next(self, population, sums):
-        if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
-        job = RegressionJob(self.task, sums)
-        if len(sums) == 1:
-            return RequestedRound(query=job.moments_query, share=SHARES[1])
-        if len(sums) < len(SHARES):
-            return RequestedRound(query=job.score_query(), share=SHARES[len(sums)])
-        return job.posterior()
+def _tidy(basis: Floats) -> tuple[tuple[float, ...], ...]:
+    """Return the rows of a lower triangle, to six digits."""
+    return tuple(
+        tuple(float(f"{each:.6g}") for each in row[: place + 1])
+        for place, row in enumerate(basis.tolist())
+    )

@@ -1,7 +1,13 @@
-"""What targets are expected to be, by family: means, and residuals that are weighted and cut."""
+"""What targets are expected to be, by family: means, and residuals that are weighted and cut.
+
+A sum of scores at a public point has residuals v (y - m) that are cut to +-c. What cutting does to
+their mean follows from the family, exactly, so no interval needs an allowance for it.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -11,15 +17,18 @@ from scipy.special import betainc, gammainc, ndtr
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
-_RECURSION: Final = 250.0  # counts up to here are summed one by one
-_FARTHEST: Final = 12.0  # of a predictor, where tables end
+_SUMMED: Final = 250.0  # counts up to here are summed one by one
+_FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
+_TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
+_ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """About what residuals are taken and how they are cut: `means` and `weights`, shapes (s,).
+    """About what residuals are taken, and how they are weighted and cut.
 
-    Residuals beyond +-`cut` once weighted are cut. Targets themselves lie in `low` to `high`.
+    `means` and `weights`, shapes (s,). Weighted residuals beyond +-`cut` are cut to it. Targets
+    themselves are cut to the public bounds `low` and `high`.
     """
 
     means: Floats
@@ -28,207 +37,232 @@ class Residuals:
     low: float
     high: float
 
+    @property
+    def edges(self) -> tuple[Floats, Floats]:
+        """From where to where targets are not cut, shapes (s,)."""
+        reach = self.cut / self.weights
+        return (
+            np.maximum(self.means - reach, self.low),
+            np.minimum(self.means + reach, self.high),
+        )
+
+
+CutMoments = tuple[Floats, Floats, Floats]
+"""Mean and mean square of weighted, cut residuals, and the share that is cut, shapes (s,)."""
+
+ResidualsAt = Callable[[Floats], Residuals]
+"""Returns residuals for rows with these predictors at the point that was asked, shape (s,)."""
+
+CutMean = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Returns the mean of weighted, cut residuals and its derivative, shapes (s,), by predictors at the
+point that was asked, and at coefficients."""
+
 
 class TargetFamily(ABC):
-    """How targets scatter about their mean, by a `dispersion`; immutable."""
+    """How targets scatter about their means, by a dispersion."""
 
-    name: Family
     dispersions: Floats
-    """Those that are plausible, shape (k,), as likely each."""
+    """Those that are plausible, shape (k,), ascending."""
+
+    def __init__(self, name: Family) -> None:
+        """Be the family that a query calls by `name`."""
+        self.name = name
 
     def mean(self, predictors: Floats) -> Floats:
+        """Return the means of targets with these predictors."""
         return mean_of(self.name, predictors)
 
     def weight(self, means: Floats, dispersion: float) -> Floats:
+        """Return what residuals about `means` are multiplied by in a query."""
         return weight_of(self.name, means, dispersion)
 
-    def slope(self, predictors: Floats) -> Floats:
-        """Return the derivatives of means by their predictors."""
-        return self.mean(predictors)
+    @abstractmethod
+    def variance(self, means: Floats, dispersion: float) -> Floats:
+        """Return the variances of targets with these means."""
+
+    @cached_property
+    def log_prior(self) -> Floats:
+        """Logarithms of prior probabilities of `dispersions`: even on a logarithmic scale."""
+        return np.zeros(len(self.dispersions))
 
     @abstractmethod
-    def cut(
-        self, predictors: Floats, residuals: Residuals, dispersion: float
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return mean and mean square of weighted, cut residuals, and the share that is cut."""
+    def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
+        """Return what is expected of targets with these predictors, shape (s,)."""
 
-    def expectation(
-        self, there: Floats, predictors: Floats, residuals_of, dispersion: float
-    ):
-        """Return a function of the predictors at the point and at coefficients: mean and slope.
+    def cut_mean(
+        self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
+    ) -> CutMean:
+        """Return the mean as a function, from a table about the predictors given, shapes (s,)."""
+        ends = (float(asked.min()) - 0.3, float(asked.max()) + 0.3)
+        at = np.linspace(max(ends[0], -_FARTHEST - 1.0), min(ends[1], _FARTHEST + 1.0), _TABLE[0])
+        ends = (float(predictors.min()) - 2.5, float(predictors.max()) + 2.5)
+        of = np.linspace(max(ends[0], -_FARTHEST - 1.0), min(ends[1], _FARTHEST + 1.0), _TABLE[1])
+        first, second = np.meshgrid(at, of, indexing="ij")
+        means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
+        table = RectBivariateSpline(at, of, means.reshape(first.shape))
 
-        `residuals_of` makes `Residuals` of predictors at the point, shape (s,). Tabulated about
-        `there`, shape (s,), and `predictors`, shape (s,).
-        """
-        ends = max(float(there.min()) - 0.3, -_FARTHEST), min(float(there.max()) + 0.3, _FARTHEST)
-        points = np.linspace(*ends, 24)
-        ends = (
-            max(float(predictors.min()) - 1.0, -_FARTHEST),
-            min(float(predictors.max()) + 1.0, _FARTHEST),
-        )
-        at = np.linspace(*ends, 40)
-        grid, values = np.meshgrid(points, at, indexing="ij")
-        means = self.cut(values.ravel(), residuals_of(grid.ravel()), dispersion)[0]
-        table = RectBivariateSpline(points, at, means.reshape(grid.shape))
-
-        def evaluate(there: Floats, predictors: Floats) -> tuple[Floats, Floats]:
-            there = np.clip(there, points[0], points[-1])
-            predictors = np.clip(predictors, at[0], at[-1])
-            return table.ev(there, predictors), table.ev(there, predictors, dy=1)
-
-        return evaluate
-
-
-class Classes(TargetFamily):
-    """Two classes: nothing is cut."""
-
-    name = "logistic"
-    dispersions = np.ones(1)
-
-    def slope(self, predictors: Floats) -> Floats:
-        means = self.mean(predictors)
-        return means * (1.0 - means)
-
-    def cut(self, predictors, residuals, dispersion):
-        upper, means = self.mean(predictors), residuals.means
-        squares = upper * (1.0 - means) ** 2 + (1.0 - upper) * means**2
-        return upper - means, squares, np.zeros_like(upper)
-
-    def expectation(self, there, predictors, residuals_of, dispersion):
-        def evaluate(there, predictors):
-            return self.mean(predictors) - residuals_of(there).means, self.slope(predictors)
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            asked, within = np.clip(asked, at[0], at[-1]), np.clip(predictors, of[0], of[-1])
+            slope = table.ev(asked, within, dy=1)
+            return table.ev(asked, within) + slope * (predictors - within), slope
 
         return evaluate
 
 
 class Numbers(TargetFamily):
-    """A number, normal about its mean; the dispersion is its standard deviation, in spreads."""
+    """Numbers, normal about their means; the dispersion is their standard deviation.
 
-    name = "normal"
-    dispersions = np.geomspace(0.02, 1.6, 45)
+    Both are in standard deviations of the target.
+    """
 
-    def slope(self, predictors):
-        return np.ones_like(predictors)
+    dispersions = np.geomspace(0.02, 1.1, 40)
 
-    def cut(self, predictors, residuals, dispersion):
-        sd, limit = dispersion, residuals.cut
-        away = predictors - residuals.means
-        below, above = (-limit - away) / sd, (limit - away) / sd
-        under, upto = ndtr(below), ndtr(above)
-        density = [np.exp(-0.5 * each * each) / np.sqrt(2.0 * np.pi) for each in (below, above)]
-        kept = upto - under
-        mean = away * kept + sd * (density[0] - density[1]) + limit * (1.0 - upto - under)
-        square = (away**2 + sd**2) * kept + 2.0 * away * sd * (density[0] - density[1])
-        square += sd**2 * (below * density[0] - above * density[1]) + limit**2 * (1.0 - kept)
+    def variance(self, means: Floats, dispersion: float) -> Floats:
+        return np.full_like(means, dispersion**2)
+
+    @cached_property
+    def log_prior(self) -> Floats:
+        """Even for the standard deviation itself."""
+        return np.log(self.dispersions)
+
+    def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
+        limit, away = residuals.cut, predictors - residuals.means
+        ends = (-limit - away) / dispersion, (limit - away) / dispersion
+        under, upto = ndtr(ends[0]), ndtr(ends[1])
+        low, high = (np.exp(-0.5 * end * end) / _ROOT_2_PI for end in ends)
+        kept, beyond = upto - under, limit * (1.0 - upto - under)
+        mean = away * kept + dispersion * (low - high) + beyond
+        square = (away**2 + dispersion**2) * kept + 2.0 * away * dispersion * (low - high)
+        square += dispersion**2 * (ends[0] * low - ends[1] * high) + limit**2 * (1.0 - kept)
         return mean, square, 1.0 - kept
 
-    def expectation(self, there, predictors, residuals_of, dispersion):
-        def evaluate(there, predictors):
-            mean, _, cut = self.cut(predictors, residuals_of(there), dispersion)
+    def cut_mean(
+        self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
+    ) -> CutMean:
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            mean, _, cut = self.cut(predictors, residuals_at(asked), dispersion)
             return mean, 1.0 - cut
 
         return evaluate
 
 
-class Counts(TargetFamily):
-    """Counts; the dispersion a is that of a gamma mixture: the variance is m + a m^2."""
+class Classes(TargetFamily):
+    """Two classes: nothing is cut, and nothing scatters more than it must."""
+
+    dispersions = np.ones(1)
+
+    def variance(self, means: Floats, dispersion: float) -> Floats:
+        return means * (1.0 - means)
+
+    def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
+        upper, means = self.mean(predictors), residuals.means
+        squares = upper * (1.0 - means) ** 2 + (1.0 - upper) * means**2
+        return upper - means, squares, np.zeros_like(upper)
+
+    def cut_mean(
+        self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
+    ) -> CutMean:
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            upper = self.mean(predictors)
+            return upper - residuals_at(asked).means, upper * (1.0 - upper)
+
+        return evaluate
+
+
+class _OfLogarithms(TargetFamily):
+    """Base of families whose means' logarithms are linear, with targets of no upper end."""
 
     dispersions = np.geomspace(1e-3, 10.0, 13)
 
-    def __init__(self, name: Family) -> None:
-        self.name = name
+    def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
+        means, (low, high) = self.mean(predictors), residuals.edges
+        mean, square, share = self.limited(means, dispersion, low, high)
+        about, weights = residuals.means, residuals.weights
+        is_whole = about + residuals.cut / weights >= residuals.high  # bounds cut it, no query
+        squares = weights**2 * (square - 2.0 * about * mean + about**2)
+        return weights * (mean - about), squares, np.where(is_whole, 0.0, share)
 
-    def cut(self, predictors, residuals, dispersion):
-        means, (low, high) = self.mean(predictors), _edges(residuals)
-        summed = _counted if np.max(high) <= _RECURSION else self._in_parts
-        return _weighted(residuals, *summed(means, dispersion, low, high))
+    @abstractmethod
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
+        """Return mean and mean square of targets cut to `low` and `high`, and the share cut."""
 
-    def _in_parts(self, means, dispersion, low, high):
+
+class Counts(_OfLogarithms):
+    """Counts; with dispersion a the variance is m + a m^2, as of Poisson's with gamma means."""
+
+    def variance(self, means: Floats, dispersion: float) -> Floats:
+        return means + dispersion * means**2
+
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
+        if float(np.max(high)) <= _SUMMED:
+            return self._summed(means, dispersion, low, high)
         size = 1.0 / dispersion
-        share = size / (size + means)
+        chance = size / (size + means)
 
-        def below(count, size):
-            return np.where(count >= 0.0, betainc(size, np.maximum(count, 0.0) + 1.0, share), 0.0)
+        def below(count: Floats, size: float) -> Floats:
+            found = betainc(size, np.maximum(count, 0.0) + 1.0, chance)
+            return np.where(count >= 0.0, found, 0.0)
 
-        def parts(end):
+        def parts(end: Floats) -> tuple[Floats, Floats, Floats]:
             count = np.floor(end)
-            first, second = below(count - 1.0, size + 1.0), below(count - 2.0, size + 2.0)
-            return (
-                below(count, size),
-                means * first,
-                means**2 * (1.0 + dispersion) * second + means * first,
-            )
+            first = means * below(count - 1.0, size + 1.0)
+            second = means**2 * (1.0 + dispersion) * below(count - 2.0, size + 2.0)
+            return below(count, size), first, first + second
+
+        return _between(parts(low), parts(high), low, high)
+
+    def _summed(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
+        """Sum over 0, 1, ...: each count's probability follows from the one before."""
+        size = 1.0 / dispersion
+        odds = means / (size + means)
+        chance = np.exp(-size * np.log1p(means * dispersion))
+        total, mean, square, inside = (np.zeros_like(means) for _ in range(4))
+        for count in range(int(np.ceil(np.max(high))) + 1):
+            at = np.clip(count, low, high)
+            total += chance
+            mean += chance * at
+            square += chance * at * at
+            inside += chance * ((count >= low) & (count <= high))
+            chance = chance * odds * ((count + size) / (count + 1.0))
+        rest = np.maximum(1.0 - total, 0.0)
+        return mean + rest * high, square + rest * high**2, 1.0 - inside
+
+
+class Positives(_OfLogarithms):
+    """Positive numbers, gamma about their means m; with dispersion a the variance is a m^2."""
+
+    def variance(self, means: Floats, dispersion: float) -> Floats:
+        return dispersion * means**2
+
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
+        shape = 1.0 / dispersion
+
+        def parts(end: Floats) -> tuple[Floats, Floats, Floats]:
+            at = np.maximum(end, 0.0) / (means * dispersion)
+            first = means * gammainc(shape + 1.0, at)
+            second = means**2 * (1.0 + dispersion) * gammainc(shape + 2.0, at)
+            return gammainc(shape, at), first, second
 
         return _between(parts(low), parts(high), low, high)
 
 
-class Positives(TargetFamily):
-    """Positive numbers, gamma about their mean m; the variance is the dispersion times m^2."""
-
-    name = "gamma"
-    dispersions = np.geomspace(1e-3, 10.0, 13)
-
-    def cut(self, predictors, residuals, dispersion):
-        means, (low, high) = self.mean(predictors), _edges(residuals)
-        shape = 1.0 / dispersion
-
-        def parts(end):
-            at = np.maximum(end, 0.0) / (means * dispersion)
-            return (
-                gammainc(shape, at),
-                means * gammainc(shape + 1.0, at),
-                means**2 * (1.0 + dispersion) * gammainc(shape + 2.0, at),
-            )
-
-        return _weighted(residuals, *_between(parts(low), parts(high), low, high))
-
-
-def _edges(residuals: Residuals) -> tuple[Floats, Floats]:
-    """Return from where to where targets are not cut, shapes (s,)."""
-    reach = residuals.cut / residuals.weights
-    return (
-        np.maximum(residuals.means - reach, residuals.low),
-        np.minimum(residuals.means + reach, residuals.high),
-    )
-
-
-def _weighted(residuals, mean, square, share):
-    """Return moments of weighted residuals of those of cut targets."""
-    means, weights = residuals.means, residuals.weights
-    whole = residuals.means + residuals.cut / weights >= residuals.high
-    squares = weights**2 * (square - 2.0 * means * mean + means**2)
-    return weights * (mean - means), squares, np.where(whole, 0.0, share)
-
-
-def _between(low_parts, high_parts, low, high):
-    """Return mean and mean square of targets cut to `low` and `high`, and the share cut."""
+def _between(
+    low_parts: tuple[Floats, Floats, Floats],
+    high_parts: tuple[Floats, Floats, Floats],
+    low: Floats,
+    high: Floats,
+) -> CutMoments:
+    """Return moments of targets cut to `low` and `high`, from partial moments up to both."""
     below, beyond = low_parts[0], 1.0 - high_parts[0]
     mean = high_parts[1] - low_parts[1] + high * beyond + low * below
     square = high_parts[2] - low_parts[2] + high**2 * beyond + low**2 * below
     return mean, square, beyond + below
 
 
-def _counted(means, dispersion, low, high):
-    """Return the same of counts, summed over 0, 1, ...: each is as likely as a factor before."""
-    size = 1.0 / dispersion
-    part = means / (size + means)
-    chance = np.exp(-size * np.log1p(means * dispersion))
-    total, mean, square, inside = (np.zeros_like(means) for _ in range(4))
-    for count in range(int(np.ceil(np.max(high))) + 1):
-        at = np.clip(count, low, high)
-        total += chance
-        mean += chance * at
-        square += chance * at * at
-        inside += chance * ((count >= low) & (count <= high))
-        chance = chance * part * ((count + size) / (count + 1.0))
-    rest = np.maximum(1.0 - total, 0.0)
-    return mean + rest * high, square + rest * high**2, 1.0 - inside
-
-
-FAMILIES: Final = {
-    "normal": Numbers(),
-    "logistic": Classes(),
+FAMILIES: Final[dict[str, TargetFamily]] = {
+    "normal": Numbers("normal"),
+    "logistic": Classes("logistic"),
     "poisson": Counts("poisson"),
     "negative_binomial": Counts("negative_binomial"),
-    "gamma": Positives(),
+    "gamma": Positives("gamma"),
 }

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
-from shoal_studies.regression.measured import Measured
-from shoal_studies.regression.score_likelihood import RegressionModel, ScoreModel
+from shoal_studies.regression import constants
+from shoal_studies.regression.measured import Measured, has_two_values
+from shoal_studies.regression.plausible_designs import DesignRows
+from shoal_studies.regression.score_likelihood import ScoreModel
 
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _CUT: Final = 0.02  # share of residuals that may be cut
@@ -72,68 +75,123 @@ def judged_linear(
     return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
 
 
-def judged_scores(
-    task: RegressionTask,
-    found: Measured,
-    model: RegressionModel,
-    *,
-    mean: Floats,
-    covariance: Floats,
-    expected: Floats,
-    asked_at: Floats,
-    cut: tuple[float, float],
-    has_two_values: bool,
-    complete: tuple[float, int],
-    mean_weight: float,
-) -> Verdict:
-    """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
+@dataclass(frozen=True, kw_only=True)
+class RegressionEvidence:
+    """What a verdict on a regression is made from; coefficients are in spreads.
 
-    The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
-    cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
-    `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
-    records there are of how many clients. `mean_weight` is as in `judged_linear`.
+    `mean`, shape (p,), has the covariance `noise`, (p, p), by noise and prior. `shrinking` is what
+    the last round multiplied the rows of each of the plausible `designs` by, and `asked` its point.
+    `large_error` is the probability that all of them are far off. `cut` is by how much the share of
+    residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
+    mean over the largest weight that a record may have.
     """
-    if said := unweighed(task, mean_weight):
+
+    columns: Measured
+    sums: Sequence[ReleasedSum]
+    records: float
+    mean_weight: float
+    designs: Sequence[DesignRows]
+    shrinking: Sequence[Floats]
+    mean: Floats
+    noise: Floats
+    asked: Floats | None
+    prior_sd: float
+    large_error: float
+    cut: float
+    cut_sd: float
+
+
+def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict:
+    """Return the verdict on the intervals of a regression."""
+    if said := unweighed(task, seen.mean_weight) or _hardly_varies(task, seen):
         return one_class(said)
+    target, found = task.target, seen.columns
+    complete = (seen.records, seen.sums[-1].cohort_size)
     reasons = few_complete(complete) or beyond_bounds(task.columns, found)
-    target, at_bound = task.target, float(found.one_bound[-1])
-    if at_bound and model.family == "logistic":
-        return one_class(
-            f"nearly all records are of one class of {target.name}: is it coded {target.lower:g} "
-            f"and {target.upper:g}, as its bounds are?"
-        )
-    if at_bound and target.lower == 0.0:
-        return one_class(
-            f"nearly all values of {target.name} are at or beyond its bound "
-            f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
-        )
-    if model.family != "logistic" and float(found.centres[-1]) > target.centre:
+    if task.family == "normal" or (
+        task.family != "logistic" and float(found.centres[-1]) > target.centre
+    ):
         reasons += crowded(target, found)
-    if model.family == "logistic" and not has_two_values:
+    if task.family == "logistic" and not has_two_values(seen.sums[0], len(found.centres) - 1):
         reasons.append(
             f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
             "those of two classes are: those above the middle count as the upper one"
         )
-    seen, sd = cut
-    if seen - _SURELY * sd > _CUT:
+    if seen.cut - _SURELY * seen.cut_sd > constants.CUT_SHARE:
         reasons.append(
-            f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
-            "the model says, or its bounds are too wide"
+            f"about {seen.cut:.0%} more of the residuals were cut than the model expects: "
+            f"{target.name} scatters more than it says, or its bounds are too wide"
         )
-    reasons += far_out(task.features, model.far, found)
-    rows = model.sample.rows
-    predictors = rows @ mean
-    looseness = found.looseness[: rows.shape[1] - 1]
-    told = rows * (_shares(np.diagonal(covariance), model.own_sds(), looseness) < PRIOR_DECIDES)
-    error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
-    if error > OUTWEIGHED * float(predictors.var()):
+    reasons += far_out(task.features, _lost(task.features, seen), found)
+    rows, weights = seen.designs[0].rows, seen.designs[0].weights
+    predictors = seen.designs[0].predictors(seen.mean)
+    error = float(weights @ np.sum((rows[:, 1:] @ seen.noise[1:, 1:]) * rows[:, 1:], axis=1))
+    variance = float(weights @ (predictors - weights @ predictors) ** 2)
+    if error > OUTWEIGHED * variance:
         reasons.append(NOISE_OUTWEIGHS)
-    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
-        reasons.append(_NEARLY_APART)
-    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
+    moved = rows @ (seen.mean - seen.asked) if seen.asked is not None else np.zeros(len(rows))
+    if task.family != "normal" and float(np.sqrt(weights @ moved**2)) > FAR:
         reasons.append(NOT_ENDED)
-    within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
-    return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds(), (within, 0.0))
+    if seen.large_error > constants.CONTRADICT / (1.0 + constants.CONTRADICT):
+        reasons.append(
+            "the rounds contradict each other, however the features may be distributed: noise "
+            "hides how they hang together, or few records make up most of it; take fewer features, "
+            "more clients, or a larger epsilon"
+        )
+    if reasons:
+        return Verdict(kind="doubtful", reasons=tuple(reasons))
+    return _by_direction([each.name for each in task.features], seen)
+
+
+def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None:
+    """Return that the target is the same in nearly all records; None if it is not."""
+    target, at_bound = task.target, float(seen.columns.one_bound[-1])
+    if at_bound and task.family == "logistic":
+        return (
+            f"nearly all records are of one class of {target.name}: is it coded {target.lower:g} "
+            f"and {target.upper:g}, as its bounds are?"
+        )
+    if at_bound and target.lower == 0.0 and task.family != "normal":
+        return (
+            f"nearly all values of {target.name} are at or beyond its bound "
+            f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
+        )
+    return None
+
+
+def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
+    """Return what part of features' mean squares rows lose by their weights, shape (q,).
+
+    Of those of two values none: all that are far out are alike.
+    """
+    lost = []
+    for design, shrinking in zip(seen.designs, seen.shrinking, strict=True):
+        squares = (design.rows[:, 1:] - design.means) ** 2
+        kept = (design.weights * shrinking) @ squares / np.maximum(design.weights @ squares, 1e-12)
+        lost.append(1.0 - kept)
+    two = [is_level(each) for each in features]
+    two |= ~np.isnan(seen.columns.shares[: len(features)])
+    return np.where(two, 0.0, np.mean(lost, axis=0))
+
+
+def _by_direction(names: Sequence[str], seen: RegressionEvidence) -> Verdict:
+    """Return that the prior decides a combination of slopes, or else that all may be trusted."""
+    values, vectors = np.linalg.eigh(seen.noise[1:, 1:] / seen.prior_sd**2)
+    if values[-1] < PRIOR_DECIDES:
+        return Verdict(kind="trustworthy")
+    direction = vectors[:, -1] / vectors[np.argmax(np.abs(vectors[:, -1])), -1]
+    parts = [
+        f"{part:+.1f} {name}"
+        for part, name in zip(direction.tolist(), names, strict=True)
+        if abs(part) > _PART
+    ]
+    what = " ".join(parts[:6]).removeprefix("+1.0 ")
+    said = f"it decides {what}: noise hides it"
+    if len(parts) > 1:
+        return Verdict(
+            kind="prior", reasons=(f"{said}; drop or combine these, or take more clients",)
+        )
+    return Verdict(kind="prior", reasons=(f"{said}; take more clients, or a larger epsilon",))
 
 
 def judged_classes(

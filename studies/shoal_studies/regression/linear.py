@@ -188,7 +188,7 @@ class LinearModel:
         pooled = pooled_estimate(
             self.task,
             found,
-            Likelihood.of(wide.mean, wide.covariance, centre, prior),
+            Likelihood.of(wide.mean, wide.covariance, centre, np.diag(prior**-2.0)),
             prior_mean=centre,
             prior_sd=prior,
             shared_sds=[unit * sd for sd in _SHARED_SDS],

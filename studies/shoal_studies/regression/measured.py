@@ -180,12 +180,12 @@ class Likelihood:
     weighted: Floats
 
     @classmethod
-    def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, prior_sd: Floats) -> Self:
-        """Return that of a posterior under independent normal priors, shapes (p,) and (p, p)."""
-        whole, precision = np.linalg.inv(covariance), prior_sd**-2.0
-        values, vectors = np.linalg.eigh(whole - np.diag(precision))
+    def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, precision: Floats) -> Self:
+        """Return that of a posterior under a normal prior, shapes (p,) and (p, p)."""
+        whole = np.linalg.inv(covariance)
+        values, vectors = np.linalg.eigh(whole - precision)
         information = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return cls(information, whole @ mean - precision * prior_mean)
+        return cls(information, whole @ mean - precision @ prior_mean)
 
     def scattered(self, covariance: Floats) -> "Likelihood":
         """Return that of coefficients of which the former were a sample's, with this error."""

@@ -23,6 +23,7 @@ from shoal_studies.catalogue.multinomial_regression import (
     coefficient_names,
 )
 from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.regression.constants import CONSTANT_SD, SHARES, SMALLEST_LEVEL
 from shoal_studies.regression.design_sample import (
     levels_of,
     part_pulled,
@@ -30,7 +31,6 @@ from shoal_studies.regression.design_sample import (
     sample_of_moments,
     scatter_seen,
 )
-from shoal_studies.regression.generalised import BOUND, CONSTANT_SD, SHARES
 from shoal_studies.regression.judging import judged_classes
 from shoal_studies.regression.measured import JobSums, Measured
 from shoal_studies.regression.score_likelihood import (
@@ -160,7 +160,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
     @property
     def shares(self) -> Floats:
         """Shares of the classes, shape (K,), none of them 0."""
-        shares = np.maximum(self.all_columns.centres[len(self.task.features) :], BOUND)
+        shares = np.maximum(self.all_columns.centres[len(self.task.features) :], SMALLEST_LEVEL)
         return np.asarray(shares / shares.sum())
 
     def model(self) -> ClassModel:

@@ -1,11 +1,11 @@
 """Plausible distributions of the records' rows, given what two rounds released of them.
 
-A public sample of the *variables* stands for the records, and terms are computed from it, so that a
-square stays the square of its variable. Each variable has a marginal that two moments fix within its
-public bounds, and the variables have a normal copula. A draw takes correlations and spreads that are
-plausible under the noise, and then weighs the sample's rows so that its moments are those released,
-as far as noise lets them be told, with fresh noise added: perturb and maximise (Papandreou and
-Yuille 2011). The weights are those nearest to even ones (least Kullback-Leibler divergence).
+A public sample of the *variables* stands for the records, and terms are computed from it, so that
+a square stays the square of its variable. Each variable has a marginal that two moments fix within
+its public bounds, and the variables have a normal copula. A draw takes correlations and spreads
+that are plausible under the noise. It then weighs the sample's rows so that its moments are those
+released, as far as noise lets them be told, with fresh noise added: perturb and maximise
+(Papandreou and Yuille 2011). The weights are those nearest to even ones (least Kullback-Leibler divergence).
 
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
@@ -17,15 +17,15 @@ from typing import Final
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from shoal_studies.regression import constants
-from shoal_protocol.posteriors.base import evenly_spread
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.measurements import query_of
-from shoal_protocol.studies.regression import REACH
+from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.regression import REACH
+from shoal_studies.posteriors.base import evenly_spread
+from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 400)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
@@ -100,6 +100,20 @@ def _bounds_of(column: ColumnBounds, variable: str) -> tuple[float, float]:
     return 0.0, 1.0
 
 
+def _has_two_values(column: ColumnBounds, mean: float, variance: float, error: float) -> bool:
+    """Tell whether all values of a column are likelier at its bounds than spread between them.
+
+    `mean` and `variance`, seen with `error`, are in half ranges. A variance between them is
+    anything up to the widest that there is, as likely each.
+    """
+    widest = max(1.0 - mean**2, 1e-9)
+    odds = np.exp(-0.5 * ((variance - widest) / error) ** 2) / (error * np.sqrt(2.0 * np.pi))
+    between = (ndtr((widest - variance) / error) - ndtr(-variance / error)) / widest
+    if (column.lower, column.upper) == (0.0, 1.0):
+        odds *= constants.ODDS_OF_INDICATORS
+    return bool(odds > between)
+
+
 def _level(column: ColumnBounds) -> Level | None:
     """Return the level that a column is the indicator of, if it is one."""
     if column.term is None or len(column.term.factors) != 1:
@@ -110,7 +124,7 @@ def _level(column: ColumnBounds) -> Level | None:
 
 @dataclass
 class _Levels:
-    """A variable of levels: upper ends of their shares, and their codes, the last for the others."""
+    """A variable of levels: where their shares end, and their codes, the last for the others."""
 
     ends: Floats
     codes: Floats
@@ -227,8 +241,8 @@ class PlausibleDesigns:
                 mean, square = released.means[carrier.place], released.squares[carrier.place]
                 error = sd * np.sqrt(1.0 + 4.0 * mean**2)
                 self._alone.append((name, carrier.place))
-                ends = 1.0 - square < constants.AT_BOUNDS * error
-                if ends and 1.0 - mean**2 > 4.0 * sd:
+                column = released.bounds[carrier.place]
+                if _has_two_values(column, mean, square - mean**2, error):
                     self.two_valued[name] = float(np.clip((mean + 1.0) / 2.0, 0.005, 0.995))
                     self._quantiles[name] = carrier.variable(np.array([0.0, 1.0]))
                 else:
@@ -300,16 +314,17 @@ class PlausibleDesigns:
         scale = self._latent_scale()
         seen, error = (matrix / scale)[upper], (sds / scale)[upper]
         state = np.clip(seen, -0.99, 0.99)
-        while not _is_possible(state, count):
+        while not np.isfinite(_log_prior(state, count)):
             state = 0.95 * state
         steps = 0
         while True:
             away, other = state - seen, error * self.generator.standard_normal(len(seen))
             angle = self.generator.uniform(0.0, 2.0 * np.pi)
             low, high = angle - 2.0 * np.pi, angle
+            least = _log_prior(state, count) + np.log(self.generator.uniform())
             while True:
                 proposed = seen + away * np.cos(angle) + other * np.sin(angle)
-                if _is_possible(proposed, count):
+                if _log_prior(proposed, count) >= least:
                     break
                 low, high = (angle, high) if angle < 0.0 else (low, angle)
                 if high - low < 1e-9:
@@ -407,10 +422,14 @@ def _symmetric(upper: Floats, count: int) -> Floats:
     return whole + np.triu(whole, 1).T
 
 
-def _is_possible(upper: Floats, count: int) -> bool:
+def _log_prior(upper: Floats, count: int) -> float:
+    """Return the log prior density of correlations: |C|^-a, minus infinity where C is singular."""
     if np.abs(upper).max() >= _LARGEST_CORRELATION:
-        return False
-    return bool(np.linalg.eigvalsh(_symmetric(upper, count))[0] > _LEAST_EIGENVALUE)
+        return -np.inf
+    values = np.linalg.eigvalsh(_symmetric(upper, count))
+    if values[0] < _LEAST_EIGENVALUE:
+        return -np.inf
+    return -constants.NEAR_SINGULAR * float(np.log(values).sum())
 
 
 def reweighted(moments: Floats, target: Floats, sd: Floats) -> tuple[Floats, bool]:

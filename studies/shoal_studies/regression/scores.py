@@ -1,22 +1,34 @@
-"""The likelihood of coefficients by noisy sums of scores, under one plausible design."""
+"""The likelihood of coefficients by noisy sums of scores, if records are as a design's rows.
 
-from collections.abc import Sequence
+At b, which weighted records fit best, a sum of scores at a point u is expected to be the sum over
+rows of f h(x'u, x'b) A x, h the mean of a weighted, cut residual. So each sum is a measurement of b
+with known noise.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
-from shoal_studies.regression import constants
-from shoal_studies.regression.families import Residuals, TargetFamily
-from shoal_studies.regression.plausible_designs import DesignRows
 from shoal_protocol.queries.design import Floats
+from shoal_studies.regression.families import CutMean, Residuals, TargetFamily
+from shoal_studies.regression.plausible_designs import DesignRows
+
+_STEPS: Final = 12
+_TOLERANCE: Final = 1e-3  # root mean square change of predictors
 
 
-@dataclass
-class ScoreSumReleased:
-    """One round's sum of scores f cut(v (y - m)) A x, shape (s,), f = min(1, R / |A x|).
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """A sum over records of f cut(v (y - m)) z, z = A x, with noise of `noise_sd`: shape (s,).
 
-    m is the mean at `point`, or `level` for all without one. `squares`, shape (s,), are sums of the
-    scores' squares, and `cut_count` how many residuals were cut; None in the round of moments.
+    A is the `basis`, shape (s, p), and m the mean at `point`, shape (p,), or `level` for all
+    records where there is none. Rows are shrunk by f into a ball of `squared_radius`; infinite: not
+    at all. In the round of moments, `is_of_moments`, they are multiplied by f^2 of that round.
+
+    `squares`, shape (s,), are sums of the scores' squares, and `cut_count` how many residuals were
+    cut; both are None where a round does not say so.
     """
 
     family: TargetFamily
@@ -25,8 +37,9 @@ class ScoreSumReleased:
     cut: float
     low: float
     high: float
-    squared_radius: float
-    basis: Floats  # (s, p)
+    basis: Floats
+    squared_radius: float = np.inf
+    is_of_moments: bool = False
     level: float = 0.0
     point: Floats | None = None
     weighing_dispersion: float = 1.0
@@ -34,103 +47,139 @@ class ScoreSumReleased:
     squares_sd: float = 0.0
     cut_count: float = 0.0
     cut_count_sd: float = 0.0
-    _tables: dict = field(default_factory=dict)
+    tables: dict[float, CutMean] = field(default_factory=dict, compare=False)
 
-    def shown(self, design: DesignRows) -> Floats:
-        """Return rows in the basis, shrunk into the ball: shape (s, p)."""
-        z = design.rows @ self.basis.T
-        if self.point is None:
-            return z * design.shrunk[:, None]
-        squares = np.sum(z**2, axis=1)
-        return z * np.sqrt(np.minimum(1.0, self.squared_radius / squares))[:, None]
+    def rows(self, design: DesignRows) -> Floats:
+        """Return f z of a design's rows, shape (n, s)."""
+        turned = design.rows @ self.basis.T
+        if self.is_of_moments:
+            return np.asarray(turned * design.shrunk[:, None])
+        squares = np.maximum(np.sum(turned**2, axis=1), 1e-300)
+        return np.asarray(turned * np.sqrt(np.minimum(1.0, self.squared_radius / squares))[:, None])
 
-    def residuals(self, there: Floats) -> Residuals:
-        if self.point is None:
-            means = np.full(len(there), self.level)
-            weights = np.ones(len(there))
-        else:
-            means = self.family.mean(there)
-            weights = self.family.weight(means, self.weighing_dispersion)
-        return Residuals(means, weights, self.cut, self.low, self.high)
-
-    def there(self, design: DesignRows) -> Floats:
+    def asked(self, design: DesignRows) -> Floats:
+        """Return predictors at the point, shape (n,); 0 where there is none."""
         if self.point is None:
             return np.zeros(len(design.rows))
         return design.predictors(self.point)
 
-    def expected(self, design, records, point, dispersion):
-        """Return expected scores, shape (s,), and their derivative, (s, p)."""
-        table = self.table(design, point, dispersion)
-        mean, slope = table(self.there(design), design.predictors(point))
-        z = self.shown(design) * (records * design.weights)[:, None]
-        return z.T @ mean, (z * slope[:, None]).T @ design.rows
+    def residuals(self, asked: Floats) -> Residuals:
+        """Return how residuals are taken of rows with these predictors at the point."""
+        if self.point is None:
+            means, weights = np.full(len(asked), self.level), np.ones(len(asked))
+        else:
+            means = self.family.mean(asked)
+            weights = self.family.weight(means, self.weighing_dispersion)
+        return Residuals(means, weights, self.cut, self.low, self.high)
 
-    def table(self, design, point, dispersion):
-        if dispersion not in self._tables:
-            self._tables[dispersion] = self.family.expectation(
-                self.there(design), design.predictors(point), self.residuals, dispersion
+    def expectation(
+        self, design: DesignRows, records: float, dispersion: float, near: Floats
+    ) -> Callable[[Floats], tuple[Floats, Floats]]:
+        """Return a function of coefficients, shape (p,): expected scores and their derivative.
+
+        Shapes (s,) and (s, p). Tables are made once for each dispersion, about coefficients `near`.
+        """
+        asked = self.asked(design)
+        if dispersion not in self.tables:
+            self.tables[dispersion] = self.family.cut_mean(
+                asked, design.predictors(near), self.residuals, dispersion
             )
-        return self._tables[dispersion]
+        cut_mean = self.tables[dispersion]
+        rows = self.rows(design) * (records * design.weights)[:, None]
 
-    def forget(self):
-        self._tables.clear()
+        def expected(point: Floats) -> tuple[Floats, Floats]:
+            mean, slope = cut_mean(asked, design.predictors(point))
+            return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
+
+        return expected
+
+
+@dataclass(frozen=True)
+class NormalPrior:
+    """Coefficients are normal beforehand: shapes (p,) and (p, p)."""
+
+    mean: Floats
+    precision: Floats
 
 
 @dataclass(frozen=True)
 class Fit:
+    """Coefficients under one design: the mode, its covariance by noise and prior, the evidence."""
+
     mean: Floats
     covariance: Floats
     log_evidence: float
-    jacobian: Floats  # of the last sum
 
 
 @dataclass(frozen=True)
 class ScoreLikelihood:
-    """All sums of scores, over `records` records, each of weight one."""
+    """All sums of scores, of `records` records, each with a weight of one."""
 
-    sums: Sequence[ScoreSumReleased]
+    sums: Sequence[Scores]
     records: float
 
-    def fit(self, design, prior_mean, precision, *, dispersion, design_error, start, tolerance=1e-3):
-        point = start.copy()
-        volume = 0.5 * np.linalg.slogdet(precision)[1]
-        for _ in range(40):
-            away = point - prior_mean
-            curvature, slope = precision.copy(), -precision @ away
+    def fit(
+        self,
+        design: DesignRows,
+        prior: NormalPrior,
+        *,
+        dispersion: float,
+        design_error: float,
+        start: Floats,
+    ) -> Fit:
+        """Return the fit by Gauss and Newton's method, from coefficients `start`."""
+        point = start
+        expectations = [
+            each.expectation(design, self.records, dispersion, start) for each in self.sums
+        ]
+        volume = 0.5 * float(np.linalg.slogdet(prior.precision)[1])
+        for _ in range(_STEPS):
+            away = point - prior.mean
+            curvature, slope = prior.precision, -prior.precision @ away
             evidence = volume + 0.5 * float(slope @ away)
-            for each in self.sums:
-                expected, jacobian = each.expected(design, self.records, point, dispersion)
+            for each, expectation in zip(self.sums, expectations, strict=True):
+                expected, jacobian = expectation(point)
                 variance = each.noise_sd**2 + design_error**2 * float(np.mean(expected**2))
                 gap = each.values - expected
-                curvature += jacobian.T @ jacobian / variance
+                curvature = curvature + jacobian.T @ jacobian / variance
                 slope = slope + jacobian.T @ gap / variance
                 evidence -= 0.5 * float(gap @ gap / variance + len(gap) * np.log(variance))
             step = np.linalg.solve(curvature, slope)
             length = float(np.sqrt(design.weights @ (design.rows @ step) ** 2))
-            point = point + step * min(1.0, 1.0 / max(length, 1e-9))
-            if length < tolerance:
+            point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
+            if length < _TOLERANCE:
                 break
-        evidence -= 0.5 * np.linalg.slogdet(curvature)[1]
-        return Fit(point, np.linalg.inv(curvature), float(evidence), jacobian)
+        evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
+        return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
 
-    def log_dispersions(self, design: DesignRows, point: Floats, extra=None) -> Floats:
-        """Return the log likelihood of each dispersion by squares and cut residuals."""
+    def log_dispersions(self, design: DesignRows, point: Floats) -> Floats:
+        """Return the log likelihood of each dispersion, shape (k,), by squares and what was cut.
+
+        At coefficients `point`, and up to a constant.
+        """
         family = self.sums[-1].family
         logs = np.zeros(len(family.dispersions))
+        predictors = design.predictors(point)
         for each in self.sums:
             if each.squares is None:
                 continue
-            z = self.sums and each.shown(design)
-            lengths = np.sum(z**2, axis=1)
-            residuals = each.residuals(each.there(design))
-            predictors = design.predictors(point)
-            for k, dispersion in enumerate(family.dispersions.tolist()):
-                _, square, share = family.cut(predictors, residuals, dispersion)
-                whole = self.records * float(design.weights @ (lengths * square))
-                cut = self.records * float(design.weights @ share)
-                noise = each.squares_sd**2 * z.shape[1]
-                scatter = 2.0 * self.records * float(design.weights @ (lengths * square) ** 2)
-                logs[k] -= 0.5 * ((each.squares.sum() - whole) ** 2 / (noise + scatter) + np.log(noise + scatter))
-                v = each.cut_count_sd**2 + cut + 1.0
-                logs[k] -= 0.5 * ((each.cut_count - cut) ** 2 / v + np.log(v))
+            lengths = np.sum(each.rows(design) ** 2, axis=1)
+            residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
+            for place, dispersion in enumerate(family.dispersions.tolist()):
+                _, squares, shares = family.cut(predictors, residuals, dispersion)
+                own = lengths * squares
+                whole = self.records * float(design.weights @ own)
+                scattered = 2.0 * self.records * float(design.weights @ own**2)
+                logs[place] += _log_normal(
+                    float(each.squares.sum()) - whole, noise * len(each.squares) + scattered
+                )
+                if each.cut_count_sd:
+                    cut = self.records * float(design.weights @ shares)
+                    logs[place] += _log_normal(
+                        each.cut_count - cut, each.cut_count_sd**2 + cut + 1.0
+                    )
         return logs
+
+
+def _log_normal(away: float, variance: float) -> float:
+    return -0.5 * (away**2 / variance + float(np.log(variance)))
