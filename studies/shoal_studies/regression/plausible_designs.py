@@ -5,7 +5,8 @@ a square stays the square of its variable. Each variable has a marginal that two
 its public bounds, and the variables have a normal copula. A draw takes correlations and spreads
 that are plausible under the noise. It then weighs the sample's rows so that its moments are those
 released, as far as noise lets them be told, with fresh noise added: perturb and maximise
-(Papandreou and Yuille 2011). The weights are those nearest to even ones (least Kullback-Leibler divergence).
+(Papandreou and Yuille 2011). The weights are those nearest to even ones: of least
+Kullback-Leibler divergence.
 
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
