@@ -352,7 +352,10 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         "first_moments": ([2 * b2] * m + [0 if limit is None else k * b], [b2] * m + [k * b]),
         "second_moments": ([b2] * m + [0 if limit is None else k * k], [b2] * m + [k * k]),
         "norm_counts": ([b2, b2], [b2]),
-        "column_moments": ([2 * b2 if gaussian else 9 / 4 * b2] * m, [b2] * 2 * m),
+        "column_moments": (
+            [2 * b2 if gaussian else 9 / 4 * b2] * m,
+            [b2 * math.sqrt(64 / 17) if gaussian else 2 * b2] * m,
+        ),
     }
     if query["name"] in box:
         changed, left_out = (norm(each, order) for each in box[query["name"]])
@@ -362,7 +365,9 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         if limit is not None and query["name"] == "second_moments":
             changed = min(changed, limit * (math.sqrt(2) if gaussian else 2))
             left_out = min(left_out, limit)
-        blocks = [({"norm_counts": 27, "column_moments": 2 * m}.get(query["name"], p), 1.0)]
+        blocks = [(27 if query["name"] == "norm_counts" else p, 1.0)]
+        if query["name"] == "column_moments":
+            blocks = [(m, 1.0), (m, math.sqrt(17 / 47) if gaussian else 1.0)]
         return with_count(blocks, changed, left_out, unit=b2, r=r, gaussian=gaussian)
     pairs = p * (p - 1) // 2
     if p == 1:
@@ -426,8 +431,8 @@ def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     n = math.sqrt(s + 1)
     changed, left_out = 2 * n + 1 / 2, 3 / 2 * n + 1 / 2
     if gaussian:
-        changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
-    blocks = [(s, 1.0), (s, 2.0 * r), (1, 2.0)]
+        changed, left_out = math.sqrt(17 / 4), math.sqrt(7 / 4)
+    blocks = [(s, 1.0), (s, (math.sqrt(2) if gaussian else 2) * r), (1, 2.0)]
     return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
 
 
@@ -449,13 +454,13 @@ def describe_hazards(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]
     s, r = len(query["basis"]) or len(query["columns"]) - 2, query["records_per_client"]
     p = s + 2 * (len(query["edges"]) - 1)
     once = 2 * query["intercept"] / query["radius"] * (1 + 1e-9)
-    changed, left_out = 2.0, math.sqrt(5 / 4)
+    changed, left_out = 2.0, math.sqrt(3 / 2)
     if not gaussian:
         n, whole = math.sqrt(s + 1), math.sqrt(p + 1)
         changed, left_out = 2 * (once + n), once + 3 / 2 * n
         if 2 * whole < changed:
             changed, left_out = 2 * whole, 3 / 2 * whole
-    blocks = [(p, 1.0), (s, 2.0 * r)]
+    blocks = [(p, 1.0), (s, (math.sqrt(2) if gaussian else 2) * r)]
     return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
 
 
@@ -474,13 +479,13 @@ def describe_class_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str,
     classes, r = query["classes"], query["records_per_client"]
     s = len(query["basis"]) or len(query["columns"]) - classes + 1
     n = classes * s
-    changed, left_out = 2.0, math.sqrt(5 / 4)
+    changed, left_out = 2.0, math.sqrt(3 / 2)
     if not gaussian:
         left_out, root = math.sqrt(2 * s) + 1 / 2, math.sqrt(n + 1)
         changed = 2 * left_out
         if 2 * root < changed:
             changed, left_out = 2 * root, 3 / 2 * root
-    blocks = [(n, 1.0), (n, 2.0 * r)]
+    blocks = [(n, 1.0), (n, (math.sqrt(2) if gaussian else 2) * r)]
     return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
 
 
