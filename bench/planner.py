@@ -94,11 +94,11 @@ def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
         features, targets = outcomes(study, (count, replicates), generator)
         return np.concatenate([np.ones((count, replicates, 1)), features], axis=2), targets
 
-    ended = simulate(
+    [ended] = simulate(
         task,
         contributors,
         generator,
-        contributions=study.contributions,
+        after=[study.contributions],
         replicates=runs,
         open_sessions=round(study.open_sessions),
     )

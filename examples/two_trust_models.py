@@ -124,7 +124,7 @@ task = CrowdTask(
 if DIRECTORY is None:
     generator = np.random.default_rng(2)
     rows, targets = design_rows(task, np.column_stack([records[n] for n in task.column_names]))
-    ended = simulate(task, in_turn(rows, targets, generator), generator, contributions=PHONES)
+    [ended] = simulate(task, in_turn(rows, targets, generator), generator, after=[PHONES])
     crowd_model = CrowdModel.of(task, ended[0], PHONES)
 else:
     crowd = Analyst.open(f"{DIRECTORY}/parties/analyst", f"{DIRECTORY}/consortium").open_crowd(
