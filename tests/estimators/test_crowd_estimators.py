@@ -235,6 +235,7 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         wanted=1000,
         contributors=0,
         spread=None,
+        turned_at=None,
         closes_at=NOW,
     )
     empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)
