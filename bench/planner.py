@@ -102,7 +102,8 @@ def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
     def contributors_of(size: float) -> Contributors:
         def contributors(count: int, replicates: int) -> tuple[Floats, Floats]:
             features, targets = outcomes(study, (count, replicates), generator, size)
-            return np.concatenate([np.ones((count, replicates, 1)), features], axis=2), targets
+            rows = np.concatenate([np.ones((count, replicates, 1)), features], axis=2)
+            return rows[..., None, :], targets[..., None]
 
         return contributors
 

@@ -336,7 +336,6 @@ def of_crowd_job(task: CrowdTask) -> int:
         task=task,
         contributions=1_000_000,
         contributions_per_client=1,
-        contributions_per_record=1,
         session_seconds=3600,
         closes_at=_WHEN,
     )

@@ -195,7 +195,7 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Each contribution": f"ε = {task.contribution_epsilon:g}, local and pure; {task.variant}",
         "At most": (
             f"{request.contributions_per_client:,} of a client (ε = {request.client_epsilon:g}), "
-            f"{request.contributions_per_record:,} with a record (ε = {request.record_epsilon:g})"
+            f"each on {task.records_per_client:,} of its records"
         ),
         "Instances": f"{task.instances:,}",
         "Phase": state.phase.value,

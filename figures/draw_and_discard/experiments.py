@@ -163,7 +163,7 @@ def run(
 def _work(unit: Any) -> Spread | Discards | Accuracy | Turn:
     kind, what, size = unit
     if kind == "turn":
-        return turn(*what, size)
+        return turn(what[0], what[1], size)
     if kind == "spread":
         return spread(what, size)
     return discards(what, size) if kind == "discards" else accuracy(what[0], what[1], size)
@@ -256,7 +256,7 @@ def glm_contributors(
             targets = ones.astype(np.float64)
         else:
             targets = np.minimum(generator.poisson(np.exp(predictors)), upper).astype(np.float64)
-        return rows, targets
+        return rows[..., None, :], targets[..., None]
 
     return pick
 

@@ -183,7 +183,6 @@ def real(world: CrowdWorld) -> CrowdFederation:
         CrowdSettings(
             contributions=1000,
             contributions_per_client=3,
-            contributions_per_record=3,
             session_seconds=60,
             open_seconds=60,
         ),

@@ -190,7 +190,7 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
     engine = open_engine(postgresql_url)
     check_schema(engine, schema.metadata, schema.VERSION)
     seed = examples.seed("crowd")
-    requests = [crowd(nonce=each * 16, contributions_per_client=5, contributions_per_record=5)
+    requests = [crowd(nonce=each * 16, contributions_per_client=5)
                 for each in ("c0", "d0")]  # fmt: skip
     with engine.begin() as db:
         for request in requests:

@@ -210,7 +210,7 @@ async def test_weights_that_no_honest_step_reaches_are_refused(opened: Asker) ->
 
 
 async def test_a_client_contributes_as_often_as_the_job_allows_and_not_more(asker: Asker) -> None:
-    request = crowd(contributions_per_client=3, contributions_per_record=3)
+    request = crowd(contributions_per_client=3)
     await asker.open(request)
     answers = [await asker.contribute(request.digest, number) for number in range(5)]
     assert [each.status_code for each in answers] == [201, 201, 201, 403, 403]

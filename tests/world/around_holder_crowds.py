@@ -297,7 +297,6 @@ class CrowdWorld(World):
             "task": TASK,
             "contributions": 1000,
             "contributions_per_client": 3,
-            "contributions_per_record": 3,
             "session_seconds": 60,
             "closes_at": self.clock() + timedelta(seconds=1000),
         }

@@ -38,7 +38,8 @@ def sums_of(task: CrowdTask, drawn: Sequence[int], sent: Sequence[int]) -> Float
     weights: IntArray = np.array(drawn, np.int64)
     changed = np.array(sent, np.int64) - decayed(task, weights)
     b, c = weights / task.grid, changed / task.grid
-    return np.array([np.ones_like(b), b, c, b * b, b * c, c * c]) * (weights != sent)
+    sums: Floats = np.array([np.ones_like(b), b, c, b * b, b * c, c * c]) * (weights != sent)
+    return sums
 
 
 def turned_at(windows: Floats) -> int | None:

@@ -183,8 +183,8 @@ def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
 
 
 Contributors = Callable[[int, int], tuple[Floats, Floats]]
-"""(n, R) -> rows, shape (n, R, p), and targets, shape (n, R), as `design_rows` has them: whose
-records the next n contributions to each of R crowds come from."""
+"""(n, R) -> rows, shape (n, R, r, p), and targets, shape (n, R, r), as `design_rows` has them: of
+the r records of each client that makes the next n contributions to each of R crowds."""
 
 _DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
 
@@ -192,7 +192,8 @@ _DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
 def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Contributors:
     """Return contributors of whom each has contributed as often as any other, give or take one.
 
-    Every crowd meets all records in an order of its own, then in another.
+    `rows`, shape (n, r, p), and `targets`, shape (n, r), are of n clients. Every crowd meets all of
+    them in an order of its own, then in another.
     """
     waiting = np.zeros((0, 0), dtype=np.int64)
 
@@ -310,7 +311,10 @@ def _touched(
 
 
 class SimulatedCrowd(OnRecords):
-    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+    """Clients and their records, in memory. NO PRIVACY: for planning and for teaching.
+
+    Every `records_per_client` of a task's records, in their order, are one client's; a rest is left
+    out.
 
     `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
     noise; the same `seed` and the same calls give the same models, distributed as those of a real
@@ -330,7 +334,7 @@ class SimulatedCrowd(OnRecords):
         self._seeds = np.random.SeedSequence(seed)
 
     def __repr__(self) -> str:
-        return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
+        return f"<SimulatedCrowd of {len(self):,} records: NO PRIVACY>"
 
     def beyond(self, task: CrowdTask) -> tuple[str, ...]:
         """Return which columns have more than one value in a hundred beyond a task's bounds.
@@ -399,7 +403,9 @@ class SimulatedCrowd(OnRecords):
         )
 
     def _design(self, task: CrowdTask) -> tuple[Floats, Floats]:
-        """Return the rows and targets of the records that have the task's levels.
+        """Return rows, shape (n, r, p), and targets, (n, r), of n clients.
+
+        Records with levels that the task does not have are left out.
 
         Raises:
             ValueError: a column of the task is missing or coded otherwise.
@@ -407,7 +413,10 @@ class SimulatedCrowd(OnRecords):
         self._require_codings(_codings_of(task))
         self.beyond(task)
         records = self._records.select(task.column_names)
-        return design_rows(task, records[in_levels(task.columns, records)])
+        rows, targets = design_rows(task, records[in_levels(task.columns, records)])
+        each, clients = task.records_per_client, len(rows) // task.records_per_client
+        rows, targets = rows[: clients * each], targets[: clients * each]
+        return rows.reshape(clients, each, task.dimension), targets.reshape(clients, each)
 
 
 def _codings_of(task: CrowdTask) -> tuple[Coding, ...]:

@@ -24,7 +24,7 @@ def picked_from(
 
     def pick(count: int, replicates: int) -> tuple[np.ndarray, np.ndarray]:
         chosen = generator.integers(0, len(targets), (count, replicates))
-        return rows[chosen], targets[chosen]
+        return rows[chosen][..., None, :], targets[chosen][..., None]
 
     return pick
 
@@ -51,7 +51,7 @@ def test_without_noise_a_single_instance_takes_the_clients_own_steps(family: str
     )
     weights = np.zeros(task.dimension, dtype=np.int64)
     for _ in range(20):
-        step = steps(task, weights, rows[0], targets[0])
+        step = steps(task, weights, rows, targets)
         nothing = np.zeros(task.dimension, dtype=np.int64)
         weights = contribute(task, weights, step, coordinate=None, noise=nothing)
     assert np.any(weights != 0)

@@ -156,9 +156,11 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
 
     async def state_of(job: str) -> bytes:
         crowd = await book.find(job)
-        state, *shown_of = await storage.run(store.state, crowd.number)
+        state, instances, windows = await storage.run(store.state, crowd.number)
         counted = approvals((await storage.run(notices.counts, [job]))[job])
-        return await asyncio.to_thread(_state_shown, crowd.request.body, state, *shown_of, counted)
+        return await asyncio.to_thread(
+            _state_shown, crowd.request.body, state, instances, windows, counted
+        )
 
     @router.post(
         "",
