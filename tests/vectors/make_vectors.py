@@ -822,8 +822,10 @@ def crowd_cases() -> Iterator[Case]:
         },
     }.items():
         task = CROWD_TASK.model_dump(mode="json") | changes
-        inputs = {"task": task, "weights": weights, "record": crowd.RECORD[0].tolist()}
+        inputs = {"task": task, "weights": weights, "records": crowd.RECORD.tolist()}
         yield name, "take_step", inputs
+    several = [[each + 0.25 for each in crowd.RECORD[0].tolist()], *crowd.RECORD.tolist()]
+    yield "a step on two records", "take_step", inputs | {"records": several}
     kept = {
         "task": CROWD_TASK.model_dump(mode="json") | {"l2": 0.25},
         "weights": weights,
