@@ -28,6 +28,7 @@ from shoal_studies.catalogue.linear_regression import (
     query_for,
     thresholds_for,
 )
+from shoal_studies.catalogue.measurements import measured_spreads
 from tests.world import examples
 from tests.world.certified import THRESHOLDS, Making, changed
 
@@ -130,7 +131,7 @@ def lies(
             centre = column.centre + sign * 1e-3 * bounds.half_range
             yield f"centre {sign} of {index}", with_column(query, index, centre=centre)
         free = projected and not seen
-        factors = (1e-300, 0.01, 100.0) if free else (1e-300, 1.0 / BEYOND, BEYOND, 1e6)
+        factors = (1e-300, 0.001, 1000.0) if free else (1e-300, 1.0 / BEYOND, BEYOND, 1e6)
         for factor in factors:
             yield (
                 f"scale of {index} times {factor}",
@@ -190,6 +191,22 @@ def test_a_projection_cuts_every_feature_at_the_same_multiple_of_its_spread(
     assert isinstance(query, Moments)
     with pytest.raises(RefusedSpec, match="no measured spread"):
         ask(with_column(query, 0, scale=scale), task, task.rounds - 1, sums)
+
+
+def test_thresholds_given_by_hand_are_the_only_ones_allowed() -> None:
+    task = task_of("box_projection").model_copy(update={"thresholds": (0.7, 1.2)})
+    query, sums = rounds_of(task)[-1]
+    assert isinstance(query, Moments)
+    spreads = measured_spreads(sums[-1])
+    assert [each.scale for each in query.columns] == pytest.approx(
+        spreads * [*[0.7] * len(task.features), 1.2], rel=1e-5
+    )
+    ask(query, task, 1, sums)
+    with pytest.raises(RefusedSpec, match="no measured spread"):
+        other = task.model_copy(update={"thresholds": (0.7, 1.1)})
+        ask(query, other, 1, sums)
+    with pytest.raises(ValueError, match="leave thresholds out"):
+        task_of("plain").model_validate({**task.model_dump(), "method": "plain"})
 
 
 ALL_ALLOWED: Consortium = examples.consortium(

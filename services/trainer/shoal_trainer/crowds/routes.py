@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 from numpy.typing import NDArray
-from shoal_protocol.certificates.study_request import JobsQuery
 
 from shoal_hosting.server.openapi import (
     ANY,
