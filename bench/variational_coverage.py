@@ -188,7 +188,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         scale = np.exp(-0.25 + 0.4 * generator.standard_normal())
         x = generator.uniform(-1.0, 1.0, 1500)
         y = level + slope * x + scale * generator.standard_normal(1500)
-        learner = learner_for(task, find_model=lambda _: model)
+        learner = learner_for(task, find_model=lambda *_: model)
         records = np.column_stack([x, y])
         posterior = run(
             learner, records, federation, generator, gradients=model.gradients

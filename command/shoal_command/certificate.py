@@ -17,6 +17,7 @@ from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
 )
+from shoal_protocol.jobs.job_request import study_name
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
 from shoal_protocol.wire.documents import Signed
@@ -140,8 +141,8 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "purpose": request.purpose,
         "began": format_time(certificate.all_rounds[0].spec.body.opened_at),
         "task": {
-            "name": request.task.name,
-            "columns": [each.name for each in request.task.columns],
+            "name": study_name(request.task),
+            "columns": [each.name for each in request.terms.bounds],
             "model": next(
                 (
                     f"the installed model {model.entry_point}@{model.digest}"

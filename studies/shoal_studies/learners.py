@@ -6,6 +6,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from shoal_protocol.queries import Column
+from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Latent
 from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.cells import CellStudy
@@ -43,11 +45,11 @@ from shoal_studies.variational import Variational
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 
-FindModel = Callable[[NumpyroTask], CompiledModel]
-"""Returns the compiled model that a task names, or raises ValueError with what to do about it."""
+FindModel = Callable[[InstalledModel, tuple[Column, ...]], CompiledModel]
+"""Returns a model, compiled for records of these columns. Raises ValueError with what to do."""
 
 
-def no_models(task: NumpyroTask) -> NoReturn:
+def no_models(model: InstalledModel, columns: tuple[Column, ...]) -> NoReturn:
     """Find no model.
 
     Raises:
@@ -63,7 +65,7 @@ def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
         ValueError: the task names a model that `find_model` does not find, or that does not fit it.
     """
     if isinstance(task, NumpyroTask):
-        return _numpyro(task, find_model(task))
+        return _numpyro(task, find_model(task.model, task.model_columns))
     return next(_LEARNERS[kind] for kind in type(task).mro() if kind in _LEARNERS)(task)
 
 

@@ -288,7 +288,7 @@ class SimulatedFederation(OnRecords):
         )
         model = self._compiled(task) if isinstance(task, NumpyroTask) else None
         learner = (
-            learner_for(task) if model is None else learner_for(task, find_model=lambda _: model)
+            learner_for(task) if model is None else learner_for(task, find_model=lambda *_: model)
         )
         outcome = run(
             learner,

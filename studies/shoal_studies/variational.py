@@ -18,6 +18,7 @@ from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.queries.sums import in_units
+from shoal_protocol.rounds.batches import participations
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.variational import VariationalStudy
 from shoal_studies.contract import RequestedRound
@@ -115,7 +116,7 @@ class Variational:
         batch = self.task.batch
         return RequestedRound(
             query=query,
-            share=1.0 / self.task.participations(population),
+            share=1.0 / participations(self.task.rounds, self.task.batch, population),
             batch=None if batch is None else min(batch, population),
         )
 

@@ -39,7 +39,8 @@ async def test_a_certificate_answers_two_models_and_nobody_is_asked_or_charged_a
     centres = [[column.centre for column in each.query.columns] for each in specs]
     assert centres[1] == centres[2] != centres[0]
 
-    answers = Answers.of(certificate.report.body.posterior)
+    assert certificate.report.digest == report.digest
+    answers = Answers.of(report.posterior)
     age, pressure = (each.name for each in MOMENTS.columns)
     there, back = answers.linear_model(pressure, [age]), answers.linear_model(age, [pressure])
     assert (there.target, back.target) == (pressure, age)

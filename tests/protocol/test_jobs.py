@@ -106,7 +106,7 @@ def test_terms_that_are_not_those_of_the_task_are_refused_by_who_reads_it(other:
 
 def test_who_holds_data_reads_a_request_whose_task_it_does_not_know() -> None:
     request = sign(JOB, "analyst", signing_key("analyst")).to_json()
-    request["body"]["task"] = {"name": "something new", "anything": [1, {"deep": None}]}
+    request["body"]["task"] = {"name": "something_new", "anything": [1, {"deep": None}]}
     encoded = canonical_json(request)
     assert decode(encoded, JobRequest).body.terms == JOB.terms
     with pytest.raises(MalformedDocument):
@@ -121,7 +121,7 @@ def test_a_request_that_is_nested_too_deep_is_malformed_and_nothing_worse() -> N
     request = sign(JOB, "analyst", signing_key("analyst")).to_json()
     for depth in (200, 300, 900, 100_000):
         nested = b"[" * depth + b"]" * depth
-        request["body"]["task"] = {"anything": "HERE"}
+        request["body"]["task"] = {"name": "new", "anything": "HERE"}
         encoded = canonical_json(request).replace(b'"HERE"', nested)
         if depth == 200:
             decode(encoded, JobRequest)

@@ -24,7 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learned(task, records, epsilon, seed=1):
-    compiled = model_for(task)
+    compiled = model_for(task.model, task.model_columns)
     federation = Federation(
         population=len(records), missing=0, dropouts=10, colluders=10, epsilon=epsilon, delta=1e-5
     )

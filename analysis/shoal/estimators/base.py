@@ -89,7 +89,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         privacy: PrivacySpent,
         report: PosteriorReport | None = None,
     ) -> Self:
-        if posterior.name not in task.posterior_names:
+        if not task.ends_with(posterior):
             raise MalformedDocument("the posterior is none of those that the task may end with")
         self.posterior_ = cast(PosteriorT, posterior)
         self.privacy_ = privacy

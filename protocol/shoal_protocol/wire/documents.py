@@ -201,13 +201,14 @@ class HolderDocument(BoundDocument):
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+BodyT = TypeVar("BodyT", bound=Document, covariant=True)
 
 
 @dataclass(frozen=True)
-class Signed(Generic[DocumentT]):
+class Signed(Generic[BodyT]):
     """A document with its signer's name and signature, not verified by being here."""
 
-    body: DocumentT
+    body: BodyT
     signer: str
     signature: str
     log_proof: str | None = None  # unread

@@ -24,7 +24,7 @@ from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, Result
-from shoal_protocol.rounds.batches import choose_batch
+from shoal_protocol.rounds.batches import SPARE, choose_batch, participations
 from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
@@ -104,7 +104,7 @@ class RunningJob:
             roster.owners_of(np.asarray(self.population.to_array())),
             job=self.id,
             size=task.batch,
-            most=task.participations(len(self.population)),
+            most=participations(task.rounds, task.batch, len(self.population)),
         )
 
     def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> CurrentRound:
@@ -340,7 +340,7 @@ class Runner:
 
     async def _take_end(self, job: RunningJob, round_: CurrentRound, end: Ended) -> Next:
         """Go on without the round if the job can spare it, and fail the job if not."""
-        own, spare = self._resources, job.request.spare_rounds
+        own, spare = self._resources, job.request.terms.rounds // SPARE
         lost = round_.spec.digest if end.released_nothing else None
         if lost is None or end.is_for_good or job.lost >= spare:
             reason = (
@@ -409,7 +409,6 @@ class Runner:
             number=job.next_number,
             wanted=wanted,
             spent=job.participation.largest(clients),
-            earlier=job.sums,
             now=now,
         )
         signed = own.sign(spec)
@@ -467,7 +466,7 @@ def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Po
     learner, sums, task = job.learner, job.sums, job.request.task
     # before a round that asks all who joined, N is not known
     size = len(job.population) if task.batch is not None else job.first_population_size or present
-    enough = len(sums) >= task.rounds - job.request.spare_rounds
+    enough = len(sums) >= task.rounds - task.rounds // SPARE
     if is_over and enough and isinstance(learner, Variational):
         return learner.conclude(size, sums)
     return learner.next(size, sums)

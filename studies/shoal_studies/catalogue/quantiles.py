@@ -9,13 +9,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
-from shoal_protocol.queries import Axis, EdgeCut, Query, Table, Tables
+from shoal_protocol.queries import Axis, EdgeCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import Finite
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import round_terms
@@ -234,15 +233,3 @@ income = [0, 1e9]
         first = round_terms(self.query(()))
         later = first.model_copy(update={"rounds": self.rounds - 1, "recentred": True})
         return (first, later) if self.rounds > 1 else (first,)
-
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        assert isinstance(query, Tables)  # noqa: S101 - as the terms say
-        for bounds, due, cut in zip(
-            self.variables, self.query(earlier).cuts, query.cuts, strict=True
-        ):
-            assert isinstance(due, EdgeCut) and isinstance(cut, EdgeCut)  # noqa: S101
-            slack = 1e-12 * max(abs(bounds.lower), abs(bounds.upper))
-            if due.cells != cut.cells or not np.allclose(
-                due.edges, cut.edges, rtol=0.0, atol=slack
-            ):
-                raise RefusedSpec("the query's edges do not follow from the earlier rounds")

@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, variables_of
-from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
@@ -69,14 +68,10 @@ class Study(Model, ABC):
         coded = (each.variable for each in self.codings if each.kind == "event" and not each.values)
         return next(coded, None)
 
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        return tuple(str(each.model_fields["name"].default) for each in self.posteriors)
-
-    @abstractmethod
-    def participations(self, population: int) -> int:
-        """Return how many rounds one client of so many may be asked in, at most."""
+    def ends_with(self, posterior: BasePosterior) -> bool:
+        """Tell whether a job of the study may end with a posterior of this name and columns."""
+        columns = tuple(each.name for each in self.columns)
+        return isinstance(posterior, self.posteriors) and posterior.columns == columns
 
     def asked(self) -> tuple[QueryName, ...]:
         """Return the name of the query of each round, in order."""
@@ -93,15 +88,6 @@ class Study(Model, ABC):
 
         Raises:
             ValueError: no query asks this.
-        """
-
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        """Refuse a query within the terms that does not follow from the sums of `earlier` rounds.
-
-        The round asks `population` clients. Most studies allow all that their terms do.
-
-        Raises:
-            RefusedSpec: the detail says why.
         """
 
     def terms(self, *, least: int, most: int) -> Terms:
@@ -196,9 +182,6 @@ class WholeStudy(Study):
     def batch(self) -> int | None:
         """How many clients a round asks: None, for all that joined."""
         return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
 
 
 class FixedStudy(WholeStudy):

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
-from shoal_protocol.queries import GradientSum
+from shoal_protocol.queries import Column, GradientSum
 from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.models import GradientModel, InstalledModel, LogisticRegressionModel
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
@@ -48,15 +48,15 @@ class VariationalStudy(Study):
             raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30: change grid_bits")
         return self
 
-    def participations(self, population: int) -> int:
-        """Return how many rounds one client of so many is asked in at most: ceil(T B / N)."""
-        batch = population if self.batch is None else min(self.batch, population)
-        return -(-self.rounds * batch // population)
-
     @property
     @abstractmethod
     def model(self) -> GradientModel:
         """The model whose gradients are asked for."""
+
+    @property
+    def model_columns(self) -> tuple[Column, ...]:
+        """The columns of the records that gradients are of."""
+        return tuple(bounds.column() for bounds in self.columns)
 
     def gradient_query(self, point: Sequence[float]) -> GradientSum:
         """Return the query of a round that takes gradients at `point`.
@@ -69,7 +69,7 @@ class VariationalStudy(Study):
         """
         return GradientSum(
             model=self.model,
-            columns=tuple(bounds.column() for bounds in self.columns),
+            columns=self.model_columns,
             point=tuple(point),
             clip=self.clip,
             grid_bits=self.grid_bits,
