@@ -858,8 +858,8 @@ def _run(
     )
     sums: list[ReleasedSum] = []
     while isinstance(step := learner.next(clients, sums), RequestedRound):
-        whole = step.query.model_copy(update={"records_per_client": len(records)})
-        expected = np.rint(whole.encode(records) * (clients / len(records))).astype(np.int64)
+        exact = step.query.encode_apart(records)
+        expected = np.rint(exact * (clients / len(records))).astype(np.int64)
         sums.append(
             with_noise(step, expected, federation, generator, asked=clients, cohort=clients)
         )

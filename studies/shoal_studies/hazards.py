@@ -266,8 +266,9 @@ class HazardModel(MeasuredModel):
     def _first_gap(self, parameters: HazardParameters) -> tuple[Floats, Floats, Floats]:
         """Return the same of the first scores: events of all, wherever hazards are none."""
         asked = np.full(self.intervals, -30.0), np.zeros(len(parameters.slopes))
-        found = expected_sums(self.sample, self.widths, parameters, asked, 1.0)
-        features = self.sample.total(self.sample.weights)[1:]
+        sample = replace(self.sample, weights=self.sample.moment_weights)
+        found = expected_sums(sample, self.widths, parameters, asked, 1.0)
+        features = sample.total(sample.weights)[1:]
         scores = found.scores - self.first.level * features
         error = self.first.sd**2 + MODEL_ERROR**2 * float(np.mean(scores**2))
         return self.first.scores - scores, found.by_scores, np.full(len(scores), error)

@@ -149,8 +149,10 @@ def _sum(
     """Return the sum over clients of one record each in one go."""
     if not len(cohort):
         return np.zeros(query.dimension, dtype=np.int64)
+    if query.name != "gradient_sum":
+        return query.encode_apart(cohort)
     whole = query.model_copy(update={"records_per_client": len(cohort)})
-    return whole.encode(cohort, gradients) if whole.name == "gradient_sum" else whole.encode(cohort)
+    return whole.encode(cohort, gradients)
 
 
 def _draw(part: NoisePart, clients: int, generator: np.random.Generator) -> float:

@@ -37,7 +37,7 @@ _NORMAL: Final = NormalDist()
 class DesignSample:
     """`rows`, shape (s, p), in spreads, the constant first.
 
-    `weights`, shape (s,), are f^2, and `moment_weights` those of the round of moments. `sizes`,
+    `weights`, shape (s,), are f, and `moment_weights` the f^2 of the round of moments. `sizes`,
     shape (s,), is how many records a row stands for, each by its weight; `offsets`, shape (s,), are
     what predictors have beside coefficients.
     """
@@ -116,7 +116,7 @@ def design_sample(
         values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
     squares = np.sum(rows**2, axis=1)
-    weights = np.minimum(1.0, squared_radius / squares)
+    weights = np.sqrt(np.minimum(1.0, squared_radius / squares))
     whole = np.minimum(1.0, (squared_radius + aside) / (squares + aside))
     return DesignSample(rows, weights, whole, np.full(SIZE, records / SIZE), np.zeros(SIZE))
 

@@ -228,7 +228,7 @@ class _JobSums(RegressionSums):
         if not self.offset or self.family == "logistic":
             return np.zeros(self.size)
         factors = np.exp(sample.offsets)
-        away = sample.weights * (factors / np.average(factors, weights=sample.sizes) - 1.0)
+        away = sample.moment_weights * (factors / np.average(factors, weights=sample.sizes) - 1.0)
         errors = np.abs(sample.total(away))
         errors[0] = sample.total(np.abs(away))[0]
         return _OFFSETS_ERROR * self.level * errors

@@ -1,7 +1,7 @@
 """The likelihood of noisy scores at public points, and the posterior of the coefficients.
 
 At b, what weighted records fit best, the sum of scores at a point u is expected to be the sum over
-rows of f^2 v(u) (m(x'b) - m(x'u)) x: exactly, but for how the rows are distributed, for which a
+rows of f v(u) (m(x'b) - m(x'u)) x: exactly, but for how the rows are distributed, for which a
 public sample stands. So each round is a measurement with known noise and an error that grows with
 the distance of b from its point.
 """
@@ -155,13 +155,13 @@ class RegressionModel(ScoreModel):
     def _expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
         sample = self.sample
         means = mean_of(self.family, sample.predictors(point))
-        slopes = sample.weights * slope_of(self.family, means)
         if each.point is None:
-            return sample.total(sample.weights * (means - each.level)), sample.gram(slopes)
+            scores = sample.total(sample.moment_weights * (means - each.level))
+            return scores, sample.gram(sample.moment_weights * slope_of(self.family, means))
         there = mean_of(self.family, sample.predictors(each.point))
         working = weight_of(self.family, there, self.dispersion)
         expected = sample.total(sample.weights * working * (means - there))
-        return expected, sample.gram(slopes * working)
+        return expected, sample.gram(sample.weights * working * slope_of(self.family, means))
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def curvature(model: RegressionModel, point: Floats) -> Floats:
 def scatter(model: RegressionModel, point: Floats, *, at: Floats) -> Floats:
     """Return the scatter of a round's scores at `at` if coefficients are `point`, shape (p, p).
 
-    The sum over records of the mean of s s', s = f^2 v e x.
+    The sum over records of the mean of s s', s = f v e x.
     """
     sample = model.sample
     means = mean_of(model.family, sample.predictors(point))
