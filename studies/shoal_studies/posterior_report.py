@@ -1,9 +1,9 @@
 """The trainer's report of a finished job, with its posterior decoded."""
 
 from shoal_protocol.certificates.release_certificate import JobReport
-from shoal_studies.catalogue import Posterior
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary
+from shoal_studies.registry import Posterior
 
 
 class PosteriorReport(JobReport):

@@ -23,13 +23,12 @@ from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.catalogue import Posterior, Task
 from shoal_studies.catalogue.quantiles import QuantilesTask
 from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.coding import Variable, Variables, variables_given
 from shoal_studies.contract import Learner, RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import Posterior, Task, learner_for
 from shoal_studies.simulated_records import OnRecords, SimulatedRecords
 
 

@@ -17,8 +17,8 @@ from shoal_protocol.wire.documents import (
     AnalystDocument,
 )
 from shoal_protocol.wire.encoding import Timestamp
-from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.study import check_terms_of_task
+from shoal_studies.registry import Task
 
 
 class StudyRequest(JobRequest):

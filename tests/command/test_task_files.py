@@ -8,7 +8,7 @@ import pytest
 
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_protocol.queries import QueryName
-from shoal_studies.catalogue import TaskName
+from shoal_studies.registry import TaskName
 from shoal_studies.study_request import check_study
 from tests.command.running import shoal
 from tests.world.clock import NOW

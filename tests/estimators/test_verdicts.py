@@ -14,7 +14,7 @@ from shoal.estimators import (
     LinearRegression,
     LogisticRegression,
 )
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)

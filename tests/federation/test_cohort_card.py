@@ -18,7 +18,7 @@ from shoal_studies.catalogue.cohort_card import (
     CohortCardTask,
     NumberVariable,
 )
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
 from tests.world.federation import Federation

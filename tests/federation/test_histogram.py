@@ -9,7 +9,7 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from shoal_studies.catalogue.cells import CategoricalTask, HistogramTask
 from shoal_studies.catalogue.study import check_terms_of_task
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
 

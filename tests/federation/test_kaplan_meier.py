@@ -13,7 +13,7 @@ from shoal import SimulatedFederation
 from shoal.estimators import KaplanMeier
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
 

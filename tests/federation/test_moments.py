@@ -9,7 +9,7 @@ from shoal.answers import Answers
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.moments import MomentsTask
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

@@ -11,8 +11,8 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.variational import NumpyroTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior
+from shoal_studies.registry import learner_for
 from tests.privacy.test_taint import rounds_of
 from tests.world.batches import BATCH, CONSORTIUM, POLICY
 from tests.world.federation import Federation

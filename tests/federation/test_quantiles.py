@@ -10,7 +10,7 @@ from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import Outcome, run
 from tests.world.federation import Federation

@@ -13,7 +13,7 @@ from shoal_protocol.queries import QueryName
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
-from shoal_studies.catalogue import Task
+from shoal_studies.registry import Task
 from shoal_studies.study_request import StudyRequest, check_study
 from tests.world import examples
 from tests.world.examples import (

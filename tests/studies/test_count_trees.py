@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal_studies.families.cohort_card import CountTree, NoisyLevel
+from shoal_studies.catalogue.cohort_card import CountTree, NoisyLevel
 from shoal_studies.posteriors.forms import REACHES, quantile_points
 
 BINS = 16

@@ -14,10 +14,9 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_studies.catalogue import Posterior
-from shoal_studies.catalogue.moments import MomentsPosterior, MomentsTask
+from shoal_studies.catalogue.moments import Moments, MomentsPosterior, MomentsTask
 from shoal_studies.contract import RequestedRound
-from shoal_studies.families.moments import Moments
+from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, Outcome, run
 from tests.studies.test_measured_regressions import nonsense
 

@@ -13,9 +13,9 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import (
     LogisticRegressionTask,
 )
-from shoal_studies.learners import learner_for
-from shoal_studies.noise_aware import Path, drawn, fitted, inferred
-from shoal_studies.posteriors.variational import FALSE_ALARMS, Convergence
+from shoal_studies.catalogue.variational.noise_aware import Path, drawn, fitted, inferred
+from shoal_studies.catalogue.variational.posterior import FALSE_ALARMS, Convergence
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])

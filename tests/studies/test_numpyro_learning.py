@@ -8,8 +8,8 @@ import pytest
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import NumpyroTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 from tests.world.installed_models import install_examples
 

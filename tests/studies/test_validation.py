@@ -17,7 +17,7 @@ from shoal.estimators import (
     PoissonRegression,
     Validation,
 )
-from shoal_studies.catalogue import Posterior
+from shoal_studies.registry import Posterior
 from shoal_studies.simulation import SimulatedFederation
 
 SEED = 20_250_301

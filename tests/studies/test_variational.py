@@ -7,9 +7,9 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.variational import LogisticRegressionTask
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))

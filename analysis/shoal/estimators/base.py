@@ -15,10 +15,10 @@ from shoal.plots import Scale
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_studies.catalogue import Posterior, Task
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary
+from shoal_studies.registry import Posterior, Task
 from shoal_studies.simulation import SimulatedFederation
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.study_request import (
     StudyRequest,
     check_study,

@@ -33,11 +33,10 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_studies.catalogue import Posterior
+from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.study_request import StudyRequest
-from shoal_studies.variational import Variational
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception

@@ -16,10 +16,12 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, variables_of
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 from shoal_protocol.wire.errors import RefusedJob
+from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
 
 
@@ -82,6 +84,14 @@ class Study(Model, ABC):
         """Return the names of the queries that the rounds ask, each once, in order."""
         return tuple(dict.fromkeys(self.asked()))
 
+    def learner(self) -> Learner:
+        """Return what carries out the study.
+
+        Raises:
+            ValueError: the study's model is needed, and not at hand.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the rounds with `least` to `most` clients, whatever sums turn out.
@@ -141,6 +151,24 @@ def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> 
         raise ValueError("the target must not be one of the features")
     if "intercept" in names:
         raise ValueError("no feature may be called 'intercept': the constant term is")
+
+
+def require_due(task: Study, population: int, sums: Sequence[ReleasedSum]) -> None:
+    """Check that `sums` answer the first of a task's rounds, in order.
+
+    Raises:
+        ValueError: `population` is not positive, or `sums` do not answer them.
+    """
+    if population < 1:
+        raise ValueError("the population must be positive")
+    names, rounds = [each.name for each in task.columns], task.asked()
+    if len(sums) > len(rounds) or any(
+        released.query.name != name
+        or released.query.records_per_client != task.records_per_client
+        or [each.name for each in released.query.columns] != names
+        for released, name in zip(sums, rounds, strict=False)
+    ):
+        raise ValueError("the sums are not those of this task's rounds, in order")
 
 
 def round_terms(
