@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from shoal import SimulatedFederation
-from shoal.estimators import Categorical, CohortCard, MultinomialRegression
+from shoal.estimators import Categorical, CohortCard, Moments, MultinomialRegression, Quantiles
 from shoal.jobs.federation import Federation
 from shoal_protocol.trust.dictionary import Category, Flag, Number
 
@@ -130,6 +130,48 @@ def test_a_dictionary_gives_bounds_and_levels_and_names_them() -> None:
             CohortCard(variables={"sex": levels}).fit(Agreed(*AGREED))
     with pytest.raises(ValueError, match="no variable 'sexx'; near to it are sex"):
         CohortCard(variables=["sexx"]).fit(Agreed(*AGREED))
+
+
+def test_moments_and_quantiles_take_names_as_cards_do() -> None:
+    heart_rate = Number(name="rate", meaning="heart rate", lower=30, upper=220)
+    there = Agreed(*AGREED, heart_rate)
+    names = ["age", "rate"]
+    bounds = [(16.0, 95.0), (30.0, 220.0)]
+    for model in (Moments(columns=names), Quantiles(variables=names), CohortCard(variables=names)):
+        task = asked(model, there)
+        variables = task.columns if isinstance(model, Moments) else task.variables
+        assert [(each.lower, each.upper) for each in variables] == bounds
+    for model in (
+        Moments(columns=["age", "ratee"]),
+        Quantiles(variables=["ratee"]),
+        CohortCard(variables=["ratee"]),
+    ):
+        with pytest.raises(ValueError, match="there is no variable 'ratee'; near to it are rate"):
+            model.fit(there)
+    with pytest.raises(ValueError, match="Moments: columns: should have at least 2, not 1"):
+        Moments(columns=["age"]).fit(there)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (
+            lambda: Quantiles(columns=["age"]),
+            "Quantiles has no parameter columns; it has .*variabl",
+        ),
+        (
+            lambda: Moments(variables=["age"]),
+            "Moments has no parameter variables; it has .*columns",
+        ),
+        (
+            lambda: CohortCard(["age"]),
+            "CohortCard takes its parameters by name; it has .*variables",
+        ),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_those_that_there_are(wrong: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        wrong()
 
 
 def test_what_is_no_kind_and_a_prior_nearly_at_0_or_1_are_said() -> None:

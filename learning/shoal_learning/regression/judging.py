@@ -321,7 +321,7 @@ def crowded(target: ColumnBounds, found: Measured) -> list[str]:
         return []
     return [
         f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
-        "towards 0; ask again with wider ones unless none can lie outside"
+        "towards 0; ask again with wider bounds unless no value can lie outside"
     ]
 
 
@@ -339,8 +339,13 @@ def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -
     for place in np.flatnonzero(shares > _MOST).tolist():
         each = features[place]
         narrow = found.spreads[place] <= _NARROWEST * each.half_range
+        is_indicator = (each.lower, each.upper) == (0.0, 1.0) or not np.isnan(found.shares[place])
         if is_level(each):
             what = "few records are of {}: merge levels"
+        elif is_indicator and each.term is None:
+            what = (
+                "nearly all records have about the same value of {}: drop it, or take more clients"
+            )
         elif narrow or found.looseness[place] > _UNSURE:
             what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
             what += "its logarithm or narrower bounds"

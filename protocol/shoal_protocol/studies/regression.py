@@ -100,7 +100,9 @@ def misplaced(
     share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
     if is_hidden:
         return f"{share}, or its bounds are far too wide: is the unit right?"
-    return share if narrow >= _PILED_UP * away else None
+    if narrow < _PILED_UP * away:
+        return None
+    return f"{share}, and was cut to it: is the unit right, or are wider bounds due?"
 
 
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
