@@ -145,6 +145,7 @@ class CountTree:
 
 
 _BARS: Final = 16
+_CLEAR: Final = 1.5  # a variance over the half width of its interval
 
 
 class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
@@ -219,6 +220,7 @@ class _Card:
     def _number(self, variable: NumberVariable, tree: CountTree) -> NumberCard:
         edges, present = np.array(variable.edges), _present(tree)
         average, variance = _moments(tree, edges)
+        is_hidden = variance.mean < _CLEAR * self._reach * variance.sd
         width = max(variable.bins // _BARS, 1)
         is_told = tells_quantiles(present, reach=self._reach, smallest=self._task.smallest_cell)
         return NumberCard(
@@ -226,7 +228,7 @@ class _Card:
             present=present,
             missing=self._shown(tree.missing, tree.missing_sd),
             average=average if is_told else None,
-            variance=variance if is_told else None,
+            variance=variance if is_told and not is_hidden else None,
             quantiles=tuple(
                 KnownQuantile(level=level, points=quantile_points(edges, *tree.below(level)))
                 for level in self._task.quantiles
