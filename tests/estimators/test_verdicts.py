@@ -13,6 +13,7 @@ from shoal.estimators import (
     GammaRegression,
     LinearRegression,
     LogisticRegression,
+    MultinomialRegression,
 )
 from shoal_studies.learners import learner_for
 from shoal_studies.simulation import Federation, run
@@ -134,3 +135,41 @@ def test_a_rare_indicator_is_not_told_to_take_its_logarithm() -> None:
         posterior = elsewhere(model, {"rare": rare, "age": age, "ill": ill}, seed=seed, epsilon=1.0)
         verdict = str(posterior.verdict)
         assert "logarithm" not in verdict and "bound" not in verdict
+
+
+def classes_of(slope: float, seed: int) -> tuple[dict[str, np.ndarray], float]:
+    """Return records of three classes, each favoured by a feature, and the accuracy of the best."""
+    generator = np.random.default_rng([66, seed])
+    features = generator.normal(size=(4000, 3))
+    shares = np.exp(slope * features)
+    shares /= shares.sum(axis=1, keepdims=True)
+    places = (shares.cumsum(axis=1) < generator.random((4000, 1))).sum(axis=1)
+    columns = {f"x{place}": features[:, place] for place in range(3)}
+    return columns | {"stage": np.array(["a", "b", "c"])[places]}, float(shares.max(axis=1).mean())
+
+
+@pytest.mark.parametrize(
+    ("slope", "accuracy", "is_doubted"),
+    [(1.5, 0.68, False), (2.0, 0.75, False), (12.0, 0.95, True)],
+)
+def test_classes_are_nearly_apart_only_where_hardly_a_record_is_mistaken(
+    slope: float, accuracy: float, is_doubted: bool
+) -> None:
+    """Intervals hold at a slope of 2, where the standard deviation of a logit is 2.8."""
+    truth, held = slope * np.array([[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]), []
+    for seed in range(6 if slope == 2.0 else 2):
+        columns, best = classes_of(slope, seed)
+        assert best == pytest.approx(accuracy, abs=0.02)
+        model = MultinomialRegression(
+            features={f"x{place}": (-4, 4) for place in range(3)},
+            target="stage",
+            levels=("a", "b", "c"),
+        ).fit(
+            SimulatedFederation(
+                columns, epsilon=3.0, delta=1e-5, dropouts=20, colluders=20, seed=seed
+            )
+        )
+        assert ("the classes are nearly apart" in model.verdict_) == is_doubted
+        low, high = model.posterior_.interval(0.9).reshape(2, 4, 2)[:, 1:].transpose(2, 0, 1)
+        held.append((low <= truth) & (truth <= high))
+    assert is_doubted or np.mean(held) >= 0.75
