@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.accounting import USELESS_DELTA, Cap
 from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.queries import Query, Tables
@@ -238,6 +238,10 @@ class SimulatedFederation(OnRecords):
             raise ValueError(
                 f"there must be more clients than dropouts + colluders + 1: {len(self):,} are not "
                 f"more than {least:,}"
+            )
+        if self._cap.delta * len(self) >= 1.0:
+            raise ValueError(
+                f"delta must be below 1 / {len(self):,}, one over the clients: {USELESS_DELTA}"
             )
 
     @property

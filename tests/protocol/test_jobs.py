@@ -44,7 +44,7 @@ def demand(**changes: Any) -> PrivacyDemand:
         ({"privacy": demand(epsilon=4.01)}, "exceed"),
         ({"privacy": demand(epsilon=100.0)}, "exceed"),
         ({"privacy": demand(epsilon=4.0, delta=1.01e-6)}, "exceed"),
-        ({"privacy": demand(delta=0.1)}, "exceed"),
+        ({"privacy": demand(delta=0.01)}, "exceed"),
         (
             {"privacy": demand(delta=0.0)},
             "manifest does not allow .* a delta above 0 .*--mechanism",
@@ -155,6 +155,10 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 0.0}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 101.0}}, "less than"),
         ({"privacy": {**JOB.privacy.model_dump(), "delta": 1.0}}, "less than"),
+        (
+            {"privacy": {**JOB.privacy.model_dump(), "delta": 1.0 / JOB.minimum_population}},
+            "below 1 / minimum_population: a larger one would allow to publish the records",
+        ),
         ({"privacy": {**JOB.privacy.model_dump(), "delta": -0.1}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "dropouts": -1}}, "greater than"),
         ({"nonce": "00"}, "pattern"),

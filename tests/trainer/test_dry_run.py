@@ -1,19 +1,21 @@
 """Which rounds of a job are made before anybody joins, and that a later one can refuse the job."""
 
 import dataclasses
+import re
 from contextlib import nullcontext
 from typing import Any, get_args
 
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import NOTHING, compose
+from shoal_protocol.privacy.accounting import NOTHING, Balances, Cap, compose
 from shoal_protocol.queries import Moments, QueryName
 from shoal_protocol.wire.errors import RefusedJob
+from shoal_protocol.wire.service_errors import BudgetExceeded
 from shoal_studies.registry import Task
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import jobs
-from shoal_trainer.jobs import check_request, dry_run_specs, next_spec
+from shoal_trainer.jobs import check_affordable, check_request, dry_run_specs, next_spec
 from tests.world import examples
 from tests.world.around_trainer import job
 
@@ -67,3 +69,20 @@ def test_a_round_that_a_learner_wants_and_the_terms_do_not_allow_is_not_made() -
             next_spec(
                 request, CONSORTIUM, CLIENTS, wanted=step, now=examples.OPENED_AT, **arguments
             )
+
+
+def test_a_job_that_too_few_can_pay_is_refused_with_the_largest_epsilon_that_they_can() -> None:
+    enrolled, cap = CONSORTIUM.roster.enrolled_set, CONSORTIUM.manifest.policy.cap
+    spent, rest = BitMap(sorted(enrolled)[2:]), cap.part(0.3)
+    balances = Balances()
+    balances.add(spent, cap.part(0.7))
+    request = asked(PROJECTION, epsilon=25.0)
+    with pytest.raises(BudgetExceeded, match="2 clients have budget left") as refusal:
+        check_affordable(request, CONSORTIUM, balances)
+    [epsilon] = re.findall(r"ask for epsilon = ([\d.]+) at the same delta", str(refusal.value))
+    largest = Cap(epsilon=float(epsilon), delta=request.privacy.delta).whole
+    assert 0.98 * rest.mu <= largest.mu <= rest.mu
+    check_affordable(asked(PROJECTION, epsilon=float(epsilon)), CONSORTIUM, balances)
+    balances.add(spent, rest)
+    with pytest.raises(BudgetExceeded, match="ask for fewer clients"):
+        check_affordable(request, CONSORTIUM, balances)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, StringConstraints, model_validator
 
-from shoal_protocol.privacy.accounting import Cap, Cost, compose
+from shoal_protocol.privacy.accounting import USELESS_DELTA, Cap, Cost, compose
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName, Tables, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.queries.models import InstalledModel
@@ -288,6 +288,8 @@ class JobRequest(AnalystDocument):
         if self.privacy.dropouts + self.privacy.colluders + 1 >= self.smallest_round:
             what = "minimum_population" if self.terms.batch is None else "batch"
             raise ValueError(f"{what} must exceed dropouts + colluders + 1")
+        if self.privacy.delta * self.minimum_population >= 1.0:
+            raise ValueError("delta must be below 1 / minimum_population: " + USELESS_DELTA)
         try:
             _ = self.ends_by
         except OverflowError:

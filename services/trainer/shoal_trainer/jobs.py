@@ -6,6 +6,7 @@ is refused before anybody joins. No data is read.
 
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from decimal import ROUND_FLOOR, Context
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,8 @@ from shoal_studies.study_request import (
     StudyRequest,
     check_study,
 )
+
+_HALVINGS: Final = 14  # of a price, to find the largest that can be paid
 
 
 def next_spec(
@@ -246,17 +249,33 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
 
 
 def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:
-    """Refuse a job for which too few clients have budget left.
+    """Refuse a job for which too few clients have budget left, and say which epsilon would do.
 
     Raises:
         BudgetExceeded
     """
     enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
-    able = len(committed.affording(enrolled, request.privacy.cost, cap))
-    if able < request.minimum_population:
-        raise BudgetExceeded(
-            f"{able} clients have budget left for the job, {request.minimum_population} are needed"
-        )
+    needed = request.minimum_population
+
+    def able(epsilon: float) -> int:
+        demand = request.privacy.model_copy(update={"epsilon": epsilon})
+        return len(committed.affording(enrolled, demand.cost, cap))
+
+    count = able(request.privacy.epsilon)
+    if count >= needed:
+        return
+    affordable, dear = 0.0, request.privacy.epsilon
+    for _ in range(_HALVINGS):
+        middle = (affordable + dear) / 2.0
+        if able(middle) >= needed:
+            affordable = middle
+        else:
+            dear = middle
+    shown = Context(prec=3, rounding=ROUND_FLOOR).create_decimal(affordable)
+    advice = f"epsilon = {shown} at the same delta" if affordable else "fewer clients"
+    raise BudgetExceeded(
+        f"{count} clients have budget left for the job, {needed} are needed: ask for {advice}"
+    )
 
 
 def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bool:

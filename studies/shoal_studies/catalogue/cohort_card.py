@@ -51,10 +51,15 @@ _Cells = tuple[Known | None, ...]
 
 _MANY: Final = 0.25
 _NEARLY_ALL: Final = 0.9
+_SURELY: Final = 2.0  # standard deviations of noise
 
 
 class NumberCard(Part):
-    """What is known of a number. `bars` are counts between `edges`; None is not shown."""
+    """What is known of a number. `bars` are counts between `edges`; None is not shown.
+
+    `average` and `variance` are none where too few records have a value, and `variance` also where
+    noise hides it.
+    """
 
     kind: Literal["number"] = "number"
     name: str
@@ -68,19 +73,18 @@ class NumberCard(Part):
     missing_label: ClassVar[str] = "missing"
 
     def at_bounds(self) -> list[tuple[str, float]]:
-        """Return the first and the last bar, where a quarter of the values or more are in it.
+        """Return the first and the last bar, if a quarter of the values or more are surely in it.
 
-        Each with its share. Values beyond the bounds are there.
+        Each with the least share that noise leaves likely. Values beyond the bounds are there.
         """
-        if self.present.mean < 1.0:
-            return []
-        labels, found = bin_labels(self.edges), []
+        most = self.present.mean + _SURELY * self.present.sd
+        labels, ends = bin_labels(self.edges), []
         for place in (0, -1):
             bar = self.bars[place]
-            share = 0.0 if bar is None else min(bar.mean / self.present.mean, 1.0)
+            share = 0.0 if bar is None else (bar.mean - _SURELY * bar.sd) / max(most, 1.0)
             if share >= _MANY:
-                found.append((labels[place], share))
-        return found
+                ends.append((labels[place], share))
+        return ends
 
 
 class CategoryCard(Part):
@@ -165,11 +169,14 @@ class CohortCardPosterior(NumbersPosterior):
                     label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
                     known = Known(mean=each.points[middle], sd=0.0)
                     found.append(Number(label, known, bounds, points=each.points))
-                cells = zip(bin_labels(card.edges), card.bars, strict=True)
+                cells = list(zip(bin_labels(card.edges), card.bars, strict=True))
             else:
-                cells = zip(card.names, card.counts, strict=True)
+                cells = list(zip(card.names, card.counts, strict=True))
+            # shares of counts that noise made too large, or of none, still add up to 1
+            shown = sum(max(count.mean, 0.0) for _, count in cells if count is not None)
+            whole = card.present.model_copy(update={"mean": max(card.present.mean, shown)})
             for label, count in cells:
-                add(f"{card.name}: {label}", count, card.present)
+                add(f"{card.name}: {label}", count, whole)
             add(f"{card.name}: {card.missing_label}", card.missing, self.total)
         for cross in self.crosses:
             for label, count in cross.cells():
@@ -190,12 +197,25 @@ class CohortCardPosterior(NumbersPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        unknown = [
+            card.name
+            for card in self.cards
+            if isinstance(card, NumberCard) and card.average is not None and card.variance is None
+        ]
         hidden = f"{self.withheld:,} counts, which may be of fewer than {self.smallest_cell:,}"
         return (
             ("Intervals", "of what noise hides of the cohort's own records; no sampling in them"),
             *([("Not shown", hidden)] if self.withheld else []),
             *(
-                ("At a bound or beyond", f"up to {share:.0%} of {name}: they are in {label}")
+                [("Not known", f"the sd of {', '.join(unknown)}: noise hides it")]
+                if unknown
+                else []
+            ),
+            *(
+                (
+                    "At a bound or beyond",
+                    f"perhaps, of {name}: {share:.0%} of the values or more are in {label}",
+                )
                 for name, label, share in self._at_bounds()
             ),
         )
@@ -532,6 +552,7 @@ class CountTree:
 
 
 _BARS: Final = 16
+_CLEAR: Final = 1.5  # a variance over the half width of its interval
 
 
 class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
@@ -606,6 +627,7 @@ class _Card:
     def _number(self, variable: NumberVariable, tree: CountTree) -> NumberCard:
         edges, present = np.array(variable.edges), _present(tree)
         average, variance = _moments(tree, edges)
+        is_hidden = variance.mean < _CLEAR * self._reach * variance.sd
         width = max(variable.bins // _BARS, 1)
         is_told = tells_quantiles(present, reach=self._reach, smallest=self._task.smallest_cell)
         return NumberCard(
@@ -613,7 +635,7 @@ class _Card:
             present=present,
             missing=self._shown(tree.missing, tree.missing_sd),
             average=average if is_told else None,
-            variance=variance if is_told else None,
+            variance=variance if is_told and not is_hidden else None,
             quantiles=tuple(
                 KnownQuantile(level=level, points=quantile_points(edges, *tree.below(level)))
                 for level in self._task.quantiles

@@ -193,9 +193,11 @@ class KaplanMeierPosterior(DrawnPosterior):
         surely = float((1.0 - self.interval(LEVEL)[ends, 1]).max()) * self.records
         if surely <= _HANDFUL and float((1.0 - self.mean[ends]).max()) <= _FEW_EVENTS:
             found.append("hardly any event was counted: is it coded 1, or is its value named?")
-        staying = [group.at_risk[-1] for group in self.groups if group.shown == len(self.times)]
-        if sum(risk.mean for risk in staying if risk is not None) >= _NEARLY_ALL * self.records:
-            found.append(f"nearly all times are at or beyond {last:g}: is the unit right?")
+            # with events they would be of records that were followed up to the end
+            risks = [group.at_risk[-1] for group in self.groups if group.shown == len(self.times)]
+            staying = sum(risk.mean for risk in risks if risk is not None)
+            if staying >= _NEARLY_ALL * self.records:
+                found.append(f"nearly all times are at or beyond {last:g}: is the unit right?")
         return "; ".join(found) or None
 
     def summary(self, level: float = LEVEL) -> Summary:
