@@ -17,6 +17,8 @@ from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
 
+pytestmark = pytest.mark.slow
+
 SHAPE, SCALE = 1.3, 40.0
 WEEKS = ColumnBounds(name="weeks", lower=0.0, upper=70.0)
 TASK = KaplanMeierTask(time=WEEKS, event="died", group="arm", levels=(0, 1))

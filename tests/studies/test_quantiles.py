@@ -16,6 +16,8 @@ from shoal_studies.simulation import Outcome, run
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
+pytestmark = pytest.mark.slow
+
 LEVELS = (0.05, 0.5, 0.95)
 TASK = QuantilesTask(
     variables=(ColumnBounds(name="income", lower=0.0, upper=1e9),),

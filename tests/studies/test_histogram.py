@@ -13,6 +13,8 @@ from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
 
+pytestmark = pytest.mark.slow
+
 EDGES = (18.0, 30.0, 45.0, 60.0, 75.0, 90.0, 100.0)
 MIDDLES = np.array([(lower + upper) / 2.0 for lower, upper in pairwise(EDGES)])
 TASK = HistogramTask(column="age", edges=EDGES)
