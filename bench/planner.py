@@ -25,7 +25,7 @@ from shoal.planning import (
     mean_of,
 )
 from shoal_studies.crowds.simulation import Contributors, simulate, turning
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]

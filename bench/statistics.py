@@ -26,7 +26,7 @@ from bench.five_rounds import measuring
 from shoal import SimulatedFederation
 from shoal.estimators import LinearRegression, LogisticRegression
 from shoal_protocol.queries.scores import mean_of
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 LEAST_HELD, LEAST_OF_A_SLOPE, MOST_WORSE = 0.85, 0.70, 1 / 40

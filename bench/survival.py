@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]

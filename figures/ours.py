@@ -26,7 +26,7 @@ from shoal_studies.catalogue.regression import (
     RegressionTask,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]

@@ -50,10 +50,10 @@ from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Model, Signed
 from shoal_protocol.wire.encoding import Clients, encode_clients
-from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.crowds.theory import Contraction
+from shoal_studies.registry import Task
 from shoal_studies.regression import Regression
 from shoal_studies.simulation import Federation, with_noise
 from shoal_studies.study_request import StudyRequest

@@ -24,7 +24,6 @@ from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import (
     BOXES,
     LinearRegressionPosterior,
@@ -40,7 +39,9 @@ from shoal_studies.catalogue.measurements import (
     record_count,
     record_law,
 )
-from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.catalogue.study import require_due
+from shoal_studies.contract import RequestedRound
+from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
     noise_aware_posterior,
@@ -199,7 +200,7 @@ class LinearRegression:
 
     task: LinearRegressionTask
 
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | BasePosterior:
         """Return the next round, or the posterior when `sums` suffice.
 
         Raises:
@@ -237,7 +238,7 @@ def _posterior(
     released: ReleasedSum,
     task: LinearRegressionTask,
     spreads: NDArray[np.float64] | None,
-) -> Posterior:
+) -> BasePosterior:
     """Return the posterior; `prior_sd` is in units of `spreads`, one per column, where there are
     any, and else of the columns' bounds."""
     units = np.array(task.scales) if spreads is None else spreads

@@ -59,12 +59,14 @@ class NoisyMoments:
 class Coefficients:
     """Gaussian posterior of b, shapes (k,) and (k, k), and the residual standard deviation s.
 
-    `log_evidence` is that of the prior, up to a constant of the moments.
+    s is the root of its mean square, and `residual_sd_sd` its standard deviation. `log_evidence` is
+    that of the prior, up to a constant of the moments.
     """
 
     mean: Floats
     covariance: Floats
     residual_sd: float
+    residual_sd_sd: float
     log_evidence: float
 
 
@@ -114,11 +116,13 @@ def _posterior(moments: NoisyMoments, prior_sd: Floats, residual_sd: float | Non
     evidence += 0.0 if len(grid) == 1 else float(np.log(np.log(grid[1] / grid[0])))
     evidence += 0.5 * float(np.log(np.diagonal(precision)).sum())
     mean, covariance = averaged(fits.log_weights, fits.means, fits.covariances)
-    variance = float(weights_of(fits.log_weights) @ grid**2)
+    shares = weights_of(fits.log_weights)
+    variance, likely = float(shares @ grid**2), float(shares @ grid)
     return Coefficients(
         mean=mean,
         covariance=(covariance + covariance.T) / 2.0,
         residual_sd=variance**0.5,
+        residual_sd_sd=max(variance - likely**2, 0.0) ** 0.5,
         log_evidence=evidence,
     )
 

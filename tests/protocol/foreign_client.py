@@ -830,14 +830,23 @@ def factor_of(factor: dict[str, Any], value: float) -> float:
         return float(value != factor["value"])
     cut = max(factor["lower"], min(factor["upper"], value))
     if factor["kind"] == "centred":
-        half = factor["upper"] / 2 - factor["lower"] / 2
-        return max(-half, min(half, cut - (factor["lower"] / 2 + factor["upper"] / 2)))
+        return cut - factor["at"]
+    if factor["kind"] == "legendre":
+        middle, half = (factor["upper"] / 2 + sign * factor["lower"] / 2 for sign in (1, -1))
+        return max(-1.0, min(1.0, legendre(factor["degree"], (cut - middle) / half)))
     if factor["kind"] == "power":
         return math.prod([cut] * factor["exponent"])
     if factor["kind"] == "log":
         return math.log(cut)
     knots = [factor["lower"]] * 4 + factor["knots"] + [factor["upper"]] * 4
     return spline(knots, factor["place"], 3, cut)
+
+
+def legendre(degree: int, z: float) -> float:
+    if degree < 2:
+        return z if degree else 1.0
+    last, before = legendre(degree - 1, z), legendre(degree - 2, z)
+    return ((2 * degree - 1) * z * last - (degree - 1) * before) / degree
 
 
 def spline(knots: list[float], place: int, degree: int, x: float) -> float:

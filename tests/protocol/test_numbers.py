@@ -43,8 +43,8 @@ from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_studies.catalogue import STUDIES
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import STUDIES
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.world.strategies import Path, at_path, paths, replaced

@@ -8,9 +8,9 @@ import numpy as np
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Column, SecondMoments
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.contract import RequestedRound
+from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, run
 
 CLIENTS, ROUNDS, BATCH = 40, 12, 15

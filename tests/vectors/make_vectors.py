@@ -527,7 +527,7 @@ def term_cases() -> Iterator[Case]:
             {"kind": "level", "variable": "age", "value": 40.0, "among": [40.0, 90.0]}
         ],
         "centred, but at a level": [
-            {"kind": "centred", **pressure},
+            {"kind": "centred", **pressure, "at": 120.0},
             {"kind": "other_level", "variable": "age", "value": 40.0},
         ],
         "a product": [
@@ -535,6 +535,10 @@ def term_cases() -> Iterator[Case]:
             {"kind": "log", **pressure},
             {"kind": "level", "variable": "age", "value": 40.0},
         ],
+        **{
+            f"a polynomial of degree {degree}": [{"kind": "legendre", **age, "degree": degree}]
+            for degree in (1, 2, 6)
+        },
         **{
             f"spline {place}": [{"kind": "spline", **age, "knots": [40.0, 65.0], "place": place}]
             for place in range(6)

@@ -15,7 +15,7 @@ from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import Place, Real
-from shoal_studies.catalogue import Task
+from shoal_studies.registry import Task
 from shoal_studies.study_request import StudyRequest
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back

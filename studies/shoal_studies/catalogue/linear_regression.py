@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
 from shoal_protocol.queries import (
-    Moments,
     Query,
     QueryName,
     SecondMomentMatrix,
@@ -23,7 +22,6 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import PositiveSize
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.measurements import (
     SMALLEST_SPREAD,
     measured_spreads,
@@ -93,20 +91,6 @@ def query_for(
     scales = (measured_spreads(earlier[-1]) * _factors(task, chosen)).tolist()
     radius = None if chosen.radius is None else _tidy(chosen.radius)
     return _query(task, name, scales=[_tidy(scale) for scale in scales], radius=radius)
-
-
-def _check_projection(
-    query: Moments, task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]
-) -> None:
-    spreads = measured_spreads(earlier[-1])
-    scales = np.array([column.scale for column in query.columns])
-    for chosen in thresholds_for(task):
-        factors = _factors(task, chosen)
-        fits = np.abs(scales / (spreads * factors) - 1.0) <= TOLERANCE
-        is_radius = math.isclose(query.radius or 0.0, chosen.radius or 0.0, rel_tol=TOLERANCE)
-        if is_radius and np.all(fits):
-            return
-    raise RefusedSpec("the query's scales and radius follow from no measured spread")
 
 
 def _factors(task: "LinearRegressionTask", chosen: Thresholds) -> NDArray[np.float64]:
@@ -302,12 +286,3 @@ systolic_pressure = [60, 220]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         last = _kind(self, "second_moment_matrix", least, most)
         return (_kind(self, "second_moments", least, most), last) if self.projects else (last,)
-
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        assert isinstance(query, Moments)  # noqa: S101 - as the terms say
-        if isinstance(query, SecondMomentMatrix) and self.projects:
-            _check_projection(query, self, earlier)
-        elif query.radius is not None and not math.isclose(
-            query.radius, _radius(self, population), rel_tol=TOLERANCE
-        ):
-            raise RefusedSpec("the query's radius is not the one of the job")

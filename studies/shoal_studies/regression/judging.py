@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.scores import class_probabilities
 from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
@@ -19,7 +20,7 @@ from shoal_studies.regression.score_likelihood import RegressionModel, ScoreMode
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
+_APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
@@ -33,7 +34,10 @@ _MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
-_NEARLY_APART: Final = "the classes are nearly apart, so that slopes have no upper end"
+_NEARLY_APART: Final = (
+    "the classes are nearly apart: few records of one seem to be of the other, so that slopes have "
+    "no upper end"
+)
 NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
 
 
@@ -128,8 +132,9 @@ def judged_scores(
     error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
     if error > OUTWEIGHED * float(predictors.var()):
         reasons.append(NOISE_OUTWEIGHS)
-    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
-        reasons.append(_NEARLY_APART)
+    if model.family == "logistic":
+        logits = model.sample.predictors(mean)
+        reasons += nearly_apart(np.column_stack([np.zeros(len(logits)), logits]))
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
     within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
@@ -172,9 +177,7 @@ def judged_classes(
         error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
     if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
         reasons.append(NOISE_OUTWEIGHS)
-    pairs = predictors[:, :, None] - predictors[:, None, :]
-    if float(pairs.std(axis=0).max()) > _STRONG:
-        reasons.append(_NEARLY_APART)
+    reasons += nearly_apart(predictors)
     if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
         reasons.append(NOT_ENDED)
     slopes = np.arange(levels * width) % width > 0
@@ -321,8 +324,21 @@ def crowded(target: ColumnBounds, found: Measured) -> list[str]:
         return []
     return [
         f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
-        "towards 0; ask again with wider ones unless none can lie outside"
+        "towards 0; ask again with wider bounds unless no value can lie outside"
     ]
+
+
+def nearly_apart(predictors: Floats) -> list[str]:
+    """Return the reason that two classes are nearly apart at `predictors`, shape (s, K); or none.
+
+    A record's likelier class of the two is what it seems to be of.
+    """
+    probabilities = class_probabilities(predictors)
+    one, other = np.triu_indices(probabilities.shape[1], 1)
+    mistaken = np.minimum(probabilities[:, one], probabilities[:, other]).sum(axis=0)
+    records = probabilities.sum(axis=0)
+    shares = mistaken / np.minimum(records[one], records[other])
+    return [_NEARLY_APART] if float(shares.min()) < _APART else []
 
 
 def one_class(reason: str) -> Verdict:
@@ -339,8 +355,13 @@ def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -
     for place in np.flatnonzero(shares > _MOST).tolist():
         each = features[place]
         narrow = found.spreads[place] <= _NARROWEST * each.half_range
+        is_indicator = (each.lower, each.upper) == (0.0, 1.0) or not np.isnan(found.shares[place])
         if is_level(each):
             what = "few records are of {}: merge levels"
+        elif is_indicator and each.term is None:
+            what = (
+                "nearly all records have about the same value of {}: drop it, or take more clients"
+            )
         elif narrow or found.looseness[place] > _UNSURE:
             what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
             what += "its logarithm or narrower bounds"

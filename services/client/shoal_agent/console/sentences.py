@@ -385,9 +385,14 @@ def rules(policy: Policy) -> Facts:
     empty = {"mechanisms": "the kind of noise that fits delta", "ranges": "any bounds"}
     fields = policy.model_dump(mode="json", exclude_none=True).items()
     several = {name: value if isinstance(value, list | dict) else [value] for name, value in fields}
+    caps = [policy.cap]
+    if policy.crowd_families and policy.maximum_local_epsilon is not None:
+        # the same epsilon, pure as crowds spend it, may tell more than Gaussian noise
+        pure = min(policy.maximum_local_epsilon, policy.maximum_epsilon)
+        caps.append(Cap(epsilon=pure, delta=0.0))
     return {
         "Cost to each record": f"{price(policy.cap)} at most, all jobs together, ever",
-        "In plain words": guess(policy.cap).replace("without the job", "without any"),
+        "In plain words": guess(max(caps, key=chance)).replace("without the job", "without any"),
         **{
             name: ", ".join(map(str, values)) or empty.get(name, "nothing")
             for name, values in several.items()
