@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from bench.regressions import figures, misses
+from bench.regressions import figures, is_worse_than_the_mean, made_up, misses
 from figures.ada_ssp import ada_ssp
 from shoal_protocol.privacy.accounting import Cap
 
 SLOPES, ERRORS = np.array([1.0, -2.0]), np.array([0.1, 0.2])
-ROWS = {"is plain": True, "epsilon": 3.0}
+ROWS = {"is plain": True, "epsilon": 3.0, "worse": 0.0}
 
 
 def missed(off: np.ndarray, sd: float, verdicts: list[str], **other: object) -> list[str]:
@@ -29,8 +29,17 @@ def test_only_what_the_rule_says_is_a_miss() -> None:
     assert missed(off, 0.5, ["doubtful"] * 40) == ["not trusted"]
     assert missed(off, 0.5, ["doubtful"] * 40, epsilon=1.0) == []
     assert missed(off, 5.0, trusted) == ["too wide"]
+    assert missed(off, 1.0, trusted, worse=0.1) == ["worse than the mean"]
     one_slope = off * np.array([0.1, 4.0])
     assert missed(one_slope, 1.0, trusted) == ["held", "worst"]
+
+
+def test_what_is_worse_than_the_mean_is_told_by_deviance() -> None:
+    each = next(each for each in made_up() if each.name == "counts")
+    level = float(np.log(each.target.mean()))
+    assert not is_worse_than_the_mean(each, np.array([0.5, 0.8]))  # as they were drawn
+    assert is_worse_than_the_mean(each, np.array([level + 0.1, 0.0]))
+    assert is_worse_than_the_mean(each, np.array([0.5, -0.8]))
 
 
 class Recorder:
