@@ -16,12 +16,12 @@ set at one price:
 - sd/error, sd/all: the standard deviation over the error, and over the error and the standard error
   together, since an interval is about the population that the records are a sample of.
 
-It fails if a line misses the `RULE`: what it misses stands at its end, also if a trusted fit predicts
-worse than the mean, by deviance. Sets are those that scikit-learn and statsmodels ship, and
-made-up ones whose columns are hard: an uncentred square, twins with opposed effects, a rare level
-times a number. `--data` adds UCI's wines and abalone (DIR/uci), the rivals' sets (DIR/rivals) and
-Rotterdam's patients; without it they are left out, and so is the second table, which compares mean
-square errors of predictions with those of AdaSSP and boosted AdaSSP.
+It fails if a line misses the `RULE`, and says at the line's end what it misses; there, too, whether
+trusted fits predict worse than the mean, by deviance. Sets are those that scikit-learn and
+statsmodels ship, and made-up ones whose columns are hard: an uncentred square, twins with opposed
+effects, a rare level times a number. `--data` adds UCI's wines and abalone (DIR/uci), the rivals'
+sets (DIR/rivals) and Rotterdam's patients; without it they are left out, and so is the second
+table, which compares mean square errors of predictions with those of AdaSSP and boosted AdaSSP.
 """
 
 import itertools
