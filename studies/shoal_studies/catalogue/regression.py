@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Finite, PositiveSize
+from shoal_protocol.wire.encoding import Finite, PositiveSize, Size
 from shoal_studies.catalogue.study import FixedStudy, Study, require_features, round_terms
 from shoal_studies.posteriors.base import (
     LEVEL,
@@ -101,7 +102,9 @@ def misplaced(
     share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
     if is_hidden:
         return f"{share}, or its bounds are far too wide: is the unit right?"
-    return share if narrow >= _PILED_UP * away else None
+    if narrow < _PILED_UP * away:
+        return None
+    return f"{share}, and was cut to it: is the unit right, or are wider bounds due?"
 
 
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -214,11 +217,13 @@ class MeasuredCoefficients(NormalCoefficients):
     The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
-    `spreads` are the features' standard deviations, as noise let them be measured.
+    `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
+    standard deviations, as noise let them be measured.
     """
 
     target: str
     scatter: PositiveSize
+    scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
     verdict: Verdict
 
@@ -238,8 +243,28 @@ class MeasuredCoefficients(NormalCoefficients):
                 "together, and no verdict would see it, because only sums are checked and nobody "
                 "sees a single answer",
             ),
-            (self._scatter_of, f"{self.scatter:.4g}"),
+            (self._scatter_of, self._scatter_shown),
         )
+
+    @property
+    def _scatter_shown(self) -> str:
+        if self.scatter_sd == 0.0:
+            return f"{self.scatter:.4g}"
+        low, high = self.scatter_interval(LEVEL)
+        return f"{self.scatter:.4g} ({LEVEL:.0%} interval {low:.4g} to {high:.4g})"
+
+    def scatter_interval(self, level: float) -> tuple[float, float]:
+        """Return the ends of an interval that holds the scatter, which is about log-normal.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        # `scatter` is the root of the mean square: E s^2 = scatter^2, (E s)^2 = scatter^2 exp(-v)
+        log_variance = -math.log1p(-min((self.scatter_sd / self.scatter) ** 2, 0.99))
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * math.sqrt(log_variance)
+        middle = self.scatter * math.exp(-log_variance)
+        return middle * math.exp(-reach), middle * math.exp(reach)
 
     @property
     def _scatter_of(self) -> str:
@@ -450,6 +475,9 @@ CONSTANT: Final = 1.0 / REACH
 SMALLEST_SPREAD: Final = 0.02
 """Of a column, over half its bounds' range."""
 GRID_BITS: Final = 15
+WIDEST_BALL: Final = 9.0
+"""Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
+noise is cheap: the weights that it gives to long rows pull slopes."""
 LONG: Final = 1.3
 """Squared norm of features that is not shrunk, over the number of them: but of linear models."""
 
@@ -524,14 +552,16 @@ def score_query(
     basis: tuple[tuple[float, ...], ...],
     dispersion: float,
     residual_cut: float,
+    squared_radius: float,
 ) -> ScoreSum:
     """Return the query for scores at `point`, in spreads, the constant first.
 
-    They are of the constant and the features times `basis`, a lower triangle.
+    They are of the constant and the features times `basis`, a lower triangle, in a ball whose
+    `squared_radius` is in its units.
     """
     return ScoreSum(
         **parts(task, (*features, task.target.column(), *_weights(task)), intercept=CONSTANT),
-        radius=math.sqrt(default_squared_radius(task)) / REACH,
+        radius=math.sqrt(squared_radius) / REACH,
         family=task.family,
         basis=basis,
         point=tuple(REACH * each for each in point),
@@ -696,11 +726,14 @@ systolic_pressure = [60, 220]
             basis=(),
             dispersion=1.0,
             residual_cut=1.0,
+            squared_radius=default_squared_radius(self),
         )
+        assert scores.radius is not None  # noqa: S101 - so it was made
+        around = Range(least=scores.radius, most=math.sqrt(WIDEST_BALL) * scores.radius)
         return (
             round_terms(first_query(self)),
             measured_terms(moments),
-            measured_terms(scores, rounds=SCORE_ROUNDS),
+            measured_terms(scores, rounds=SCORE_ROUNDS, radius=around),
         )
 
     def _kinds_to_predict(self) -> tuple[RoundTerms, ...]:

@@ -18,6 +18,12 @@ TARGET_REACH: Final = 4.0
 CUTS: Final = {"normal": 3.0, "poisson": 3.0, "negative_binomial": 3.5, "gamma": 3.0}
 """Residuals are cut at this many of their standard deviations. Noise is in proportion."""
 
+FARTHEST_CUT: Final = 1.7
+"""Residuals are cut at this many times that, where noise is cheap."""
+
+CHEAP_NOISE: Final = 0.5
+"""Noise of a sum of scores over their own scatter, up to which it is cheap."""
+
 SMALLEST_LEVEL: Final = 0.003
 """Least share of a class, and least mean of a count over its upper bound."""
 

@@ -79,6 +79,7 @@ class _Mixture:
     error_odds: Floats
     prior_odds: Floats
     dispersion: float
+    dispersion_sd: float
 
     @property
     def means(self) -> Floats:
@@ -104,6 +105,15 @@ class _Mixture:
         basis = np.zeros((len(inverse) + 1, len(inverse) + 1))
         basis[0, 0], basis[1:, 0], basis[1:, 1:] = 1.0, -inverse @ means, inverse
         return basis
+
+
+def noise_ratio(released: ReleasedSum, *, part: float) -> float:
+    """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it."""
+    ratio = float(released.noise_sd[0]) / (
+        released.query.design(released.mechanism).sensitivity
+        * released.query.design(released.mechanism).blocks[0].relative_scale
+    )
+    return ratio * (math.sqrt(part) if released.mechanism == "discrete_gaussian" else part)
 
 
 def _tempered(logs: Floats) -> Floats:
@@ -221,34 +231,55 @@ class _JobSums(RegressionSums):
         """Return the query for scores where the sums so far lead to."""
         mixture = self.mixture(constants.POINT_DESIGNS)
         point, covariance = mixture.moments
-        cut = self._cut(mixture.designs[0], point, covariance, mixture.dispersion)
+        residual_sd = self._residual_sd(mixture, point, covariance)
         if self.is_number:
             point = point * self.unit
             point[0] += self.origin
-            cut *= self.unit
+            residual_sd *= self.unit
         offset = () if self.offset is None else (self.offset,)
-        return rules.score_query(
+        query = rules.score_query(
             self.task,
             self.features,
             point=(*point.tolist(), *offset),
             basis=_tidy(mixture.basis),
             dispersion=self.weighing_dispersion,
-            residual_cut=cut,
+            residual_cut=1.0,
+            squared_radius=rules.default_squared_radius(self.task),
+        )
+        squared_radius, cut = self._ball_and_cut(query, residual_sd)
+        return query.model_copy(
+            update={"radius": math.sqrt(squared_radius) / rules.REACH, "residual_cut": cut}
         )
 
-    def _cut(
-        self, design: DesignRows, point: Floats, covariance: Floats, dispersion: float
-    ) -> float:
-        """Return the largest weighted residual that is not to be cut: nearly all are smaller."""
-        if self.task.family == "logistic":
-            return 1.0
+    def _residual_sd(self, mixture: _Mixture, point: Floats, covariance: Floats) -> float:
+        """Return the root mean square of weighted residuals at `point`, in the family's unit."""
+        design = mixture.designs[0]
         means = self.family.mean(design.predictors(point))
-        variances = self.family.variance(means, dispersion)
+        variances = self.family.variance(means, mixture.dispersion)
         if self.is_number:  # as far as the point is from the truth, by the noise
             variances += np.sum((design.rows @ covariance) * design.rows, axis=1)
         weights = self.family.weight(means, self.weighing_dispersion)
-        sd = math.sqrt(float(design.weights @ (weights**2 * variances)))
-        return constants.CUTS[self.task.family] * sd
+        return math.sqrt(float(design.weights @ (weights**2 * variances)))
+
+    def _ball_and_cut(self, query: ScoreSum, residual_sd: float) -> tuple[float, float]:
+        """Return the squared radius of rows, in spreads, and where residuals are cut.
+
+        Noise is in proportion to their product, and so small that sampling outweighs it, rows and
+        residuals are left as they are.
+        """
+        least = rules.default_squared_radius(self.task)
+        is_class = self.task.family == "logistic"
+        nearest = 1.0 if is_class else constants.CUTS[self.task.family] * residual_sd
+        spec = query.design(self.sums[-1].mechanism)
+        share = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
+        noise = noise_ratio(self.sums[-1], part=share) * spec.sensitivity / query.grid**2
+        free = constants.CHEAP_NOISE * math.sqrt(self.weighted_records) * residual_sd / noise
+        squared_radius = float(np.clip((free / nearest) ** 2, least, rules.WIDEST_BALL * least))
+        if is_class:
+            return squared_radius, 1.0
+        farthest = constants.FARTHEST_CUT * nearest
+        cut = float(np.clip(free / math.sqrt(squared_radius), nearest, farthest))
+        return squared_radius, cut
 
     # what was released
 
@@ -369,7 +400,7 @@ class _JobSums(RegressionSums):
         generator = np.random.default_rng([_SEED, len(self.sums)])  # public: no privacy needs it
         plausible = PlausibleDesigns(released, generator)
         designs = [plausible.draw() for _ in range(count)]
-        dispersion, start = self._dispersion(designs[0])
+        dispersion, dispersion_sd, start = self._dispersion(designs[0])
         errors, parts = constants.DESIGN_ERRORS, constants.PRIOR_PARTS
 
         def fit(design: DesignRows, error: float, part: float) -> Fit:
@@ -401,11 +432,20 @@ class _JobSums(RegressionSums):
         ]
         logs = np.array([each.log_evidence for each in fits]) - evidence.ravel()[picked]
         return _Mixture(
-            designs, fits, _tempered(logs), odds.sum(axis=1), odds.sum(axis=0), dispersion
+            designs=designs,
+            fits=fits,
+            weights=_tempered(logs),
+            error_odds=odds.sum(axis=1),
+            prior_odds=odds.sum(axis=0),
+            dispersion=dispersion,
+            dispersion_sd=dispersion_sd,
         )
 
-    def _dispersion(self, design: DesignRows) -> tuple[float, Floats]:
-        """Return the dispersion, and coefficients to start from, under one design."""
+    def _dispersion(self, design: DesignRows) -> tuple[float, float, Floats]:
+        """Return the dispersion, its deviation, and coefficients to start from, under a design.
+
+        The first is the root mean square.
+        """
         dispersion, point = self.first_dispersion, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
@@ -416,8 +456,10 @@ class _JobSums(RegressionSums):
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
             logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior
-            dispersion = float(weights_of(logs) @ dispersions)
-        return dispersion, point
+            weights = weights_of(logs)
+            dispersion = math.sqrt(float(weights @ dispersions**2))
+        mean = float(weights @ dispersions)
+        return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
 
     def posterior(self) -> MeasuredRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
@@ -472,6 +514,7 @@ class _JobSums(RegressionSums):
             prior_mean=tuple((transform @ self.prior_mean + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
             scatter=self._scatter(mixture, scattered),
+            scatter_sd=mixture.dispersion_sd * self.unit if self.is_number else 0.0,
             spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
