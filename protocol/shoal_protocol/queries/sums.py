@@ -76,7 +76,7 @@ def hazards_from(query: HazardScoreSum, values: NDArray[np.float64]) -> HazardSc
     return HazardScores(*np.split(scaled, ends)[:-1])
 
 
-def matrix_from(query: MomentMatrix, values: NDArray[np.int64]) -> NDArray[np.float64]:
+def matrix_from(query: MomentMatrix, values: Values) -> NDArray[np.float64]:
     """Return a symmetric matrix, shape (p, p), in normalised units.
 
     Coordinates are ordered (intercept if there is one, then the columns). Noise may have

@@ -62,13 +62,13 @@ def mixture_quantiles(means: Floats, sds: Floats, shares: Floats, part: float) -
     reach = abs(NormalDist().inv_cdf(part)) * sds
     low, high = means.min(axis=0) - reach, means.max(axis=0) + reach
     if len(means) == 1:
-        return low if part < 0.5 else high
+        return np.asarray(low if part < 0.5 else high)
     sds = np.maximum(sds, 1e-300)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         below = shares @ ndtr((middle - means) / sds) < part
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2.0
+    return np.asarray((low + high) / 2.0)
 
 
 _HALVINGS: Final = 60

@@ -55,14 +55,15 @@ class ScoredRegression:
         self, population: int, sums: Sequence[ReleasedSum]
     ) -> RequestedRound | MeasuredRegressionPosterior:
         """Return the round after these, or the posterior."""
+        shares = constants.SHARES
         if not sums:
-            query = rules.first_query(self.task)
-            return RequestedRound(query=query, share=constants.SHARES[0])
+            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
         job = _JobSums(self.task, sums)
-        if len(sums) == len(constants.SHARES):
-            return job.posterior()
-        query = job.moments_query if len(sums) == 1 else job.score_query()
-        return RequestedRound(query=query, share=constants.SHARES[len(sums)])
+        if len(sums) == 1:
+            return RequestedRound(query=job.moments_query, share=shares[1])
+        if len(sums) < len(shares):
+            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
+        return job.posterior()
 
 
 @dataclass(frozen=True)
@@ -295,15 +296,15 @@ class _JobSums(RegressionSums):
         query = query_of(released, ColumnMoments)
         place, half = len(self.task.predictors), self.task.target.half_range / self.unit
         middle = (self.task.target.centre - self.origin) / self.unit
-        noise = float(in_units(query, released.noise_sd)[0]) / records
+        mean_sd, square_sd = in_units(query, released.noise_sd)[[0, len(query.columns)]] / records
         mean, square = in_units(query, released.values)[:-1].reshape(2, -1)[:, place] / records
         whole = half**2 * square + 2.0 * middle * half * mean + middle**2
-        error = noise * half * math.hypot(half, 2.0 * middle)
+        error = half * math.hypot(half * square_sd, 2.0 * middle * mean_sd)
         low, high = self.limits
         return Scores(
             family=self.family,
             values=np.array([(middle + half * mean) * records]),
-            noise_sd=noise * half * records,
+            noise_sd=float(mean_sd) * half * records,
             cut=_UNCUT,
             low=low,
             high=high,
@@ -449,6 +450,7 @@ class _JobSums(RegressionSums):
         dispersion, point = self.first_dispersion, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
+        weights = np.ones(len(dispersions)) / len(dispersions)
         for error in (_ROUGHLY, _NEARLY, _NEARLY):
             point = self.likelihood.fit(
                 design, prior, dispersion=dispersion, design_error=error, start=point

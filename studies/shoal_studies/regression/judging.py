@@ -185,8 +185,7 @@ def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
         squares = (design.rows[:, 1:] - design.means) ** 2
         kept = (design.weights * shrinking) @ squares / np.maximum(design.weights @ squares, 1e-12)
         lost.append(1.0 - kept)
-    two = [is_level(each) for each in features]
-    two |= ~np.isnan(seen.columns.shares[: len(features)])
+    two = [is_level(each) for each in features] | ~np.isnan(seen.columns.shares[: len(features)])
     return np.where(two, 0.0, np.mean(lost, axis=0))
 
 

@@ -21,7 +21,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import in_units, matrix_from
+from shoal_protocol.queries.sums import Values, in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import REACH
@@ -74,7 +74,8 @@ class Carrier:
     def variable(self, parts: Floats) -> Floats:
         """Return the variable where its column is at `parts` of the way between its bounds."""
         low, high = self.column_values[0], self.column_values[-1]
-        return np.interp(low + (high - low) * parts, self.column_values, self.variable_values)
+        at = low + (high - low) * parts
+        return np.asarray(np.interp(at, self.column_values, self.variable_values))
 
 
 def _carrier(place: int, column: ColumnBounds) -> tuple[str, Carrier] | None:
@@ -180,24 +181,23 @@ def released_design(
     """Return what two rounds released of `records` rows, of whose weights there are so many."""
     size = len(bounds)
     first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, WeightedRowMatrix)
-    parts = []
-    for values, product_values in (
-        (columns_sum.values, moments_sum.values),
-        (columns_sum.noise_sd, moments_sum.noise_sd),
-    ):
-        by_column = in_units(first, values)[:-1].reshape(2, -1)[:, :size] / records
-        matrix = matrix_from(query, product_values)[: size + 1, : size + 1]
-        products = matrix[np.triu_indices(size + 1)] * REACH**2 / weighted_records
-        parts.append(np.concatenate([by_column.ravel(), products]))
+
+    def over_records(by_column: Values, products: Values) -> Floats:
+        moments = in_units(first, by_column)[:-1].reshape(2, -1)[:, :size] / records
+        matrix = matrix_from(query, products)[: size + 1, : size + 1]
+        upper = matrix[np.triu_indices(size + 1)] * REACH**2 / weighted_records
+        return np.concatenate([moments.ravel(), upper])
+
+    noise_sd = over_records(columns_sum.noise_sd, moments_sum.noise_sd)
     if weighted_records != records:  # means of weighted records are others
-        parts[1][: 2 * size] = np.maximum(parts[1][: 2 * size], constants.SHIFT_OF_WEIGHTED)
+        noise_sd[: 2 * size] = np.maximum(noise_sd[: 2 * size], constants.SHIFT_OF_WEIGHTED)
     return ReleasedDesign(
         bounds=tuple(bounds),
         first=first.columns[:size],
         columns=query.regressed[:size],
         squared_radius=(query.feature_radius * REACH) ** 2,
-        moments=parts[0],
-        noise_sd=parts[1],
+        moments=over_records(columns_sum.values, moments_sum.values),
+        noise_sd=noise_sd,
         offset=offset,
     )
 
@@ -229,7 +229,8 @@ class PlausibleDesigns:
     # marginals
 
     def _find_marginals(self) -> None:
-        released, sd = self.released, float(self.released.noise_sd[0])
+        released, size = self.released, self.released.size
+        mean_sd, square_sd = float(released.noise_sd[0]), float(released.noise_sd[size])
         of_levels: dict[str, list[tuple[int, Level]]] = {}
         for place, column in enumerate(released.bounds):
             if (level := _level(column)) is not None:
@@ -240,7 +241,7 @@ class PlausibleDesigns:
             if name in self._carriers:
                 carrier = self._carriers[name]
                 mean, square = released.means[carrier.place], released.squares[carrier.place]
-                error = sd * np.sqrt(1.0 + 4.0 * mean**2)
+                error = float(np.hypot(square_sd, 2.0 * mean * mean_sd))
                 self._alone.append((name, carrier.place))
                 column = released.bounds[carrier.place]
                 if _has_two_values(column, mean, square - mean**2, error):
@@ -384,6 +385,7 @@ class PlausibleDesigns:
         for name, (variance, error) in self._variances.items():
             self._set_variance(name, variance + error * self.generator.standard_normal())
         sample, moments = self._sample(correlation)
+        weights = sample.weights
         for part in (1.0, 0.5, 0.25, 0.0):
             noise = self.generator.standard_normal(len(released.moments))
             target = released.moments + part * released.noise_sd * noise
@@ -397,10 +399,8 @@ class PlausibleDesigns:
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
         size, scale = self.released.size, self._latent_scale()
-        where = {
-            pair: 2 * size + k
-            for k, pair in enumerate(zip(*np.triu_indices(size + 1), strict=True))
-        }
+        where = np.zeros((size + 1, size + 1), np.intp)
+        where[np.triu_indices(size + 1)] = np.arange(2 * size, len(target))
         numbers = [k for k, (name, _) in enumerate(self._alone) if name not in self.two_valued]
         for one in numbers:
             for other in numbers:

@@ -132,6 +132,7 @@ class ScoreLikelihood:
         expectations = [
             each.expectation(design, self.records, dispersion, start) for each in self.sums
         ]
+        curvature, evidence = prior.precision, -np.inf
         volume = 0.5 * float(np.linalg.slogdet(prior.precision)[1])
         for _ in range(_STEPS):
             away = point - prior.mean
