@@ -99,7 +99,7 @@ def pulled_spread(learning: Contraction) -> float:
     k = learning.instances
     if k < 2:
         raise ValueError("a spread needs at least 2 instances")
-    return learning.pull * (k + learning.open_sessions) * learning.averaged_variance
+    return k / (k - 1) * (learning.instance_variance - learning.averaged_variance)
 
 
 def relative_variance(instances: int, kurtosis: float) -> float:

@@ -24,6 +24,7 @@ class Contraction:
 
     `open_sessions`, m, is how many other submissions come between a draw and its own: learning
     then goes by pull / (k + m), which is exact for m = 0, and of first order in the pull otherwise.
+    Stationary variances are exact for any m.
     """
 
     instances: int
@@ -51,7 +52,7 @@ class Contraction:
 
     @property
     def averaged_variance(self) -> float:
-        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1)(k + m)/k, not k."""
+        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1) for m = 0, not k."""
         return self.instance_variance / self._gain
 
     def pulled(self, updates: float) -> float:
@@ -93,9 +94,17 @@ class Contraction:
 
     @property
     def _gain(self) -> float:
-        """By what averaging divides the mean square."""
+        """By what averaging divides the mean square. Proof: docs/mathematics.md, proposition 9.3."""
         k = self.instances
-        return 1.0 + self.pull * (k - 1) * (k + self.open_sessions) / k
+        if k == 1:
+            return 1.0
+        stays, moves = 1.0 - 1.0 / k, (1.0 - self.pull) / k
+        middle = (1.0 + stays**2 - moves**2) / (2.0 * stays)
+        root = middle - math.sqrt(max(middle**2 - 1.0, 0.0))
+        power, share = root**self.open_sessions, moves / (1.0 / root - stays)
+        # of the mean now and m updates before: their covariance over the variance
+        correlation = (power + share) / (1.0 + share * power)
+        return 1.0 + (k - 1) * (1.0 - (1.0 - self.pull) * correlation)
 
     @property
     def _squares_lost(self) -> float:
