@@ -26,7 +26,7 @@ from pydantic import Field
 from shoal_protocol.queries import Mechanism, NoiseDesign
 from shoal_protocol.wire.documents import Model
 
-_EPSILON_MARGIN: Final = 1e-6  # covers 5,000 rounds of twice LATTICE_EXCESS
+_EPSILON_MARGIN: Final = 1e-6  # for what rounds' LATTICE_EXCESS adds up to
 _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BISECTIONS: Final = 200
@@ -197,11 +197,12 @@ def fold_excess(*, scale: float, parties: int) -> float:
 
 
 def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -> int:
-    """Return N - D - C - 1, how many clients' noise protects a client in the worst case.
+    """Return n = N - D - C - 1, how many clients' noise protects a client in the worst case.
 
     Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) with T = D + C: `dropouts` may be
-    missing from the sum, `colluders` may reveal their noise or add none, and the one client by
-    whom neighbours differ is not counted either.
+    missing from the sum, and `colluders` may reveal their noise or add none. The 1 is the reader
+    of the sum, who may be a client and subtract their own noise. The protected client's own noise
+    counts among the n. Proof: docs/mathematics.md, theorem 1.
 
     Raises:
         ValueError: an argument is negative, or no noise would be left.
@@ -212,7 +213,7 @@ def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -
     if clients < 1:
         raise ValueError(
             f"{population} clients less {dropouts} dropouts, {colluders} colluders and the "
-            "protected one leave nobody to add noise"
+            "reader of the sum leave nobody to add noise"
         )
     return clients
 
