@@ -4,7 +4,7 @@
 
 One generator runs through the table, so that a row's numbers depend on the methods before it.
 
-Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`; delta is 1e-5;
+Noise is drawn by numpy, rounded to integers, as in `shoal_studies.simulation`; delta is 1e-5;
 20 clients may drop out, 10 of them do, 10 more may collude.
 """
 
@@ -17,15 +17,15 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.linear_regression import LinearRegression
-from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.linear_regression import (
+from shoal_studies.catalogue import Posterior
+from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
+from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.simulation import Federation, Outcome, run
 
 Floats = NDArray[np.float64]
 

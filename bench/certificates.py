@@ -19,9 +19,7 @@ from pyroaring import BitMap
 
 from bench.command import options
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import EMPTY
@@ -32,7 +30,6 @@ from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, 
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import to_ring
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     ComputeParty,
@@ -46,6 +43,12 @@ from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011

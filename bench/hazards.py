@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from statsmodels.duration.hazard_regression import PHReg
 
 from bench.command import options, show, write
-from shoal_learning.hazards import PiecewiseExponential
-from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
+from shoal_studies.hazards import PiecewiseExponential
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

@@ -23,10 +23,10 @@ from shoal_consortium.processes import Federation
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.quantiles import QuantilesTask
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import decode
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.quantiles import QuantilesTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"

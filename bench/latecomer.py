@@ -16,10 +16,10 @@ from audit.bounds import Counts, lower_bounds
 from bench.command import options
 from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.later_noise import paper_epsilon
-from shoal_learning.crowds.simulation import discrete_laplace
 from shoal_protocol.crowds.tasks import CrowdTask, IntArray, Variant, steps
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
+from shoal_studies.crowds.simulation import discrete_laplace
 
 FAILURE: Final = 1e-6
 DELTA: Final = 0.01  # far above what is claimed in earnest: 1e-5 would take too many runs to see

@@ -2,7 +2,7 @@
 
     python -m bench.planner [--runs 24] [--only-crowds] [--clients 100000]
 
-Both protocols' simulators of `shoal_learning` run on records as the plan assumes them. Printed are
+Both protocols' simulators of `shoal_studies` run on records as the plan assumes them. Printed are
 root mean square errors of the coefficients, on the normalised scale, and their standard errors; at
 first for 20 instances of a crowd's model, then for other numbers of them and for other clipping.
 """
@@ -24,9 +24,9 @@ from shoal.planning import (
     in_rounds_task,
     mean_of,
 )
-from shoal_learning.crowds.simulation import simulate
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
+from shoal_studies.crowds.simulation import simulate
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import pack
-from shoal_protocol.studies.variational import LogisticRegressionTask
+from shoal_studies.catalogue.variational import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"

@@ -25,9 +25,9 @@ from bench.command import options, write
 from bench.five_rounds import measuring
 from shoal import SimulatedFederation
 from shoal.estimators import LinearRegression, LogisticRegression
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.scores import mean_of
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 LEAST_HELD, LEAST_OF_A_SLOPE, MOST_WORSE = 0.85, 0.70, 1 / 40
 FEWEST_TRUSTED: Final = 0.05  # share of fits below which it is not told how often they held

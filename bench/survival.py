@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
+from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

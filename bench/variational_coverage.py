@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import options
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
-from shoal_learning.variational import Variational
-from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask
+from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask
+from shoal_studies.learners import learner_for
+from shoal_studies.posteriors.variational import VariationalPosterior, Verdict
+from shoal_studies.simulation import Federation, run
+from shoal_studies.variational import Variational
 
 Floats = NDArray[np.float64]
 

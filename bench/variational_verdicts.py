@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import options
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors.variational import VariationalPosterior, Verdict
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import LogisticRegressionTask
+from shoal_studies.catalogue.variational import LogisticRegressionTask
+from shoal_studies.learners import learner_for
+from shoal_studies.posteriors.variational import VariationalPosterior, Verdict
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

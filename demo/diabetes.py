@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demo.diabetes import DELTA, EPSILON, FEATURES, Patients
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
+from shoal_studies.posterior_report import PosteriorReport
 
 matplotlib.use("Agg")  # a picture for a file: no screen needed
 

@@ -16,7 +16,7 @@ from demo.quickstart import agent, first_agent_port, quickstart
 from demo.watching import held_answers, wait_until
 from shoal import Analyst, Job, JobSettings
 from shoal_consortium.processes import Federation, Process
-from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_studies.posterior_report import PosteriorReport
 
 HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 CLINIC: Final = "clinic"

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from shoal import CrowdFederation, CrowdSettings
 from shoal.estimators import CrowdLinearRegression, CrowdLogisticRegression, CrowdPoissonRegression
 from shoal.jobs.federation import LearningCrowd
-from shoal_learning.crowds.simulation import SimulatedCrowd
+from shoal_studies.crowds.simulation import SimulatedCrowd
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "40000"))

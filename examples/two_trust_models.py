@@ -17,8 +17,8 @@ from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings,
 from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
 from shoal.planning import Study, compare
-from shoal_learning.crowds.simulation import CrowdModel, in_turn, simulate
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows
+from shoal_studies.crowds.simulation import CrowdModel, in_turn, simulate
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "20000"))

@@ -1,4 +1,4 @@
-"""The product's own linear regression on the figures' data, by `shoal_learning.simulation`.
+"""The product's own linear regression on the figures' data, by `shoal_studies.simulation`.
 
 Everything counts as in a real job, integers and accounting; only the noise is numpy's. Nobody drops
 out and nobody colludes, as in the paper's experiments.
@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.contract import RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import effective_noise_clients
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.contract import RequestedRound
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

@@ -25,11 +25,11 @@ from figures.scores import Floats, rank_correlation
 from figures.sources import Files
 from shoal import Analyst, JobSettings
 from shoal_consortium.processes import Federation, Process
-from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.learners import learner_for
+from shoal_studies.posterior_report import PosteriorReport
 
 COMPUTE_NODES: Final = 3
 SIMULATED: Final = 399

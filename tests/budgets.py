@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).parents[1]
 BUDGETS: Final = ROOT / "budgets.toml"
 VAULT: Final = "the vault"  # the room that is no folder: the modules that docs/reading.md lists
 PRODUCT: Final = (
-    *("protocol", "learning", "services/client", "services/hosting", "services/compute"),
+    *("protocol", "studies", "services/client", "services/hosting", "services/compute"),
     *("services/aggregator", "services/trainer", "analysis", "consortium", "command"),
 )
 ROOMS: Final = (*PRODUCT, VAULT, "redteam", "bench", "tests")

@@ -30,7 +30,7 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 GROUPS = {
     "tests/containers/": "containers",
     # One worker compiles models, and holds the half gibibyte that this takes.
-    "tests/learning/test_numpyro_learning.py": "compiled models",
+    "tests/studies/test_numpyro_learning.py": "compiled models",
     "tests/protocol/test_numpyro_models.py": "compiled models",
     "tests/federation/test_numpyro_job.py": "compiled models",
     "tests/hosting/test_installed_models.py": "compiled models",

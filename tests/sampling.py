@@ -38,15 +38,15 @@ EVERY: Final = {
     "test_clocks_that_are_three_minutes_off_change_nothing": 3,
     "tests/hosting/test_vanished_host.py::"
     "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
-    "tests/learning/test_families.py::"
+    "tests/studies/test_families.py::"
     "test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not": 3,
-    "tests/learning/test_families.py::"
+    "tests/studies/test_families.py::"
     "test_intervals_of_means_and_covariances_hold_as_often_as_they_say": 3,
-    "tests/learning/test_hazards.py::test_intervals_that_are_trusted_hold_the_truth": 3,
-    "tests/learning/test_hazards.py::test_with_little_noise_ratios_are_coxs_whatever_the_bounds": 3,
-    "tests/learning/test_measured_regressions.py::"
+    "tests/studies/test_hazards.py::test_intervals_that_are_trusted_hold_the_truth": 3,
+    "tests/studies/test_hazards.py::test_with_little_noise_ratios_are_coxs_whatever_the_bounds": 3,
+    "tests/studies/test_measured_regressions.py::"
     "test_nine_of_ten_intervals_hold_about_nine_times_in_ten": 3,
-    "tests/learning/test_pooling.py::test_intervals_of_slopes_and_of_sites_hold": 3,
+    "tests/studies/test_pooling.py::test_intervals_of_slopes_and_of_sites_hold": 3,
     "tests/privacy/test_prediction_sensitivity.py::"
     "test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it": 3,
     "tests/privacy/test_score_sensitivity.py::"

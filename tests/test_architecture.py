@@ -10,7 +10,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("protocol", "services", "learning", "analysis", "consortium", "command", "redteam")
+FOLDERS = ("protocol", "services", "studies", "analysis", "consortium", "command", "redteam")
 PACKAGES = {
     path.parent.name: path.parent
     for folder in FOLDERS

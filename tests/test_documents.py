@@ -17,7 +17,7 @@ import shoal
 import shoal.estimators
 from shoal.estimators import LinearRegression
 from shoal_agent.data_holder import DataHolder
-from shoal_learning.simulation import SimulatedFederation
+from shoal_studies.simulation import SimulatedFederation
 from tests.command.running import parser
 
 ROOT = Path(__file__).parents[1]

@@ -149,7 +149,7 @@ def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
 
 @pytest.mark.slow
 def test_learners_need_only_what_the_trainers_image_installs() -> None:
-    modules = modules_below("learning/shoal_learning")
+    modules = modules_below("studies/shoal_studies")
     assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
 
 

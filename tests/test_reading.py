@@ -13,8 +13,13 @@ ONLY_WHERE_THE_POLICY_ALLOWS = (
     "shoal_protocol.queries.models.numpyro_models",
 )
 NEVER = (
-    *("shoal.", "shoal_command", "shoal_consortium", "shoal_learning"),
-    *("shoal_protocol.posteriors", "shoal_protocol.certificates", "shoal_protocol.studies"),
+    *(
+        "shoal.",
+        "shoal_command",
+        "shoal_consortium",
+        "shoal_studies",
+        "shoal_protocol.certificates",
+    ),
 )
 
 

@@ -148,11 +148,9 @@ def test_no_file_is_in_both_wheels(holder: Wheel, analysis: Wheel) -> None:
     assert holder.files & analysis.files == frozenset()
     assert holder.packages == {
         *("shoal_agent", "shoal_command", "shoal_holder", "shoal_hosting"),
-        *("shoal_loader", "shoal_protocol"),
+        *("shoal_loader", "shoal_protocol", "shoal_studies"),
     }
-    assert analysis.packages == {
-        *("shoal", "shoal_command_groups", "shoal_consortium", "shoal_learning")
-    }
+    assert analysis.packages == {"shoal", "shoal_command_groups", "shoal_consortium"}
 
 
 @pytest.mark.slow

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from shoal.jobs.job_settings import CrowdSettings as CrowdSettings
     from shoal.jobs.job_settings import JobSettings as JobSettings
     from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
-    from shoal_learning.crowds.simulation import CrowdModel as CrowdModel
-    from shoal_learning.simulation import SimulatedFederation as SimulatedFederation
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
     from shoal_protocol.queries.columns import ColumnBounds as ColumnBounds
     from shoal_protocol.sharing.schemes import AdditiveSharing as AdditiveSharing
     from shoal_protocol.sharing.schemes import ThresholdSharing as ThresholdSharing
+    from shoal_studies.crowds.simulation import CrowdModel as CrowdModel
+    from shoal_studies.simulation import SimulatedFederation as SimulatedFederation
 
 _WHERE = {
     "AdditiveSharing": "shoal_protocol.sharing.schemes",
@@ -33,7 +33,7 @@ _WHERE = {
     "ColumnBounds": "shoal_protocol.queries.columns",
     "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",
-    "CrowdModel": "shoal_learning.crowds.simulation",
+    "CrowdModel": "shoal_studies.crowds.simulation",
     "CrowdSettings": "shoal.jobs.job_settings",
     "CrowdTask": "shoal_protocol.crowds.tasks",
     "Federation": "shoal.jobs.federation",
@@ -45,7 +45,7 @@ _WHERE = {
     "JobSettings": "shoal.jobs.job_settings",
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
     "OutOfBudget": "shoal.jobs.job_failures",
-    "SimulatedFederation": "shoal_learning.simulation",
+    "SimulatedFederation": "shoal_studies.simulation",
     "ThresholdSharing": "shoal_protocol.sharing.schemes",
 }
 __all__ = sorted(_WHERE)

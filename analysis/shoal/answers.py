@@ -21,22 +21,22 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.coding import near_to
-from shoal_learning.quasi_likelihood import NoisyMoments
-from shoal_learning.regression.judging import judged_linear
-from shoal_learning.regression.linear import coefficients_of, log_evidence
-from shoal_learning.regression.measured import Measured
-from shoal_protocol.posteriors.base import (
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_studies.catalogue.moments import SCATTER, MomentsPosterior, pairs_of
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
+from shoal_studies.coding import near_to
+from shoal_studies.posteriors.base import (
     LEVEL,
     BasePosterior,
     RegressionPosterior,
     normal_intervals,
     require_level,
 )
-from shoal_protocol.posteriors.summaries import Summary, quantile_headings
-from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.moments import SCATTER, MomentsPosterior, pairs_of
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
+from shoal_studies.posteriors.summaries import Summary, quantile_headings
+from shoal_studies.quasi_likelihood import NoisyMoments
+from shoal_studies.regression.judging import judged_linear
+from shoal_studies.regression.linear import coefficients_of, log_evidence
+from shoal_studies.regression.measured import Measured
 
 Floats = NDArray[np.float64]
 

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import pydantic
 
-from shoal_learning.coding import Variable, near_to, variable_given
 from shoal_protocol.queries.columns import ColumnBounds, Factor, Level, Log, Power, Spline, Term
 from shoal_protocol.trust.dictionary import Category, Date, Flag
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.coding import Variable, near_to, variable_given
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ In rounds, the learner itself is run a few times on the expected sums, with the 
 rounds would have: the scatter of its means is what privacy costs. For Draw and Discard, near the
 point where the mean step is zero a contribution contracts a coefficient's deviation by learning
 rate times curvature, and adds noise and the scatter of the record's own score
-(`shoal_learning.crowds.theory.Contraction`). At a high learning rate noise spreads the instances so
+(`shoal_studies.crowds.theory.Contraction`). At a high learning rate noise spreads the instances so
 far that most steps are clipped; pull and scatter are then averaged over a normal law of the weights
 (statistical linearisation), whose variance follows from them in turn.
 """
@@ -27,11 +27,6 @@ from pydantic import Field, model_validator
 from pyroaring import BitMap
 
 from shoal_holder.crowds.schedule import LAST_MOMENTS
-from shoal_learning.contract import RequestedRound
-from shoal_learning.crowds.theory import Contraction
-from shoal_learning.regression import Regression
-from shoal_learning.simulation import Federation, with_noise
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import (
     CrowdJobRequest,
     CrowdOpening,
@@ -52,11 +47,16 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.studies import Task
-from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Document, Model, Signed
 from shoal_protocol.wire.encoding import Clients, encode_clients
+from shoal_studies.catalogue import Task
+from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
+from shoal_studies.contract import RequestedRound
+from shoal_studies.crowds.theory import Contraction
+from shoal_studies.regression import Regression
+from shoal_studies.simulation import Federation, with_noise
+from shoal_studies.study_request import StudyRequest
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 
@@ -858,8 +858,8 @@ def _run(
     )
     sums: list[ReleasedSum] = []
     while isinstance(step := learner.next(clients, sums), RequestedRound):
-        whole = step.query.model_copy(update={"records_per_client": len(records)})
-        expected = np.rint(whole.encode(records) * (clients / len(records))).astype(np.int64)
+        exact = step.query.encode_apart(records)
+        expected = np.rint(exact * (clients / len(records))).astype(np.int64)
         sums.append(
             with_noise(step, expected, federation, generator, asked=clients, cohort=clients)
         )

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.crowds.simulation import CrowdModel
-from shoal_protocol.posteriors.base import LEVEL, BasePosterior
-from shoal_protocol.posteriors.forms import reach_of
-from shoal_protocol.posteriors.summaries import visible
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.studies.cohort_card import CohortCardPosterior, NumberCard
-from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior
-from shoal_protocol.studies.moments import MomentsPosterior
-from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
-from shoal_protocol.studies.regression import MeasuredCoefficients, is_intercept
-from shoal_protocol.studies.validation import ValidationPosterior
+from shoal_studies.catalogue.cohort_card import CohortCardPosterior, NumberCard
+from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior
+from shoal_studies.catalogue.moments import MomentsPosterior
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialPosterior
+from shoal_studies.catalogue.regression import MeasuredCoefficients, is_intercept
+from shoal_studies.catalogue.validation import ValidationPosterior
+from shoal_studies.crowds.simulation import CrowdModel
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.forms import reach_of
+from shoal_studies.posteriors.summaries import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from bench.five_rounds import sets
 from figures.ada_ssp import ada_ssp
-from shoal_learning.regression import Regression
-from shoal_learning.regression.score_likelihood import slope_of
-from shoal_learning.simulation import Federation, run
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import Family, mean_of
-from shoal_protocol.studies.regression import (
+from shoal_studies.catalogue.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
 )
+from shoal_studies.regression import Regression
+from shoal_studies.regression.score_likelihood import slope_of
+from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 

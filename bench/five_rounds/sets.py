@@ -12,7 +12,7 @@ from statsmodels.datasets import anes96, fair, randhie
 
 from figures.datasets import load_uci
 from figures.sources import Files
-from shoal_protocol.studies.regression import TargetFamily
+from shoal_studies.catalogue.regression import TargetFamily
 
 Floats = NDArray[np.float64]
 

@@ -28,11 +28,11 @@ from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import OK
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ComputeParty
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.posterior_report import PosteriorReport
 
 IDLE_SECONDS: Final = 0.1  # between two steps of the data holder
 SHARES_STORED: Final = "shoal_compute_shares_stored_total "

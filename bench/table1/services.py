@@ -36,11 +36,11 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
-from shoal_protocol.studies.single_numbers import VectorSumTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.vectors import decode_uint64
+from shoal_studies.catalogue.single_numbers import VectorSumTask
 
 VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
 RADIUS: Final = 1.0

@@ -19,7 +19,6 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
-from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
@@ -143,9 +142,13 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "task": {
             "name": request.task.name,
             "columns": [each.name for each in request.task.columns],
-            "model": f"the installed model {request.task.entry_point}@{request.task.digest}"
-            if isinstance(request.task, NumpyroTask)
-            else None,
+            "model": next(
+                (
+                    f"the installed model {model.entry_point}@{model.digest}"
+                    for model, _ in request.terms.installed_models()
+                ),
+                None,
+            ),
         },
         "population_size": report.population_size,
         "participations": report.participations.model_dump(),

@@ -27,9 +27,9 @@ from shoal_command.terminal import (
     tell,
     warn,
 )
-from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
+from shoal_studies.crowds.simulation import CrowdModel
 
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."

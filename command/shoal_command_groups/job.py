@@ -33,10 +33,10 @@ from shoal_command.terminal import (
 from shoal_command_groups import job_views
 from shoal_hosting.manifests.manifest_book import history_paths
 from shoal_hosting.private_files import write_new
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import pack, read_certificate
-from shoal_protocol.studies import TaskName
 from shoal_protocol.wire.phases import JobPhase
+from shoal_studies.catalogue import TaskName
+from shoal_studies.posterior_report import PosteriorReport
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
 

@@ -9,10 +9,10 @@ from shoal.jobs.job_check import ASSUMED, BEYOND, EpsilonLeft, ExpectedError, Jo
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
 from shoal_agent.console.sentences import Described, ahead, price, to_go
 from shoal_command.certificate import span
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.wire.phases import JobPhase, Phase
+from shoal_studies.posterior_report import PosteriorReport
 
 FEW_ROUNDS: Final = 4  # are shown one by one
 MOST_NUMBERS: Final = 40

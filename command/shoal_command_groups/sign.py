@@ -8,10 +8,10 @@ import typer
 
 from shoal_command.connection import PartyDirectory, read_file
 from shoal_hosting.party import load_party
-from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire import documents
+from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 
 _KINDS: Final = {
     each.model_fields["kind"].default: each

@@ -22,10 +22,10 @@ from figures.draw_and_discard.theorems import (
     stationary_spread,
 )
 from figures.running import run_all
-from shoal_learning.crowds.simulation import Contributors, simulate
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family
+from shoal_studies.crowds.simulation import Contributors, simulate
 
 Floats = NDArray[np.float64]
 

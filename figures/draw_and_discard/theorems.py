@@ -3,15 +3,15 @@
 In one update an instance is drawn, its copy b becomes b + u, and this replaces an instance drawn
 independently of the first; u has mean 0 and variance `update_variance` (Pihur et al. 2018,
 arXiv:1807.04369, Theorem 1 and Lemma 1). Spreads are variances over instances with divisor k - 1.
-The proofs are in docs/mathematics.md. Under a pull: `shoal_learning.crowds.theory`.
+The proofs are in docs/mathematics.md. Under a pull: `shoal_studies.crowds.theory`.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Final
 
-from shoal_learning.crowds.theory import Contraction
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_studies.crowds.theory import Contraction
 
 UNIFORM: Final = 1.0 / 3.0
 """Mean square of a feature that is spread evenly over its bounds."""

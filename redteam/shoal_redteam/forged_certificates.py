@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import Head, LedgerEntry
@@ -12,6 +11,7 @@ from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_redteam.target import Target
+from shoal_studies.posterior_report import PosteriorReport
 
 Charges = Callable[[int, LedgerEntry], LedgerEntry]
 """(round, entry of the trainer's or of a node's ledger) -> the entry that is shown instead."""

@@ -22,13 +22,13 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.target import Target
+from shoal_studies.study_request import StudyRequest
 
 PRIVATE_COLUMN: Final = "diagnosis"
 """A column that the data holder has, and lets nobody ask for."""

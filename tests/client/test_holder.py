@@ -18,10 +18,10 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_protocol.studies.linear_regression import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.trust.succession import following_version
+from shoal_studies.catalogue.linear_regression import query_for, thresholds_for
 from tests.world.around_holder import (
     COLUMNS,
     POLICY,

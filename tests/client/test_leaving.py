@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
 from shoal_holder.state import Joined
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_studies.study_request import StudyRequest
 from tests.world.around_holder import World, problem
 from tests.world.clock import HandMovedTimer
 from tests.world.examples import signing_key

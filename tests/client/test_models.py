@@ -13,7 +13,11 @@ from shoal_hosting import installed_models
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask, VariationalStudy
+from shoal_studies.catalogue.variational import (
+    LogisticRegressionTask,
+    NumpyroTask,
+    VariationalStudy,
+)
 from tests.world.around_holder import COLUMNS, POLICY, World
 from tests.world.installed_models import install_examples
 from tests.world.people import rows_at

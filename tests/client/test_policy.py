@@ -8,7 +8,7 @@ import pytest
 from shoal_holder.policy import Policy
 from shoal_protocol.queries.columns import ColumnBounds, Level, Power, Term
 from shoal_protocol.sharing.schemes import ADDITIVE, AdditiveSharing, Sharing, ThresholdSharing
-from shoal_protocol.studies.cohort_card import CohortCardTask, NumberVariable
+from shoal_studies.catalogue.cohort_card import CohortCardTask, NumberVariable
 from tests.world.around_holder import POLICY, QUERY, World
 
 RULES = """

@@ -10,18 +10,18 @@ from shoal.jobs.task_files import example, parse_task_file, read_crowd_file, rea
 from shoal_holder.crowds.vault import crowd_refusal
 from shoal_holder.policy import Policy
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.queries import QueryName
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import Task, TaskName
-from shoal_protocol.studies.linear_regression import (
+from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
+from shoal_studies.catalogue import Task, TaskName
+from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
 )
-from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
+from shoal_studies.study_request import StudyRequest
 from tests.command.running import shoal
 from tests.world import examples
 from tests.world.clock import NOW

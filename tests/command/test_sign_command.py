@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import decode
+from shoal_studies.study_request import StudyRequest
 from tests.command.running import run
 from tests.world.examples import JOB, SPEC
 from tests.world.trust import Trust, make_trust

@@ -7,9 +7,9 @@ import pydantic
 import pytest
 
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_protocol.certificates.study_request import check_study
 from shoal_protocol.queries import QueryName
-from shoal_protocol.studies import TaskName
+from shoal_studies.catalogue import TaskName
+from shoal_studies.study_request import check_study
 from tests.command.running import shoal
 from tests.world.clock import NOW
 from tests.world.examples import POLICY, manifest

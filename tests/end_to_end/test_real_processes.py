@@ -27,10 +27,10 @@ from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.vectors import decode_uint64
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client

@@ -13,8 +13,8 @@ from shoal.estimators import (
     Moments,
     NotFittedError,
 )
-from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.simulation import SimulatedFederation
 
 CLIENTS = 800
 FEATURES = {"age": (18, 90), "dose": (0, 10)}

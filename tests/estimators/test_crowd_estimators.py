@@ -29,9 +29,9 @@ from shoal.jobs.federation import CrowdFederation
 from shoal.jobs.job_failures import JobFailed
 from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import Approvals, CrowdState
-from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_studies.crowds.simulation import CrowdModel, SimulatedCrowd
 from tests.world.around_holder_crowds import TASK, CrowdWorld
 from tests.world.clock import NOW
 from tests.world.examples import signing_key

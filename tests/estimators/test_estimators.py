@@ -35,8 +35,8 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.studies import STUDIES
+from shoal_studies.catalogue import STUDIES
+from shoal_studies.simulation import SimulatedFederation
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600

@@ -15,7 +15,6 @@ from shoal.estimators import (
 )
 from shoal.formulas import Known, features_of, parse, single
 from shoal.jobs.federation import Federation
-from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.queries.columns import (
     ColumnBounds,
     Level,
@@ -27,6 +26,7 @@ from shoal_protocol.queries.columns import (
     variables_of,
 )
 from shoal_protocol.trust.dictionary import Flag, Number
+from shoal_studies.simulation import SimulatedFederation
 
 VARIABLES: dict[str, Any] = {
     "age": (18, 90),

@@ -3,11 +3,11 @@
 import numpy as np
 
 from shoal.estimators import LinearRegression
-from shoal_learning.contract import RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, with_noise
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.regression import MeasuredRegressionPosterior
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
+from shoal_studies.contract import RequestedRound
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, with_noise
 
 CLIENTS = 1000
 SETTING = Federation(

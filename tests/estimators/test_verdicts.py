@@ -14,8 +14,8 @@ from shoal.estimators import (
     LinearRegression,
     LogisticRegression,
 )
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation, run
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation, run
 
 AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
 MONTHS, CENTS = (192.0, 1140.0), (500.0, 6000.0)

@@ -11,7 +11,6 @@ from pyroaring import BitMap
 from shoal.jobs.job_failures import JobRefused
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
@@ -23,6 +22,7 @@ from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate
+from shoal_studies.posterior_report import PosteriorReport
 from shoal_trainer import running
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.world.audit import look_at

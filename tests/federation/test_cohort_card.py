@@ -12,15 +12,15 @@ import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import CohortCard
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation as Setting
-from shoal_learning.simulation import run
-from shoal_protocol.studies.cohort_card import (
+from shoal_studies.catalogue.cohort_card import (
     CategoryVariable,
     CohortCardPosterior,
     CohortCardTask,
     NumberVariable,
 )
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation as Setting
+from shoal_studies.simulation import run
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_learning.crowds.simulation import CrowdModel
+from shoal_studies.crowds.simulation import CrowdModel
 from tests.federation.test_crowd_jobs import (
     HOLDERS,
     OPEN_SECONDS,

@@ -12,10 +12,10 @@ from shoal.jobs.job_settings import CrowdSettings
 from shoal.jobs.job_states import CrowdState
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
-from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_studies.crowds.simulation import CrowdModel
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust
 from tests.world.wire import Fault, Rule

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.cells import CategoricalTask
-from shoal_protocol.studies.normals import MultivariateNormalTask, NormalTask
-from shoal_protocol.studies.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
-from shoal_protocol.studies.study import OneRoundStudy
+from shoal_studies.catalogue.cells import CategoricalTask
+from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask
+from shoal_studies.catalogue.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
+from shoal_studies.catalogue.study import OneRoundStudy
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 

@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation as Setting
-from shoal_learning.simulation import run
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.cells import CategoricalTask, HistogramTask
-from shoal_protocol.studies.study import check_terms_of_task
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_studies.catalogue.cells import CategoricalTask, HistogramTask
+from shoal_studies.catalogue.study import check_terms_of_task
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation as Setting
+from shoal_studies.simulation import run
 
 EDGES = (18.0, 30.0, 45.0, 60.0, 75.0, 90.0, 100.0)
 MIDDLES = np.array([(lower + upper) / 2.0 for lower, upper in pairwise(EDGES)])

@@ -14,10 +14,10 @@ from shoal.jobs.job_check import EpsilonLeft, JobCheckReport, newest
 from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
+from shoal_studies.simulation import SimulatedFederation
+from shoal_studies.study_request import JobsQuery
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
 from tests.world.people import people
 from tests.world.trust import COLUMNS, HOLDER_POLICY, SITES, TASK, Trust

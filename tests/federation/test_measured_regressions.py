@@ -5,15 +5,15 @@ from typing import Any, get_args
 
 import pytest
 
-from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import ClassScoreSum, HazardScoreSum, ScoreSum
 from shoal_protocol.queries.columns import ColumnBounds, Log, Power, Term
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.multinomial_regression import MultinomialRegressionTask, TargetLevel
-from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialTask
-from shoal_protocol.studies.regression import RegressionTask, TargetFamily
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
+from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
+from shoal_studies.learners import learner_for
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

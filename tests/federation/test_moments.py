@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from shoal.answers import Answers
-from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.moments import MomentsTask
+from shoal_studies.catalogue.moments import MomentsTask
+from shoal_studies.learners import learner_for
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from shoal_hosting.installed_models import digest_of, model_for
-from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.posteriors.variational import VariationalPosterior
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.variational import NumpyroTask
+from shoal_studies.catalogue.variational import NumpyroTask
+from shoal_studies.learners import learner_for
+from shoal_studies.posteriors.variational import VariationalPosterior
 from tests.privacy.test_taint import rounds_of
 from tests.world.batches import BATCH, CONSORTIUM, POLICY
 from tests.world.federation import Federation

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_learning.learners import learner_for
-from shoal_learning.simulation import Federation as Setting
-from shoal_learning.simulation import Outcome, run
 from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_studies.catalogue.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
+from shoal_studies.learners import learner_for
+from shoal_studies.simulation import Federation as Setting
+from shoal_studies.simulation import Outcome, run
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 

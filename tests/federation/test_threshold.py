@@ -12,10 +12,10 @@ import pytest
 
 from shoal_compute import attesting
 from shoal_compute.rounds import Round
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_studies.posterior_report import PosteriorReport
 from tests.world.audit import audit
 from tests.world.durable import Death, DurableSteps, When
 from tests.world.federation import Federation

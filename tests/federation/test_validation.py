@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.validation import Site, ValidationPosterior, ValidationTask
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_studies.catalogue.validation import Site, ValidationPosterior, ValidationTask
+from shoal_studies.learners import learner_for
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

@@ -10,7 +10,7 @@ from shoal import SimulatedFederation
 from shoal.estimators import VectorSum
 from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.single_numbers import VectorSumPosterior, VectorSumTask
+from shoal_studies.catalogue.single_numbers import VectorSumPosterior, VectorSumTask
 from tests.world.federation import Federation
 from tests.world.people import people
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust

@@ -12,7 +12,7 @@ from figures import ours
 from figures.authors import DELTA
 from figures.datasets import Split
 from figures.services import Point, absolute_error, compare
-from shoal_protocol.studies.regression import RegressionTask
+from shoal_studies.catalogue.regression import RegressionTask
 
 
 def point() -> Point:

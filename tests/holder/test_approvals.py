@@ -12,9 +12,9 @@ from nacl.signing import SigningKey
 
 from shoal_holder import approvals
 from shoal_holder.approvals import REFUSED_BY_OWNER
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import Approval, ApprovalNotice, Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_studies.study_request import StudyRequest
 from tests.scenarios.test_lying_courier import CLIENTS, Courier
 from tests.world.around_holder import POLICY, World
 from tests.world.examples import signing_key

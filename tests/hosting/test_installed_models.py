@@ -15,7 +15,7 @@ from shoal_hosting.installed_models import (
     refusal,
 )
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import NumpyroTask
+from shoal_studies.catalogue.variational import NumpyroTask
 from tests.world.installed_models import install
 
 COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)

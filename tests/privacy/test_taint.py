@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shoal_learning.contract import RequestedRound
-from shoal_learning.learners import learner_for
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from shoal_studies.contract import RequestedRound
+from shoal_studies.learners import learner_for
 from tests.world.audit import look_at
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust

@@ -7,13 +7,13 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_studies.catalogue.variational import LogisticRegressionTask
+from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 
 BATCH, ROUNDS = 11, 12

@@ -14,7 +14,6 @@ from pyroaring import BitMap
 from shoal_command.certificate import OWNERS, certificate_facts
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import round_spec
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE
@@ -23,6 +22,7 @@ from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.certified import (
     CHANGED,

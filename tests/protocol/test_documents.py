@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 import shoal_protocol
+import shoal_studies
 from shoal_protocol.jobs.membership import Approval, check_approval
 from shoal_protocol.rounds import attestations
 from shoal_protocol.trust import dictionary, manifest
@@ -79,7 +80,7 @@ STAND_INS = [
 def every_document(of: type[Document] = Document) -> set[type[Document]]:
     found = set[type[Document]]()
     for kind in of.__subclasses__():
-        if kind.__module__.startswith("shoal_protocol."):  # tests make some of their own
+        if kind.__module__.startswith("shoal_"):  # tests make some of their own
             has_a_name = isinstance(kind.model_fields["kind"].default, str)
             found |= every_document(kind) or ({kind} if has_a_name else set())
     return found
@@ -264,8 +265,9 @@ def test_few_errors_are_built_however_many_faults_there_are(kind: str) -> None:
 
 
 def test_every_sequence_mapping_and_text_of_every_document_has_a_bound() -> None:
-    for module in pkgutil.walk_packages(shoal_protocol.__path__, "shoal_protocol."):
-        importlib.import_module(module.name)
+    for package in (shoal_protocol, shoal_studies):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     documents = set(all_kinds(Document))
     assert len(documents) > 35
     unbounded = set[str]()

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from shoal_protocol.queries import Column, GradientSum, Query
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel, LogisticRegressionModel
-from shoal_protocol.studies.variational import LogisticRegressionTask, NumpyroTask
 from shoal_protocol.wire.errors import RefusedSpec
+from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask
 
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
 SMOKER = ColumnBounds(name="smoker", lower=1.0, upper=2.0)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.queries import QueryName
-from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
+from shoal_studies.catalogue import Task
+from shoal_studies.study_request import StudyRequest, check_study
 from tests.world import examples
 from tests.world.examples import (
     CONSORTIUM,

@@ -21,7 +21,6 @@ from pyroaring import BitMap
 
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_holder.rounds import allowed_seconds
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.crowds.draws import CrowdJobRequest, check_crowd_job
 from shoal_protocol.crowds.tasks import (
     CrowdTask,
@@ -39,19 +38,20 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName
 from shoal_protocol.queries.models import Family, InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
-from shoal_protocol.studies import STUDIES
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies.catalogue import STUDIES
+from shoal_studies.posterior_report import PosteriorReport
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.world.strategies import Path, at_path, paths, replaced
 
 PRODUCT: Final = (
     "shoal_protocol shoal_holder shoal_agent shoal_loader shoal_hosting shoal_compute "
-    "shoal_aggregator shoal_trainer shoal_learning shoal shoal_consortium shoal_command "
+    "shoal_aggregator shoal_trainer shoal_studies shoal shoal_consortium shoal_command "
     "shoal_command_groups"
 ).split()
 SIZES: Final = (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.posteriors.forms import MOST_VALUES, encoded
-from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.normals import NormalPosterior
+from shoal_studies.catalogue import Posterior
+from shoal_studies.catalogue.normals import NormalPosterior
+from shoal_studies.posteriors.forms import MOST_VALUES, encoded
 
 MEAN = np.array([1.0, 2.0])
 COVARIANCE = np.array([[0.04, -0.01], [-0.01, 0.09]])

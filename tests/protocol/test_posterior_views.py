@@ -14,14 +14,14 @@ from matplotlib import pyplot
 from numpy.typing import NDArray
 
 from shoal import plots
-from shoal_protocol.certificates.posterior_report import (
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
+from shoal_studies.posterior_report import (
     Participations,
     PosteriorReport,
     PrivacySpent,
 )
-from shoal_protocol.posteriors.base import BasePosterior
-from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_studies.posteriors.base import BasePosterior
 
 HOSTILE = "<script>$\\frac{</script>\x1b[31m"
 

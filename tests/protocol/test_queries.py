@@ -117,13 +117,17 @@ def test_columns_moments_come_back_in_normalised_units():
 
 
 def test_scores_come_back_in_units_of_the_largest():
-    query = make_query(
-        ScoreSum, 2, records=2
-    )  # constant 1/2, ball 1, a residual at the cut, one cut
-    found = scores_from(query, query.encode(np.array([[0.5, 1.0], [-0.5, -1.0]])))
-    assert found.scores.tolist() == [0.0, 1.0]
-    assert found.squares.tolist() == [0.5, 0.5]
-    assert found.cut == 1.0
+    # The constant is 1/2 and the ball's radius 1. A residual is at the cut, and one is cut.
+    query = make_query(ScoreSum, 2, records=2)
+    records = np.array([[0.5, 1.0], [-0.5, -1.0]])
+    of_two_clients = scores_from(query, query.encode_apart(records))
+    assert of_two_clients.scores.tolist() == [0.0, 1.0]
+    assert of_two_clients.squares.tolist() == [0.5, 0.5]
+    assert of_two_clients.cut == 1.0
+    of_one = scores_from(query, query.encode(records))
+    assert of_one.scores.tolist() == [0.0, 1.0]
+    assert of_one.squares.tolist() == [0.0, 1.0]  # of its sum
+    assert of_one.cut == 1.0
     with pytest.raises(ValueError, match="6 coordinates"):
         scores_from(query, np.zeros(5))
 
@@ -140,13 +144,20 @@ def test_scores_come_back_in_units_of_the_largest():
         (ScoreSum, {"intercept": 0.0}, "a constant"),
         (ScoreSum, {"radius": None}, "radius"),
         (ScoreSum, {"point": (0.0, 0.0, 0.0)}, "one coordinate for the constant"),
-        (ScoreSum, {"point": (0.0, 1.1e6)}, "less than or equal to 1000000"),
+        (ScoreSum, {"point": (0.0, 1.1e30)}, "less than or equal to 10{30}"),
         (ScoreSum, {"point": (0.0, math.nan)}, "point"),
         (ScoreSum, {"dispersion": 0.0}, "greater than 0"),
         (ScoreSum, {"dispersion": math.nan}, "dispersion"),
         (ScoreSum, {"residual_cut": 0.0}, "greater than 0"),
         (ScoreSum, {"residual_cut": math.inf}, "finite number"),
         (ScoreSum, {"family": "linear"}, "family"),
+        (ScoreSum, {"basis": ((1.0,), (1.0,))}, "row i of a basis"),
+        (ScoreSum, {"basis": ((1.0, 0.0),)}, "row i of a basis"),
+        (ScoreSum, {"basis": ((1.0,), (1.0, 1.0), (1.0, 1.0, 1.0))}, "one row at most for each"),
+        (ScoreSum, {"basis": ((1.1e6,),)}, "less than or equal to 1000000"),
+        (ScoreSum, {"basis": ((math.nan,),)}, "basis"),
+        (HazardScoreSum, {"basis": ((1.0,), (1.0, 1.0))}, "one row at most for each"),
+        (ClassScoreSum, {"basis": ((1.0,), (1.0, 1.0), (0.0,) * 3)}, "one row at most for each"),
         (HazardScoreSum, {"columns": 2}, "a constant, a feature, a time and an event"),
         (HazardScoreSum, {"intercept": 0.0}, "a constant"),
         (HazardScoreSum, {"radius": None}, "radius"),

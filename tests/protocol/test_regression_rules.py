@@ -19,15 +19,15 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.studies.linear_regression import (
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.service_errors import RefusedCertificate
+from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
     query_for,
     thresholds_for,
 )
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.errors import RefusedSpec
-from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import examples
 from tests.world.certified import THRESHOLDS, Making, changed
 

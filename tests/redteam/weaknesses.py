@@ -16,17 +16,18 @@ from shoal_holder import approvals, rounds, spending
 from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_protocol.certificates import checks, study_request
+from shoal_protocol.certificates import checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.rounds import outcomes, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.policy import TimeLimits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
 from shoal_redteam.attacks import crowd_trainer
+from shoal_studies import study_request
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

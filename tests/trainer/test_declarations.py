@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal_protocol.certificates import study_request
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
+from shoal_studies import study_request
 from shoal_trainer import declarations
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import JOB

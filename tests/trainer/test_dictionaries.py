@@ -4,9 +4,9 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.certificates.study_request import JobCheck, StudyRequest
 from shoal_protocol.trust.dictionary import Category, DataDictionary, Number
 from shoal_protocol.wire.documents import sign
+from shoal_studies.study_request import JobCheck, StudyRequest
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import JOB
 from tests.world.around_trainer import CONSORTIUM, signed_job

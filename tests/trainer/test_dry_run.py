@@ -7,11 +7,11 @@ from typing import Any, get_args
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import NOTHING, compose
 from shoal_protocol.queries import Moments, QueryName
-from shoal_protocol.studies import Task
 from shoal_protocol.wire.errors import RefusedJob
+from shoal_studies.catalogue import Task
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import jobs
 from shoal_trainer.jobs import check_request, dry_run_specs, next_spec
 from tests.world import examples

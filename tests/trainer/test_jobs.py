@@ -9,19 +9,19 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_learning.contract import NoReliablePosterior, RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import Posterior
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.catalogue import Posterior
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.contract import NoReliablePosterior, RequestedRound
+from shoal_studies.learners import learner_for
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer.assembly import Service
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble

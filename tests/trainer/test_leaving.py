@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble

@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_studies.study_request import JobsQuery
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import JOB, joined
 from tests.world import examples

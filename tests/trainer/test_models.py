@@ -6,8 +6,8 @@ import pytest
 
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import NumpyroTask
 from shoal_protocol.wire.errors import RefusedJob
+from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_trainer.jobs import check_request
 from tests.world import examples
 from tests.world.installed_models import install_examples

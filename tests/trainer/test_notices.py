@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal_protocol.certificates.study_request import JobsQuery, StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import ApprovalNotice, State
 from shoal_protocol.wire.documents import sign
+from shoal_studies.study_request import JobsQuery, StudyRequest
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, state

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 
 POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "dose"),

@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol.certificates import posterior_report, release_certificate, study_request
+from shoal_protocol.certificates import release_certificate
 from shoal_protocol.crowds import draws, tasks
 from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -45,6 +45,7 @@ from shoal_protocol.wire.encoding import (
     parse_canonical_json,
 )
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies import posterior_report, study_request
 from tests.vectors.round_operations import choose_batch
 
 KINDS: Mapping[str, type[Document]] = {

@@ -6,8 +6,8 @@ from typing import Any, Final
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.documents import sign
+from shoal_studies.catalogue.variational import LogisticRegressionTask
 from tests.vectors.round_operations import choose_batch
 from tests.world import examples
 

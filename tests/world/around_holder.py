@@ -24,7 +24,6 @@ from shoal_holder.site import Sources
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import HolderQuery, Join
@@ -37,10 +36,11 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import envelope, received, summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, decode_clients
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask, query_for
+from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.adding import added
 from tests.world.chance import fixed_bytes

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.attestations import (
@@ -35,6 +34,7 @@ from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.parties import reachable
 from tests.world.wire import Wire

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.variational import LogisticRegressionTask
+from shoal_studies.catalogue.variational import LogisticRegressionTask
 from tests.world.trust import CONSORTIUM_POLICY, HOLDER_POLICY, SITES
 
 ROUNDS: Final = 10

@@ -13,9 +13,7 @@ import numpy as np
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -31,16 +29,18 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import to_ring
-from shoal_protocol.studies.linear_regression import (
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
+from shoal_protocol.trust.succession import following_version, move_message
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     Thresholds,
     query_for,
     thresholds_for,
 )
-from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
-from shoal_protocol.trust.succession import following_version, move_message
-from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.adding import added
 

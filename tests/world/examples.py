@@ -10,9 +10,7 @@ from nacl import bindings
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
-from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
@@ -27,7 +25,6 @@ from shoal_protocol.jobs.membership import (
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
-from shoal_protocol.posteriors.variational import Convergence, VariationalPosterior, packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -56,7 +53,6 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import RandomBytes, to_ring
-from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     ComputeParty,
@@ -71,6 +67,13 @@ from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.posteriors.variational import Convergence, VariationalPosterior, packed
+from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 from tests.world.adding import added
 from tests.world.clock import NOW
 

@@ -33,10 +33,10 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.party import load_party
 from shoal_hosting.startup import read_pin
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.wire.documents import Signed
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes
 from tests.world.clock import HandMovedClock, HandMovedTimer

@@ -100,12 +100,14 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
 
 def _far_apart(family, intercept, columns):
     """Return fields of scores where some residuals reach the cut exactly, and others are cut."""
-    means = mean_of(family, np.array([-1.0]))
-    nearer = -1.0 if family == "logistic" else 1.0  # of targets' ends
-    residuals = (max(nearer, 0.0) - means) * weight_of(family, means, 1.0)
+    predictor = -0.5 if family == "normal" else -1.0
+    means = mean_of(family, np.array([predictor]))
+    nearer = -1.0 if family in ("normal", "logistic") else 1.0  # of targets' ends
+    lowest = -1.0 if family == "normal" else 0.0  # residuals from targets that can be
+    residuals = (max(nearer, lowest) - means) * weight_of(family, means, 1.0)
     return {
         "family": family,
-        "point": (-1.0 / intercept, *(0.0,) * (columns - 1)),
+        "point": (predictor / intercept, *(0.0,) * (columns - 1)),
         "dispersion": 1.0,
         "residual_cut": abs(float(residuals[0])),
     }

@@ -15,9 +15,9 @@ from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from tests.world.chance import fixed_bytes
 from tests.world.clock import NOW
 from tests.world.people import people

@@ -12,14 +12,14 @@ from shoal.estimators.parameters import Parameters, require_fits
 from shoal.jobs.analyst import Job
 from shoal.jobs.federation import Learning
 from shoal.plots import Scale
-from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_studies.catalogue import Posterior, Task
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.posteriors.base import LEVEL
+from shoal_studies.posteriors.summaries import Summary
+from shoal_studies.simulation import SimulatedFederation
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.formulas import Known, level_columns, named
-from shoal_learning.coding import Variable, coded, is_names, near_to, variable_given
-from shoal_protocol.posteriors.base import array_of, columns_of, numbers_of
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.coding import Variable, coded, is_names, near_to, variable_given
+from shoal_studies.posteriors.base import array_of, columns_of, numbers_of
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds
 """Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the

@@ -15,12 +15,12 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
 from shoal.formulas import Known, named
-from shoal_learning.coding import is_levels, near_to
-from shoal_protocol.studies.cells import CategoricalPosterior, CategoricalTask
-from shoal_protocol.studies.cohort_card import CohortCardPosterior, CohortCardTask
-from shoal_protocol.studies.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
 from shoal_protocol.trust.dictionary import Category, Flag
 from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.catalogue.cells import CategoricalPosterior, CategoricalTask
+from shoal_studies.catalogue.cohort_card import CohortCardPosterior, CohortCardTask
+from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
+from shoal_studies.coding import is_levels, near_to
 
 
 class Counting(Parameters):

@@ -14,9 +14,9 @@ from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.jobs.analyst import CrowdJob
 from shoal.jobs.federation import LearningCrowd
 from shoal.jobs.job_failures import JobFailed
-from shoal_learning.crowds.simulation import CrowdModel, SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.posteriors.summaries import Summary
+from shoal_studies.crowds.simulation import CrowdModel, SimulatedCrowd
+from shoal_studies.posteriors.summaries import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 from shoal.answers import Answers
 from shoal.estimators.base import Estimator
-from shoal_protocol.studies.moments import MomentsPosterior, MomentsTask
+from shoal_studies.catalogue.moments import MomentsPosterior, MomentsTask
 
 
 class Moments(Estimator[MomentsPosterior]):

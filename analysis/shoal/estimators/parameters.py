@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from shoal.estimators.columns import bounds_of, levels_in, one_of
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning, LearningCrowd
-from shoal_learning.coding import Variable, Variables, is_names
-from shoal_learning.simulated_records import OnRecords
-from shoal_protocol.posteriors.summaries import Summary, visible
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.coding import Variable, Variables, is_names
+from shoal_studies.posteriors.summaries import Summary, visible
+from shoal_studies.simulated_records import OnRecords
 
 T = TypeVar("T")
 
@@ -341,7 +341,7 @@ def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
     if not isinstance(learning, LearningCrowd if crowd else Learning):
         raise ValueError(
             "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
-            "the SimulatedCrowd of shoal_learning.crowds.simulation of records that you have"
+            "the SimulatedCrowd of shoal_studies.crowds.simulation of records that you have"
             if crowd
             else "fit takes a federation, for records stay with their holders: shoal's "
             "Federation, or its SimulatedFederation of records that you have"

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal_protocol.posteriors.base import require_one_index
 from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
 from shoal_protocol.queries.models import Family
-from shoal_protocol.studies.regression import TargetFamily
 from shoal_protocol.trust.dictionary import Category
+from shoal_studies.catalogue.regression import TargetFamily
+from shoal_studies.posteriors.base import require_one_index
 
 
 def explained(

@@ -16,25 +16,25 @@ from shoal.estimators.predicting import (
     ReadsRows,
 )
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_learning.coding import is_levels
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.summaries import Summary, quantile_headings
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.linear_regression import (
+from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
-from shoal_protocol.studies.multinomial_regression import (
+from shoal_studies.catalogue.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
     TargetLevel,
 )
-from shoal_protocol.studies.piecewise_exponential import PiecewiseExponentialPosterior
-from shoal_protocol.studies.regression import (
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialPosterior
+from shoal_studies.catalogue.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
 )
+from shoal_studies.coding import is_levels
+from shoal_studies.posteriors.base import LEVEL
+from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

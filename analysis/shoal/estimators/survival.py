@@ -11,16 +11,16 @@ from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
-from shoal_learning.coding import Variable
-from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.studies.piecewise_exponential import (
+from shoal_protocol.trust.dictionary import Category, event_fault_of
+from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.catalogue.piecewise_exponential import (
     PiecewiseExponentialPosterior,
     PiecewiseExponentialTask,
     SurvivalCurves,
 )
-from shoal_protocol.trust.dictionary import Category, event_fault_of
-from shoal_protocol.wire.encoding import canonical_text
+from shoal_studies.coding import Variable
+from shoal_studies.posteriors.base import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

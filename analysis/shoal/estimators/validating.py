@@ -10,12 +10,12 @@ from shoal.estimators.parameters import NotFittedError, described
 from shoal.estimators.regressions import MeasuredRegression
 from shoal.formulas import Known, Part, levels_of
 from shoal.jobs.federation import Learning
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import Centred, ColumnBounds, OtherLevel, Term
-from shoal_protocol.studies.regression import RegressionTask
-from shoal_protocol.studies.validation import ValidationPosterior, ValidationTask
+from shoal_studies.catalogue.regression import RegressionTask
+from shoal_studies.catalogue.validation import ValidationPosterior, ValidationTask
+from shoal_studies.posteriors.base import LEVEL
+from shoal_studies.posteriors.summaries import Summary
 
 
 class Validation(Estimator[ValidationPosterior]):

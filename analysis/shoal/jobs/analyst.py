@@ -60,11 +60,8 @@ from shoal_hosting.party import load_party
 from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK
 from shoal_hosting.startup import read_pin
-from shoal_learning.crowds.simulation import CrowdModel
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import read_certificate, unpack
-from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -72,9 +69,7 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.posteriors.summaries import visible
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import (
     Category,
     DataDictionary,
@@ -94,6 +89,11 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 from shoal_protocol.wire.service_errors import BudgetExceeded
+from shoal_studies.catalogue import Task
+from shoal_studies.crowds.simulation import CrowdModel
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.posteriors.summaries import visible
+from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from shoal.jobs.analyst import Analyst, CrowdJob, Job, told
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal_learning.crowds.simulation import SimulatedCrowd
-from shoal_learning.simulation import SimulatedFederation
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
+from shoal_studies.catalogue import Task
+from shoal_studies.crowds.simulation import SimulatedCrowd
+from shoal_studies.simulation import SimulatedFederation
 
 SettingsT = TypeVar("SettingsT", bound=JobSettings | CrowdSettings)
 

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_learning.simulated_records import bounds_read
-from shoal_learning.simulation import SimulatedFederation
-from shoal_protocol.certificates.study_request import Position, StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.studies import Task
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import Count, HolderIndex, Loss, decode_clients
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies.catalogue import Task
+from shoal_studies.simulated_records import bounds_read
+from shoal_studies.simulation import SimulatedFederation
+from shoal_studies.study_request import Position, StudyRequest, foreseen_refusal
 
 UNDECLARED: Final = "it has declared nothing: ask it whether it would answer"
 BEYOND: Final = (

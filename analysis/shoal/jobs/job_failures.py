@@ -4,10 +4,10 @@ import re
 from typing import Final
 
 from shoal_hosting.peers.service_calls import NoResult, Refused
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob
+from shoal_studies.study_request import StudyRequest
 
 _WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
 _TWO_KINDS: Final = (

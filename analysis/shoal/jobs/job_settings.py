@@ -9,14 +9,14 @@ from typing import Annotated, Final
 import pydantic
 from pydantic import Field, Strict, StrictFloat, StrictInt
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand, Purpose
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import Place, Real
+from shoal_studies.catalogue import Task
+from shoal_studies.study_request import StudyRequest
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 

@@ -5,9 +5,9 @@ from datetime import datetime
 import pydantic
 
 from shoal.jobs.job_check import Budget
-from shoal_protocol.certificates.study_request import Position
 from shoal_protocol.wire.encoding import Count, Delta, Integer, Loss, Size
 from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
+from shoal_studies.study_request import Position
 
 
 class RoundState(pydantic.BaseModel):

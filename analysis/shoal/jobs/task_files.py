@@ -11,8 +11,8 @@ from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family
-from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
+from shoal_studies.catalogue import STUDIES, Task, TaskName
 
 _SETTINGS: Final = """
 [settings]

@@ -27,11 +27,11 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
 from shoal_hosting.server.openapi import checked_job
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.studies import STUDIES
 from shoal_protocol.wire.documents import Signed, describe
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_studies.catalogue import STUDIES
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 
 _drawing = Lock()  # matplotlib's figures are the process's
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
@@ -23,7 +22,6 @@ from shoal_protocol.certificates.release_certificate import (
     counted,
     read_certificate,
 )
-from shoal_protocol.certificates.study_request import check_round_of_study, check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint, cosigners, read_proof
 from shoal_protocol.privacy.job_costs import Participation
@@ -53,6 +51,8 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
 )
 from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import check_round_of_study, check_study
 
 _WHERE = "Each party, and the consortium's directory in history, keeps all versions"
 

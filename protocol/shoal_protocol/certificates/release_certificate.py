@@ -13,8 +13,6 @@ from typing import ClassVar, Final, Literal, Self, TypeVar
 from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.privacy.job_costs import Statement, statements
@@ -32,6 +30,8 @@ from shoal_protocol.wire.documents import (
 )
 from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 
 PartiesT = TypeVar("PartiesT", bound=Parties)
 

@@ -403,7 +403,21 @@ class LatticeQuery(Model):
 
     @abstractmethod
     def summed(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Return what records with these `rows` contribute, shape (dimension,)."""
+        """Return what clients with one of these `rows` each contribute together, (dimension,)."""
+
+    def by_client(
+        self, rows: NDArray[Any], clients: NDArray[np.intp], count: int
+    ) -> NDArray[np.int64]:
+        """Return what `released` takes, of `rows` some of which may be of one client.
+
+        `clients`, shape (r,), says whose each row is: a number from 0 to `count` - 1. Results for
+        several parts of a client's rows may be added up.
+        """
+        return self.summed(rows)
+
+    def released(self, gathered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what clients contribute together, shape (dimension,), from `by_client`."""
+        return gathered
 
     def encode(self, records: Floats) -> NDArray[np.int64]:
         """Return the client's contribution, shape (dimension,), from `records`.
@@ -413,7 +427,19 @@ class LatticeQuery(Model):
         Raises:
             ValueError: as `rows`.
         """
-        return self.summed(self.rows(records)[in_levels(self.columns, records)])
+        rows = self.rows(records)[in_levels(self.columns, records)]
+        return self.released(self.by_client(rows, np.zeros(len(rows), np.intp), 1))
+
+    def encode_apart(self, records: Floats) -> NDArray[np.int64]:
+        """Return what clients contribute together that have one of `records` each, (dimension,).
+
+        Shape (clients, len(column_names)), of any number of clients.
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        whole = self.model_copy(update={"records_per_client": len(records)})
+        return self.summed(whole.rows(records)[in_levels(self.columns, records)])
 
 
 class ColumnBounds(_Range):

@@ -20,10 +20,10 @@ from shoal_protocol.queries.design import Floats, Mechanism, NoiseBlock, NoiseDe
 from shoal_protocol.queries.models import GradientModel, InstalledModel, probability, rate
 from shoal_protocol.queries.moments import Moments, RegressionMoments, shrinking
 from shoal_protocol.queries.tables import ascending
-from shoal_protocol.wire.encoding import Positive, Radius, Real
+from shoal_protocol.wire.encoding import LARGEST, Positive, Radius, Real
 
 LARGEST_COORDINATE: Final = 1e6
-"""Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
+"""Largest magnitude of a coordinate of a point or a basis: far beyond any sensible parameter."""
 
 _LARGEST_CLIP: Final = 1 << 30  # in lattice units: its square and sums of squares fit 64 bits
 _LARGEST_GRADIENT: Final = 2.0**400  # its square, and sums of many such, are still floats
@@ -145,28 +145,77 @@ def _with_a_norm(gradients: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(rows / np.maximum(largest / _LARGEST_GRADIENT, 1.0))
 
 
-Family = Literal["logistic", "poisson", "negative_binomial", "gamma"]
-"""What a target is: one of two classes, a count, a count that scatters more than Poisson's, a
-positive number that scatters in proportion to its mean."""
+Family = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
+"""What a target is: a number that scatters alike everywhere, one of two classes, a count, a count
+that scatters more than Poisson's, a positive number that scatters in proportion to its mean."""
 
 SQUARES_SCALE: Final = 2.0
-"""Noise of squares, and of the number of cut residuals, over that of scores."""
+"""Noise of squares of one record's scores, and of the number of cut residuals, over scores'."""
 LARGEST_PREDICTOR: Final = 30.0
-"""Beyond it predictors are cut: its mean is a float, and far from any data."""
+"""Beyond it predictors of all families but the normal are cut: means are floats, far from data."""
 
-_Positive = Annotated[float, Field(gt=0.0, le=LARGEST_COORDINATE)]
+_Positive = Annotated[float, Field(gt=0.0, le=LARGEST)]
+_Basis = Annotated[tuple[tuple[Coordinate, ...], ...], Field(max_length=512)]
 
 
 class _UnitScores(Moments):
-    """Base of sums of rows in the unit ball, and then of `squared` sums with twice their noise.
+    """Base of sums of rows w with |w| <= B, and of the squares of some of their coordinates.
 
-    These are the squares of the rows' last coordinates, unless a query sums up others.
+    The squares are of the client's sum W over its records, not of each record's w, for records of
+    one person are not independent (cluster-robust variances: Liang and Zeger 1986). Sums over the
+    clients estimate the variance of the scores' total, however a client's records hang together.
+
+    Scores are of z = A x[:s], where A is a lower-triangular matrix and the i-th row of the `basis`
+    has its i + 1 numbers; without a basis z = x. A coordinate of x after the first s has no score,
+    but counts in predictors.
+
+    Noise of squares is 2 r times that of W, r the `records_per_client`. The sensitivity follows
+    from |W| <= m B for m records, and hangs neither on A nor on anything else in the query. Let u =
+    W / (r B) be of one client, with |u| <= 1, and v of another, with |v| <= t: t is the share of
+    the larger number of records. A coordinate has sizes a and b in u and v; let s = a + b and
+    e = |a - b|. It moves by s at most, and half its square by s e / 2, in units of r times noise.
+
+    In L2, s <= 1 + t, so s^2 + s^2 e^2 / 4 <= s^2 + k e^2 with k = (1 + t)^2 / 4 <= 1. Over all
+    coordinates that is (1 + k) (|u|^2 + |v|^2) + 2 (1 - k) sum(a b) <= (1 + t)^2 + k (1 - t)^2 = D:
+    4 if t = 1, 5/4 if t = 0. The number of records moves by 1 - t, times sqrt(4 - 5/4) in units of
+    its noise. With q = 1 - t, D + 11/4 q^2 - 4 = q (-4 + 19/4 q - q^2 + q^3 / 4) <= 0, for the
+    second factor increases up to 0 at q = 1. So all moves by 2 at most.
+
+    In L1, with p the coordinates that have squares and n = sqrt(p + 1), s <= p s^2 / (4 n) + n / p
+    and s e / 2 <= s^2 / (4 n) + n e^2 / 4, at most n (s^2 + e^2) / 4 + n / p together; over all
+    coordinates n (|u|^2 + |v|^2) / 2 + n <= n (3 + t^2) / 2. That is convex in t: with the number
+    of records, which moves by 1 - t, it is largest at t = 0 or t = 1, where it is 3/2 n and 2 n.
     """
+
+    basis: _Basis = ()
+
+    @model_validator(mode="after")
+    def _is_triangular(self) -> Self:
+        if any(len(row) != place for place, row in enumerate(self.basis, start=1)):
+            raise ValueError("row i of a basis, counted from 1, has i numbers")
+        if len(self.basis) > max(self.coordinates, 0):
+            raise ValueError("a basis has one row at most for each coordinate that has a score")
+        return self
+
+    @property
+    @abstractmethod
+    def coordinates(self) -> int:
+        """p, the length of x."""
+
+    @property
+    def size(self) -> int:
+        """s, the length of z = A x[:s]."""
+        return len(self.basis) or self.coordinates
 
     @property
     @abstractmethod
     def squared(self) -> int:
-        """How many sums come after those of rows."""
+        """How many coordinates of a row, the last, have their squares summed."""
+
+    @property
+    def counted(self) -> int:
+        """How many numbers that are 0 or 1 come after a row's coordinates."""
+        return 0
 
     @property
     def squared_norm_limit(self) -> int:
@@ -175,41 +224,75 @@ class _UnitScores(Moments):
 
     @property
     def dimension(self) -> int:
-        """Length of the vector: a row's, the squares, and the number of records."""
-        return self.width + self.squared + 1
+        """Length of the vector: a row's, the squares, what is counted, and how many records."""
+        return self.width + self.squared + self.counted + 1
 
-    def _half_noise(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
-        """Return the design with half as much noise on rows as on squares, bounds over B^2."""
-        blocks, square = ((self.width, 1.0), (self.squared, SQUARES_SCALE)), self.grid**2
+    @property
+    def largest_value(self) -> int:
+        """Largest magnitude that a coordinate of `encode` can have: a square's, (r B)^2."""
+        return self.unit * self.records_per_client**2
+
+    def _scores_design(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
+        """Return the design whose bounds are `changed` and `left_out`, over r B^2."""
+        squares = SQUARES_SCALE * self.records_per_client
+        blocks = (self.width, 1.0), (self.squared, squares), (self.counted, SQUARES_SCALE)
         return self._with_count(
-            mechanism, *blocks, changed=changed * square, left_out=left_out * square
+            mechanism, *blocks, changed=changed * self.unit, left_out=left_out * self.unit
         )
+
+    def _turned(self, x: Floats) -> Floats:
+        """Return z, shape (r, s), of x, shape (r, p)."""
+        if not self.basis:
+            return x
+        matrix = np.zeros((self.size, self.size))
+        matrix[np.tril_indices(self.size)] = [number for row in self.basis for number in row]
+        return np.asarray(x[:, : self.size] @ matrix.T)
 
     def _on_the_lattice(self, arranged: Floats) -> NDArray[np.int64]:
         return design.to_lattice(arranged, radius=1.0, grid_bits=self.grid_bits)
 
+    def by_client(
+        self, rows: NDArray[np.int64], clients: NDArray[np.intp], count: int
+    ) -> NDArray[np.int64]:
+        """Return each client's sum of `rows` and then how many it has, shape (count, columns + 1).
+
+        `clients`, shape (r,), says whose each row is.
+        """
+        sums = np.zeros((count, rows.shape[1] + 1), np.int64)
+        np.add.at(sums, clients, _with_number(rows))
+        return sums
+
+    def released(self, gathered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what clients with these sums contribute together, shape (dimension,)."""
+        sums, squared = gathered.sum(axis=0), gathered[:, self.width - self.squared : self.width]
+        parts = self.grid * sums[: self.width], np.sum(squared * squared, axis=0)
+        return np.concatenate([*parts, self.unit * sums[self.width :]])
+
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return sums, sums of squares and the number of `rows`, shape (dimension,)."""
-        last = rows[:, self.width - self.squared :]
-        sums = [self.grid * rows.sum(axis=0), np.sum(last * last, axis=0)]
-        return self._counted(np.concatenate(sums), rows)
+        """Return what clients with one of these `rows` each contribute together, (dimension,)."""
+        return self.released(_with_number(rows))
+
+
+def _with_number(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.column_stack([rows, np.ones(len(rows), np.int64)])
 
 
 class ScoreSum(_UnitScores, RegressionMoments):
-    """Sum over the records of B w, w^2, B^2 for each cut residual, and B^2 times their number.
+    """Sum over clients of B W and W^2, B^2 for each cut residual, and B^2 times their records.
 
-    w = trunc(B s f^2 cut(v (y - m)) x / (R c)): x is the constant and the features, f = min(1, R /
-    |x|) with R the `radius`, m the mean of the family at the predictor x'`point`, and v a weight
-    that hangs on m alone. What is beyond +-c, the `residual_cut`, is cut to it. So |w| <= B,
-    whatever the point, the `dispersion` and the cut.
+    W is the client's sum of w = trunc(B s f cut(v (y - m)) z / (R c)): x is the constant and the
+    features, z = A x[:s] by the `basis`, f = min(1, R / |z|) with R the `radius`, m the mean of the
+    family at the predictor x'`point`, and v a weight that hangs on m alone. What is beyond +-c, the
+    `residual_cut`, is cut to it. So |w| <= B, whatever the basis, the point, the `dispersion` and
+    the cut. As f hangs on the features alone, scores are 0 in the mean at the truth.
 
     The target y is of two classes 1 above the middle of its bounds and 0 below it, else itself, cut
-    to its bounds.
+    to its bounds. Residuals are in its units.
     """
 
     name: Literal["score_sum"] = "score_sum"
     family: Family
-    point: Annotated[tuple[Coordinate, ...], Field(min_length=2, max_length=512)]
+    point: Annotated[tuple[Real, ...], Field(min_length=2, max_length=512)]
     dispersion: _Positive
     residual_cut: _Positive
     radius: Radius
@@ -218,49 +301,55 @@ class ScoreSum(_UnitScores, RegressionMoments):
     def _has_features(self) -> Self:
         if len(self.regressed) < 2 or self.intercept == 0.0:
             raise ValueError("scores need a constant, a feature and a target")
-        if len(self.point) != self.width:
+        if len(self.point) != self.coordinates:
             raise ValueError("the point has one coordinate for the constant and each feature")
         return self
 
     @property
-    def width(self) -> int:
-        """p, the length of a score: one for the constant, and one for each feature."""
+    def coordinates(self) -> int:
+        """p, the length of x: one for the constant, and one for each feature."""
         return len(self.regressed)
 
     @property
+    def width(self) -> int:
+        """s, the length of a score."""
+        return self.size
+
+    @property
     def squared(self) -> int:
-        """How many sums come after those of scores: of p squares, and of cut residuals."""
-        return self.width + 1
+        """How many coordinates of a row have their squares summed: all."""
+        return self.width
+
+    @property
+    def counted(self) -> int:
+        """One: whether the residual was cut."""
+        return 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Half as much noise on scores as on squares and on the number of cut residuals.
+        """Squares have 2 r times the noise of scores, and the number of cut residuals twice it.
 
-        A record in another's place moves B w and w^2 / 2, in L2, by 2 B^2: with a and b the sizes
-        of a coordinate in both, the two move by (a + b)^2 (1 + (a - b)^2 / 4) B^4 at most, which is
-        no more than 2 (a^2 + b^2) B^4. With half a cut residual that is sqrt(4 + 1/4) B^2. One left
-        out moves them by sqrt(1 + 1/4 + 1/4) B^2.
-
-        In L1, with n = sqrt(p + 1), s = a + b and e = |a - b|, the two move by s + s e / 2, at most
-        n (s^2 + e^2) / 4 + n / p: over all coordinates 2 n. So it is (2 sqrt(p + 1) + 1/2) B^2 and
-        (sqrt(p) + 1) B^2.
+        Scores and squares are bounded as `_UnitScores` proves, and the number of cut residuals
+        moves by half a record at most. In L2 a client in another's place moves them by
+        sqrt(4 + 1/4) r B^2, one left out by sqrt(1 + 1/4 + 1/4) r B^2. In L1, with n = sqrt(s + 1),
+        by (2 n + 1/2) r B^2 and (3/2 n + 1/2) r B^2.
         """
         if mechanism == "discrete_gaussian":
-            changed, left_out = math.sqrt(4.25), math.sqrt(1.5)
-        else:
-            changed, left_out = 2.0 * math.sqrt(self.width + 1) + 0.5, math.sqrt(self.width) + 1.0
-        return self._half_noise(mechanism, changed, left_out)
+            return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.5))
+        root = math.sqrt(self.width + 1)
+        return self._scores_design(mechanism, 2.0 * root + 0.5, 1.5 * root + 0.5)
 
     def _arranged(self, boxed: Floats) -> Floats:
-        """Return scores over R c, within the unit ball, and whether each was cut: (r, p + 1)."""
+        """Return scores over R c, within the unit ball, and whether each was cut: (r, s + 1)."""
         regressed, shares = self._parted(boxed)
-        rows, radius = super()._arranged(regressed[:, :-1]), self.radius
-        means = mean_of(self.family, rows @ np.array(self.point))
+        x, radius = super()._arranged(regressed[:, :-1]), self.radius
+        means = mean_of(self.family, x @ np.array(self.point))
         weights = weight_of(self.family, means, self.dispersion)
         with np.errstate(over="ignore"):  # infinite residuals are cut, too
             residuals = (self._targets(regressed[:, -1]) - means) * weights
         cut = np.clip(residuals, -self.residual_cut, self.residual_cut)
-        sizes = shrinking(rows, radius) ** 2 * (cut / self.residual_cut) / radius * shares
-        return np.column_stack([rows * sizes[:, None], cut != residuals])
+        z = self._turned(x)
+        sizes = shrinking(z, radius) * (cut / self.residual_cut) / radius * shares
+        return np.column_stack([z * sizes[:, None], cut != residuals])
 
     def _targets(self, boxed: Floats) -> Floats:
         """Return targets as the family takes them, shape (r,), of those in [-1, 1]."""
@@ -273,20 +362,15 @@ class ScoreSum(_UnitScores, RegressionMoments):
         scores = super()._on_the_lattice(arranged[:, :-1])
         return np.column_stack([scores, arranged[:, -1].astype(np.int64)])
 
-    def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of `rows`, shape (r, p + 1), and their number, shape (2 p + 2,)."""
-        scores = rows[:, :-1]
-        sums = [self.grid * scores.sum(axis=0), np.sum(scores * scores, axis=0)]
-        cut = self.grid**2 * rows[:, -1].sum()
-        return self._counted(np.append(np.concatenate(sums), cut), rows)
-
 
 def mean_of(family: Family, predictors: Floats) -> Floats:
     """Return the means of targets with these predictors, any shape.
 
-    Logistic models have their canonical link, all others the logarithm (McCullagh and Nelder 1989,
-    section 2.2).
+    Normal and logistic models have their canonical link, all others the logarithm (McCullagh and
+    Nelder 1989, section 2.2).
     """
+    if family == "normal":
+        return predictors
     cut = np.clip(predictors, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
     return probability(cut) if family == "logistic" else rate(cut)
 
@@ -295,26 +379,30 @@ def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
     """Return what a residual y - mean is multiplied by, so that its spread stays about the same.
 
     It hangs on the features alone, so sums of weighted residuals are 0 at the truth: 1 / (1 + a m)
-    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a, and 1 / (a + m)
-    of positive numbers, of which small ones are below a.
+    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a, 1 / (a + m) of
+    positive numbers, of which small ones are below a, and 1 of numbers and classes.
     """
-    weights = {
-        "negative_binomial": 1.0 / (1.0 + dispersion * means),
-        "poisson": np.sqrt(dispersion / (dispersion + means)),  # which no tiny dispersion overflows
-        "gamma": 1.0 / (dispersion + means),
-        "logistic": np.ones_like(means),
-    }
-    return weights[family]
+    match family:
+        case "negative_binomial":
+            return np.asarray(1.0 / (1.0 + dispersion * means))
+        case "poisson":
+            # which no tiny dispersion overflows
+            return np.asarray(np.sqrt(dispersion / (dispersion + means)))
+        case "gamma":
+            return np.asarray(1.0 / (dispersion + means))
+        case "normal" | "logistic":
+            return np.ones_like(means)
 
 
 class ClassScoreSum(_UnitScores):
-    """Sum over the records of B w, w^2, and B^2 times their number.
+    """Sum over clients of B W and W^2, and B^2 times their records.
 
-    w = trunc(B f^2 (d_k - q_k) x / (sqrt(2) R)) for one class after the other: x is the constant
-    and the features, f = min(1, R / |x|) with R the `radius`, d_k 1 if the record is of class k,
-    else 0, and q_k its probability, exp(x'u_k) over the sum of all classes', u_k class k's part of
-    the `point`. As a record is of one class at most, the sizes of d_k - q_k sum to at most 2, and
-    their squares to 2. So |w| <= B, whatever the point.
+    W is the client's sum of w = trunc(B f (d_k - q_k) z / (sqrt(2) R)), one class after the other:
+    x is the constant and the features, z = A x[:s] by the `basis`, f = min(1, R / |z|) with R the
+    `radius`, d_k 1 if the record is of class k, else 0, and q_k its probability, exp(x'u_k) over
+    the sum of all classes', u_k class k's part of the `point`. As a record is of one class at most,
+    the sizes of d_k - q_k sum to at most 2, and their squares to 2. So |w| <= B, whatever the basis
+    and the point.
 
     The last columns, one for each of the `classes`, say of which it is: the first that is above the
     middle of its bounds.
@@ -329,44 +417,51 @@ class ClassScoreSum(_UnitScores):
     def _has_features(self) -> Self:
         if len(self.columns) <= self.classes or self.intercept == 0.0:
             raise ValueError("class scores need a constant, a feature and a column for each class")
-        if len(self.point) != self.width:
+        if len(self.point) != self.classes * self.coordinates:
             raise ValueError("the point has one coordinate for each class and constant or feature")
         return self
 
     @property
+    def coordinates(self) -> int:
+        """p, the length of x: one for the constant, and one for each feature."""
+        return len(self.columns) - self.classes + 1
+
+    @property
     def width(self) -> int:
-        """n, the length of a score: of each class one for the constant, and for each feature."""
-        return self.classes * (len(self.columns) - self.classes + 1)
+        """K s, the length of a score: s for each class."""
+        return self.classes * self.size
 
     @property
     def squared(self) -> int:
-        """Of how many coordinates of a row squares are summed: of all."""
+        """How many coordinates of a row have their squares summed: all."""
         return self.width
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Half as much noise on scores as on squares; as `ScoreSum`, without cut residuals.
+        """Squares have 2 r times the noise of scores; as `ScoreSum`, without cut residuals.
 
-        L2 2 B^2, and one left out sqrt(1 + 1/4) B^2. In L1, p the constant and the features, scores
-        are at most sqrt(2 p) B^2, and half their squares B^2 / 2: one left out (sqrt(2 p) + 1/2)
-        B^2, one in another's place twice that, or 2 sqrt(n + 1) B^2 if that is less.
+        L2 2 r B^2, and a client left out sqrt(1 + 1/4) r B^2. In L1 m records' scores are at most
+        m sqrt(2 s) B, and half their squares over r are m^2 / (2 r) B^2. So a client in another's
+        place moves both by (1 + t) sqrt(2 s) + (1 + t^2) / 2 at most, convex in t again: (2 sqrt(2
+        s) + 1) r B^2, and one left out by half of that; or, if it is less, as of any rows, with n =
+        sqrt(K s + 1), 2 n r B^2 and 3/2 n r B^2.
         """
         if mechanism == "discrete_gaussian":
-            changed, left_out = 2.0, math.sqrt(1.25)
-        else:
-            left_out = math.sqrt(2.0 * self.width / self.classes) + 0.5
-            changed = min(2.0 * left_out, 2.0 * math.sqrt(self.width + 1))
-        return self._half_noise(mechanism, changed, left_out)
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+        of_classes, root = math.sqrt(2.0 * self.size) + 0.5, math.sqrt(self.width + 1)
+        bounds = min((2.0 * of_classes, of_classes), (2.0 * root, 1.5 * root))
+        return self._scores_design(mechanism, *bounds)
 
     def _arranged(self, boxed: Floats) -> Floats:
-        """Return scores over sqrt(2) R, within the unit ball, shape (r, n)."""
-        rows, radius = super()._arranged(boxed[:, : -self.classes]), self.radius
-        predictors = rows @ np.array(self.point).reshape(self.classes, -1).T
+        """Return scores over sqrt(2) R, within the unit ball, shape (r, K s)."""
+        x, radius = super()._arranged(boxed[:, : -self.classes]), self.radius
+        predictors = x @ np.array(self.point).reshape(self.classes, -1).T
         is_of = boxed[:, -self.classes :] > 0.0
         is_of &= np.cumsum(is_of, axis=1) == 1  # of the first, if columns say it of several
         residuals = is_of - class_probabilities(predictors)
-        weighted = rows * (shrinking(rows, radius) ** 2 / (math.sqrt(2.0) * radius))[:, None]
+        z = self._turned(x)
+        weighted = z * (shrinking(z, radius) / (math.sqrt(2.0) * radius))[:, None]
         scores: Floats = residuals[:, :, None] * weighted[:, None, :]
-        return scores.reshape(len(rows), self.width)
+        return scores.reshape(len(z), self.width)
 
 
 def class_probabilities(predictors: Floats) -> Floats:
@@ -394,7 +489,7 @@ class PredictionScores(Moments):
     """
 
     name: Literal["prediction_scores"] = "prediction_scores"
-    family: Literal["normal"] | Family
+    family: Family
     points: Annotated[tuple[_Point, ...], Field(min_length=1, max_length=64)]
     score_limit: Annotated[float, Field(ge=1e-3, le=30.0)]
     bins: Annotated[int, Field(ge=1, le=20, strict=True)]
@@ -474,7 +569,7 @@ class PredictionScores(Moments):
             score = -np.log(mean_of("logistic", np.where(y > 0.0, predictors, -predictors)))
         else:
             y = np.asarray(0.5 + 0.5 * target)
-            mean = predictors if self.family == "normal" else mean_of(self.family, predictors)
+            mean = mean_of(self.family, predictors)
             p = np.clip(0.5 + 0.5 * (mean - self.target.centre) / self.target.scale, 0.0, 1.0)
             score = (y - p) ** 2
         score = np.clip(score / self.score_limit, 0.0, 1.0)
@@ -506,13 +601,19 @@ _ABOVE_ROUNDING: Final = 1.0 + 1e-9
 
 
 class HazardScoreSum(_UnitScores):
-    """Sum over the records of B w, and of the squares of its last coordinates, those of features.
+    """Sum over clients of B W, of the squares of its last coordinates, and B^2 times their records.
 
-    w = trunc(B f^2 (k d, k m, (D - M) x) / (c R)): x are the features, k the constant, f = min(1, R
-    / |(k, x)|) with R the `radius`, d_j is 1 if the event was in interval j, m_j the hazard that
-    the record passed through in it, D and M are their sums. The hazard in interval j is the
-    exponential of the sum of the j-th of `point` and x times the last of it. A record is followed
-    until M is c, the `hazard_cut`, and what happens to it later is left out.
+    W is the client's sum of w = trunc(B f (k d, k m, (D - M) z) / (c R)): x are the features, z = A
+    x[:s] by the `basis`, whose scores are the last coordinates, k the constant, f = min(1, R / |(k,
+    z)|) with R the `radius`, d_j is 1 if the event was in interval j, m_j the hazard that the
+    record passed through in it, D and M are their sums. The hazard in interval j is the exponential
+    of the sum of the j-th of `point` and x times the last of it. A record is followed until M is c,
+    the `hazard_cut`, and what happens to it later is left out.
+
+    |w| <= B, whatever the basis, the point and the cut: |(k d, k m, (D - M) z)|^2 <= k^2 (D + M^2)
+    + (D - M)^2 |z|^2, where M is at most c >= 1. With S = |(k, z)|^2 it is c^2 S at most if D = 0.
+    If D = 1, it is convex in M: S at M = 0, and 2 c k^2 + (c - 1)^2 S at M = c. Times f^2 all are
+    c^2 R^2 at most, for f^2 S <= R^2 and 2 k^2 <= R^2.
 
     The last columns are the time, and what is above the middle of its bounds where the time is an
     event's. Interval j is from one of the `edges` to the next, without the former, and the first
@@ -550,35 +651,41 @@ class HazardScoreSum(_UnitScores):
         return len(self.columns) - 2
 
     @property
+    def coordinates(self) -> int:
+        """q, the length of x: one for each feature."""
+        return self.features
+
+    @property
     def width(self) -> int:
-        """2 J + q, the length of a row: events, hazards, scores."""
-        return 2 * self.intervals + self.features
+        """2 J + s, the length of a row: events, hazards, scores."""
+        return 2 * self.intervals + self.size
 
     @property
     def squared(self) -> int:
-        """Of how many coordinates of a row squares are summed: of the features' scores."""
-        return self.features
+        """How many coordinates of a row have their squares summed: those of scores."""
+        return self.size
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
 
-        A record in another's place moves the sums by L2 2 B^2, one left out by sqrt(1 + 1/4) B^2.
-        In L1 events and hazards of a record are k (1 + c) / (c R) <= 2 k / R at most, scores and
-        squares 2 sqrt(q + 1) B^2 and (sqrt(q) + 1/2) B^2; or, with p the width for q, all of them.
+        A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(1 + 1/4) r
+        B^2. In L1 m records' events and hazards are m k (1 + c) / (c R) <= 2 m k / R at most, and
+        with n = sqrt(s + 1) the rest moves by 2 n r B^2 and 3/2 n r B^2; or, with the width in
+        place of s, all of it does.
         """
         if mechanism == "discrete_gaussian":
-            changed, left_out = 2.0, math.sqrt(1.25)
-        else:
-            counted = 2.0 * self.intercept / self.radius * _ABOVE_ROUNDING
-            pairs = (counted, self.features), (0.0, self.width)
-            changed = min(2.0 * (one + math.sqrt(size + 1)) for one, size in pairs)
-            left_out = min(one + math.sqrt(size) for one, size in pairs) + 0.5
-        return self._half_noise(mechanism, changed, left_out)
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+        counted = 2.0 * self.intercept / self.radius * _ABOVE_ROUNDING
+        pairs = (counted, self.size), (0.0, self.width)
+        roots = ((one, math.sqrt(size + 1)) for one, size in pairs)
+        bounds = min((2.0 * (one + root), one + 1.5 * root) for one, root in roots)
+        return self._scores_design(mechanism, *bounds)
 
     def _arranged(self, boxed: Floats) -> Floats:
-        """Return events, hazards and scores over c R, within the unit ball: (r, 2 J + q)."""
+        """Return events, hazards and scores over c R, within the unit ball: (r, 2 J + s)."""
         x, time = boxed[:, :-2], self.columns[-2]
-        rows = np.column_stack([np.full(len(x), self.intercept), x])
+        z = self._turned(x)
+        rows = np.column_stack([np.full(len(x), self.intercept), z])
         log_hazards, slopes = np.split(np.array(self.point), [self.intervals])
         happened, passed = followed(
             time.centre + time.scale * boxed[:, -2],
@@ -588,8 +695,8 @@ class HazardScoreSum(_UnitScores):
             self.hazard_cut,
         )
         residuals = happened.sum(axis=1) - passed.sum(axis=1)
-        sizes = shrinking(rows, self.radius) ** 2 / (self.hazard_cut * self.radius)
-        parts = (self.intercept * happened, self.intercept * passed, x * residuals[:, None])
+        sizes = shrinking(rows, self.radius) / (self.hazard_cut * self.radius)
+        parts = (self.intercept * happened, self.intercept * passed, z * residuals[:, None])
         return np.column_stack(parts) * sizes[:, None]
 
 

@@ -5,11 +5,9 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import parse
-from shoal_protocol.studies.variational import LogisticRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack
@@ -18,6 +16,8 @@ from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.played_round import honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 from shoal_redteam.victim import victim
+from shoal_studies.catalogue.variational import LogisticRegressionTask
+from shoal_studies.study_request import StudyRequest
 
 _ROUNDS: Final = 6
 

@@ -18,7 +18,6 @@ from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.linear_regression import RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -36,6 +35,7 @@ from shoal_redteam.forging import forged
 from shoal_redteam.played_round import PlayedRound
 from shoal_redteam.target import Target
 from shoal_redteam.victim import PRIVATE_COLUMN
+from shoal_studies.catalogue.linear_regression import RegressionMethod
 
 _WAIT_SECONDS: Final = 60.0
 _READER: Final = "shoal certificate verify"

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
@@ -13,6 +12,7 @@ from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, refused, seen
 from shoal_redteam.target import Target
 from shoal_redteam.victim import victim
+from shoal_studies.study_request import StudyRequest
 
 _FOR_EVER: Final = datetime(9998, 12, 31, tzinfo=UTC)
 _BEYOND_SECONDS: Final = 3600.0

@@ -3,9 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.announcing import noise_worth, priced
@@ -16,6 +14,8 @@ from shoal_redteam.forging import changed, forged
 from shoal_redteam.played_round import cost_of, honest_spec
 from shoal_redteam.target import Target
 from shoal_redteam.victim import PRIVATE_COLUMN, Victim, victim
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask, query_for
+from shoal_studies.study_request import StudyRequest
 
 _SECONDS: Final = 20.0
 _SHADE: Final = 1e-6

@@ -7,7 +7,6 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
-from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Document, Signed, sign
@@ -20,6 +19,7 @@ from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum, tell_node
 from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
 from shoal_redteam.target import Target
+from shoal_studies.study_request import JobsQuery
 
 _TOKEN_NEEDED = "token-needed"
 _CHECK = "the party in charge, by the manifest, must have signed"

@@ -10,14 +10,11 @@ from pyroaring import BitMap
 
 from shoal_hosting.peers.exchange import Reply
 from shoal_hosting.peers.peer import CREATED, OK
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import Task
-from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.trust.roster import RosterReference
@@ -34,6 +31,9 @@ from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import logged
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
+from shoal_studies.catalogue import Task
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask, RegressionMethod
+from shoal_studies.study_request import StudyRequest
 
 COLUMNS: Final = tuple(
     ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")

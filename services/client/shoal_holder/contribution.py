@@ -74,7 +74,8 @@ def encoded_together(
     `present`, shape (slots, r), tells which of these are there. The others are worked out, too, and
     left out then: each record has a place of its own in an array whose shape is public, so that
     neither the time nor a last bit of another record tells of it. So many are worked out at once
-    that no array has more than `MOST_ENTRIES` numbers, if it has more than one record.
+    that no array has more than `MOST_ENTRIES` numbers, if it has more than one record: whole slots,
+    or parts of one.
 
     Raises:
         ValueError: the records do not fit the query, or its model is not installed here.
@@ -89,15 +90,35 @@ def encoded_together(
         for records, there in zip(values, present, strict=True):
             total += query.encode(records[there], gradients)
         return total
-    size = records_at_once(query)
+    size, together = records_at_once(query), slots_in_a_pass(query, most)
     whole = query.model_copy(update={"records_per_client": size})
-    every, counted = values.reshape(slots * most, columns), present.ravel()
-    for start in range(0, len(every), size):
-        records = every[start : start + size]
-        counts = counted[start : start + size] & in_levels(query.columns, records)
-        rows: NDArray[Any] = whole.rows(records)
-        total += query.summed(rows[counts])
+    for first in range(0, slots, together):
+        every = values[first : first + together].reshape(-1, columns)
+        counted = present[first : first + together].ravel()
+        owners, gathered = np.arange(len(every)) // most, np.int64(0)
+        for start in range(0, len(every), size):
+            records = every[start : start + size]
+            counts = counted[start : start + size] & in_levels(query.columns, records)
+            rows: NDArray[Any] = whole.rows(records)
+            of_slots = owners[start : start + size][counts]
+            gathered = gathered + query.by_client(rows[counts], of_slots, len(every) // most)
+        total += query.released(gathered)
     return total
+
+
+def slots_in_a_pass(query: Query, most: int) -> int:
+    """Return of how many slots, with so many records at `most`, records are encoded at once.
+
+    One, if even one slot's take several passes.
+    """
+    return max(1, records_at_once(query) // most)
+
+
+def passes_for(query: Query, slots: int) -> int:
+    """Return how often `encoded_together` encodes records of so many slots."""
+    most = query.records_per_client
+    of_slots = math.ceil(slots / slots_in_a_pass(query, most))
+    return of_slots * math.ceil(most / records_at_once(query))
 
 
 def records_at_once(query: Query) -> int:

@@ -21,7 +21,7 @@ from shoal_holder.contribution import (
     box_keys,
     draw_noise,
     encoded_together,
-    records_at_once,
+    passes_for,
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
@@ -131,7 +131,7 @@ def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
     such a slot are worked on again, in halves.
     """
     together = min(slots, slots_at_once(query))
-    passes = math.ceil(together * query.records_per_client / records_at_once(query))
+    passes = passes_for(query, together)
     return release_timing.encoding_seconds(
         columns=len(query.column_names),
         factors=factors_in(query.columns),

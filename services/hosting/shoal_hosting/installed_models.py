@@ -33,7 +33,7 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_
 from shoal_protocol.wire.encoding import domain
 
 if TYPE_CHECKING:
-    from shoal_protocol.studies.variational import NumpyroTask
+    from shoal_studies.catalogue.variational import NumpyroTask
 
 
 class _Loader(SourceFileLoader):

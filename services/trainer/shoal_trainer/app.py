@@ -30,8 +30,6 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
-from shoal_protocol.certificates.posterior_report import PosteriorReport
-from shoal_protocol.certificates.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import (
     ApprovalNotice,
@@ -61,6 +59,8 @@ from shoal_protocol.wire.service_errors import (
     OutdatedDeclaration,
     StaleQuery,
 )
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_trainer import notices, releases, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes

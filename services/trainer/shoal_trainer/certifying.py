@@ -18,7 +18,6 @@ from shoal_hosting.manifests.manifest_book import at_present, newest_with
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.certificates.checks import version_of
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
@@ -28,13 +27,14 @@ from shoal_protocol.certificates.release_certificate import (
     read_certificate,
     spanned,
 )
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import Filed, read_round

@@ -9,7 +9,6 @@ from typing import Any, Final
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
-from shoal_protocol.certificates.study_request import StudyRequest, foreseen_refusal
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust import policy
 from shoal_protocol.trust.manifest import Consortium
@@ -18,6 +17,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_protocol.wire.service_errors import OutdatedDeclaration
+from shoal_studies.study_request import StudyRequest, foreseen_refusal
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import declarations
 

@@ -14,13 +14,6 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_hosting.installed_models import model_for
-from shoal_learning.contract import RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_protocol.certificates.study_request import (
-    StudyRequest,
-    check_round_of_study,
-    check_study,
-)
 from shoal_protocol.jobs.job_request import job_refusal
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost, compose
 from shoal_protocol.queries import GradientSum, Query
@@ -31,6 +24,13 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
+from shoal_studies.contract import RequestedRound
+from shoal_studies.learners import learner_for
+from shoal_studies.study_request import (
+    StudyRequest,
+    check_round_of_study,
+    check_study,
+)
 
 
 def next_spec(

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pyroaring import BitMap
 from sqlalchemy import Connection, Row, select
 
-from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
     ReleaseCertificate,
     pack,
 )
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import JobEvent, Phase
+from shoal_studies.catalogue import Posterior
+from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import (

@@ -22,22 +22,22 @@ from shoal_hosting.manifests.manifest_book import HANDOVER, at_present
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
-from shoal_learning.contract import Learner, NoReliablePosterior, RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_learning.variational import Variational
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, Result
 from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_studies.catalogue import Posterior
+from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
+from shoal_studies.learners import learner_for
+from shoal_studies.study_request import StudyRequest
+from shoal_studies.variational import Variational
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception

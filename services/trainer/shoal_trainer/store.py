@@ -20,7 +20,6 @@ from shoal_hosting.storage.ledger import (
     see_one_state,
 )
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -30,6 +29,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
+from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import certificates, ledger, rounds
 

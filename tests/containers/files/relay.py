@@ -15,7 +15,7 @@ from shoal import Analyst, ColumnBounds, JobSettings, ThresholdSharing
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import read_pin
 from shoal_hosting.tls_certificates import pinned_tls
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 
 PARTY, CONSORTIUM = Path("/party"), Path("/consortium")
 AGE = ColumnBounds(name="age", lower=18, upper=90)

@@ -28,9 +28,9 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries import QueryName
-from shoal_protocol.studies import Task
-from shoal_protocol.studies.linear_regression import LinearRegressionTask, query_for
-from shoal_protocol.studies.variational import LogisticRegressionTask
+from shoal_studies.catalogue import Task
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask, query_for
+from shoal_studies.catalogue.variational import LogisticRegressionTask
 from tests.scenarios.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.world.around_holder_crowds import TASK as CROWD_TASK

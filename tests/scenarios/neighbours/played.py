@@ -18,9 +18,9 @@ from shoal_protocol.queries.columns import (
     Spline,
     Term,
 )
-from shoal_protocol.studies import STUDIES, Task
-from shoal_protocol.studies.linear_regression import LinearRegressionTask
-from shoal_protocol.studies.single_numbers import VectorSumTask
+from shoal_studies.catalogue import STUDIES, Task
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.single_numbers import VectorSumTask
 from tests.scenarios.neighbours.holders import CLIENTS, MANY, Rows
 from tests.world.around_holder import TASK
 from tests.world.around_holder_crowds import TASK as CROWD_TASK

@@ -29,7 +29,6 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.server.waiting import WaitSeconds
-from shoal_protocol.certificates.study_request import JobsQuery
 from shoal_protocol.crowds.draws import (
     ContributionsUsedUp,
     CrowdClosed,
@@ -56,6 +55,7 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
+from shoal_studies.study_request import JobsQuery
 from shoal_trainer import notices, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor

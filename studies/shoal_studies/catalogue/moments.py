@@ -1,0 +1,347 @@
+"""The second moments of many columns: one matrix that answers many questions afterwards."""
+
+import itertools
+import math
+from functools import cached_property
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+
+from shoal_protocol.jobs.job_request import Range, RoundTerms
+from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, distinct
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.sums import largest_norms
+from shoal_protocol.wire.encoding import Finite, PositiveSize
+from shoal_studies.catalogue.regression import (
+    CONSTANT,
+    REACH,
+    first_query,
+    length_query,
+    measured_terms,
+    misplaced,
+    parts,
+)
+from shoal_studies.catalogue.study import FixedStudy, round_terms
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.forms import Part
+from shoal_studies.posteriors.summaries import Summary
+
+MOST_SHOWN: Final = 40
+"""Correlations in a summary: those that are surest not to be 0."""
+
+SCATTER: Final = 1.2
+"""Of correlations' sampling variance, over that of normal records."""
+
+_UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
+_VARIES: Final = 0.25  # of the variance that the first round measured
+_LEAST_KEPT: Final = 0.4
+_MOST_LOST: Final = 0.5
+_NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
+_FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
+_STANDARD: Final = np.linspace(-9.0, 9.0, 4001)
+_BELOW: Final = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in _STANDARD.tolist()])
+
+
+class MeasuredColumn(Part):
+    """A column with its public bounds, and the centre and spread by which a round measured it.
+
+    A spread may well be as small as `spread` over `looseness`. `is_binary`: all values seem to be
+    at the bounds.
+    """
+
+    name: ColumnName
+    lower: Finite
+    upper: Finite
+    centre: Finite
+    spread: PositiveSize
+    looseness: PositiveSize
+    is_binary: bool
+
+
+class MomentsPosterior(BasePosterior):
+    """Correlations of columns, and the noisy matrix from which they and more are computed.
+
+    A row is 1 and the columns, less their centres and over their spreads; one whose squared norm is
+    above `squared_radius` was shrunk to that. `sums` are over records: the squares of a row's
+    coordinates, then the products of each with those after it, row by row, with noise of
+    `square_sd` and `product_sd`. `record_count` is how many records the noisy count says.
+    """
+
+    variable = "correlations"
+    dimension = "pair"
+
+    name: Literal["moments"] = "moments"
+    variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
+    sums: tuple[Finite, ...]
+    square_sd: PositiveSize
+    product_sd: PositiveSize
+    squared_radius: PositiveSize
+    record_count: PositiveSize
+    record_count_sd: PositiveSize
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        size = len(self.variables) + 1
+        if len(self.sums) != size * (size + 1) // 2:
+            raise ValueError("sums must be the squares and products of a constant and the columns")
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        if self.names != pairs_of(self.columns):
+            raise ValueError("names must be those of all pairs of columns, in order")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record."""
+        return tuple(each.name for each in self.variables)
+
+    @cached_property
+    def matrix(self) -> Floats:
+        """The sums as a symmetric matrix, shape (m + 1, m + 1), the constant first."""
+        size = len(self.variables) + 1
+        matrix = np.zeros((size, size))
+        matrix[np.triu_indices(size, 1)] = self.sums[size:]
+        matrix += matrix.T
+        matrix[np.diag_indices(size)] = self.sums[:size]
+        return matrix
+
+    @property
+    def kept(self) -> float:
+        """The mean square of the factors by which rows were shrunk, from .4 to 1."""
+        return float(np.clip(self.sums[0] / self.record_count, _LEAST_KEPT, 1.0))
+
+    @property
+    def lost(self) -> float:
+        """The share that rows lost of their squares when they were shrunk, about: up to .5."""
+        expected = self.record_count * len(self.matrix)
+        return float(np.clip(1.0 - np.trace(self.matrix) / expected, 0.0, _MOST_LOST))
+
+    @cached_property
+    def variances(self) -> tuple[Floats, Floats]:
+        """Variances of the shrunk rows' columns, in spreads, and the relative noise, shapes (m,).
+
+        Where noise hides them they are what the first round's spreads let expect.
+        """
+        seen = np.maximum(np.diagonal(self._covariance), 0.0)
+        loose = np.array([each.looseness for each in self.variables])
+        expected = self.kept * np.sqrt(_UNSURE**2 + 2.0 * np.log(loose))
+        error = self.square_sd / self.record_count
+        weights = expected**2 / (expected**2 + error**2)
+        variances = self.kept + weights * (seen - self.kept)
+        return variances, np.sqrt(weights) * error / variances
+
+    @cached_property
+    def _covariance(self) -> Floats:
+        count, kept = self.record_count, self.kept
+        means = self.matrix[0, 1:] / (count * kept)
+        sure = means**2 - (self.product_sd / (count * kept)) ** 2  # noise alone is no mean
+        means = np.sign(means) * np.sqrt(np.maximum(sure, 0.0))
+        return np.asarray(self.matrix[1:, 1:] / count - kept * np.outer(means, means))
+
+    @cached_property
+    def seen(self) -> Floats:
+        """Correlations as the noisy matrix has them, shape (m, m): possibly impossible ones."""
+        roots = np.sqrt(self.variances[0])
+        seen: Floats = self._covariance / np.outer(roots, roots)
+        np.fill_diagonal(seen, 1.0)
+        return seen
+
+    @cached_property
+    def _seen(self) -> tuple[Floats, Floats]:
+        """What is seen of each pair, and its standard deviation, shapes (k,).
+
+        This counts noise, what is not known of the spreads, the sampling of records that are about
+        normal, and what shrinking may have pulled.
+        """
+        rows, others = np.triu_indices(len(self.variables), 1)
+        variances, errors = self.variances
+        found = self.seen[rows, others]
+        nearest = np.clip(found, -_NEAREST, _NEAREST)
+        noise = (self.product_sd / self.record_count) ** 2 / (variances[rows] * variances[others])
+        spread = noise + nearest**2 / 4.0 * (errors[rows] ** 2 + errors[others] ** 2)
+        spread += (self.lost * nearest) ** 2
+        spread += SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
+        sd = np.sqrt(spread)
+        reach = 1.0 + _FARTHEST * sd
+        return np.clip(found, -reach, reach), sd
+
+    @cached_property
+    def _ends(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Which correlations are below 0; of all, without their sign, where -1 and 1 are.
+
+        As shares of a standard normal's values, and in its standard deviations, shapes (k,).
+        """
+        seen, sd = self._seen
+        low, high = (-1.0 - np.abs(seen)) / sd, (1.0 - np.abs(seen)) / sd
+        return np.where(seen < 0.0, -1.0, 1.0), np.interp(low, _STANDARD, _BELOW), low, high
+
+    def _at(self, shares: Floats) -> Floats:
+        """Return the quantiles at `shares`, shape (n, k): a normal's between -1 and 1."""
+        seen, sd = self._seen
+        sign, least, _, high = self._ends
+        inner = np.where(sign > 0.0, shares, 1.0 - shares)
+        below = least + inner * (np.interp(high, _STANDARD, _BELOW) - least)
+        values = np.abs(seen) + sd * np.interp(below, _BELOW, _STANDARD)
+        return np.asarray(sign * np.clip(values, -1.0, 1.0))
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats]:
+        seen, sd = self._seen
+        sign, least, low, high = self._ends
+        mass = np.interp(high, _STANDARD, _BELOW) - least
+        left, right = (
+            np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
+            for each in (low, high)
+        )
+        shift = (left - right) / mass
+        spread = 1.0 + (low * left - high * right) / mass - shift**2
+        mean = sign * np.clip(np.abs(seen) + sd * shift, -1.0, 1.0)
+        return mean, sd * np.sqrt(np.maximum(spread, 1e-6))
+
+    @property
+    def mean(self) -> Floats:
+        return self._moments[0]
+
+    @property
+    def sd(self) -> Floats:
+        return self._moments[1]
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        return self._at(np.array([[low], [high]]) * np.ones(len(self.names))).T
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:
+        """Return `count` draws of each correlation by itself, shape (count, k)."""
+        return self._at(generator.random((count, len(self.names))))
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"Correlations of {len(self.variables)} columns"
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        noise = self.product_sd / (self.record_count * self.kept)  # in a correlation of 0
+        return (
+            ("Noise", f"of sd {noise:.2g} in each correlation"),
+            ("Lost by shrinking long rows", f"about {self.lost:.0%} of all squares"),
+        )
+
+    @property
+    def unvaried(self) -> tuple[str, ...]:
+        """Names of the columns that hardly vary, as far as noise lets that be seen.
+
+        Or whose spread few records far out make up: rows of these were shrunk.
+        """
+        seen, error = np.diagonal(self._covariance), self.square_sd / self.record_count
+        narrow = (seen + 2.0 * error < _VARIES * self.kept).tolist()
+        return tuple(name for name, it_is in zip(self.columns, narrow, strict=True) if it_is)
+
+    @property
+    def caution(self) -> str | None:
+        said = (
+            misplaced(
+                each.name,
+                (each.lower, each.upper),
+                centre=each.centre,
+                spread=each.spread,
+                looseness=each.looseness,
+                is_binary=each.is_binary,
+            )
+            for each in self.variables
+        )
+        found = [f"{each}; its correlations are of what is left of it" for each in said if each]
+        if self.unvaried:
+            found.append(
+                f"{', '.join(self.unvaried)} hardly varies, or few records far out make up most of "
+                "it: its correlations are not defined, or tell nothing"
+            )
+        return "; ".join(found) or None
+
+    def clearest(self) -> list[int]:
+        """Return where the correlations are that are surest not to be 0, in order."""
+        return sorted(np.argsort(-np.abs(self.mean) / self.sd, kind="stable")[:MOST_SHOWN].tolist())
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return means, standard deviations and intervals of the clearest correlations.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        whole = super().summary(level)
+        if len(whole.rows) <= MOST_SHOWN:
+            return whole
+        rows = tuple(whole.rows[each] for each in self.clearest())
+        shown = Summary(whole.title, whole.headings, rows, whole.facts)
+        return shown.with_facts(("Shown", f"the clearest {MOST_SHOWN} of {len(whole.rows):,}"))
+
+
+def pairs_of(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the correlations of columns, in the order of a posterior's numbers."""
+    return tuple(
+        f"correlation[{one}, {other}]" for one, other in itertools.combinations(columns, 2)
+    )
+
+
+def matrix_query(
+    task: "MomentsTask", columns: tuple[Column, ...], squared_radius: float
+) -> SecondMomentMatrix:
+    """Return the query for the matrix; the radius is of constant and columns, in spreads."""
+    radius = math.sqrt(squared_radius) / REACH
+    return SecondMomentMatrix(**parts(task, columns, intercept=CONSTANT), radius=radius)
+
+
+def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
+    """Return what the squared radius is chosen from, in spreads: 27 of them."""
+    columns = tuple(bounds.column() for bounds in task.columns)
+    norms = REACH * largest_norms(length_query(task, columns))
+    return tuple((1.0 + norms**2).tolist())
+
+
+class MomentsTask(FixedStudy):
+    """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
+
+    Linear regressions of any column on any others, correlations, partial ones and principal
+    components, each with intervals that know of the noise, and at no further price.
+
+    A first round measures centres and spreads of all columns, a second one counts rows by their
+    norm in these units, and a third releases the matrix of rows that are shrunk into a ball. More
+    columns mean longer rows and so more noise in each product: about in proportion to their number.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MomentsPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "moments"
+
+[columns]                      # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+systolic_pressure = [60, 220]
+
+"""
+
+    name: Literal["moments"] = "moments"
+    columns: Annotated[
+        tuple[ColumnBounds, ...], Field(min_length=2, max_length=250), AfterValidator(distinct)
+    ]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if "intercept" in [bounds.name for bounds in self.columns]:
+            raise ValueError("no column may be called 'intercept': a model's constant term is")
+        return self
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        as_stated = tuple(bounds.column() for bounds in self.columns)
+        radii = squared_radii(self)
+        smallest, largest = (
+            matrix_query(self, as_stated, each).radius or 0.0 for each in (min(radii), max(radii))
+        )
+        matrix = matrix_query(self, as_stated, min(radii))
+        return (
+            round_terms(first_query(self)),
+            measured_terms(length_query(self, as_stated)),
+            measured_terms(matrix, radius=Range(least=smallest, most=largest)),
+        )

@@ -1,0 +1,288 @@
+"""Shared code of the learners of all families: their one round, and the law of its noise.
+
+Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binomials of shape
+1/parties each, sum to a difference of two of shape `shape` = cohort / parties >= 1: on a lattice as
+fine as the queries' that is the variance-gamma law with characteristic function
+(1 + b^2 t^2)^-shape, which is Laplace's for shape 1.
+
+The posterior of a single parameter is summarised on a grid that is fitted to its mass. Special
+functions are in numpy alone.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from shoal_protocol.queries import Mechanism
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_studies.catalogue.measurements import noisy_count
+from shoal_studies.catalogue.study import OneRoundStudy
+from shoal_studies.contract import RequestedRound
+from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
+
+_SHIFT: Final = 8  # Stirling's series is used from here on
+_STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+
+
+def log_gamma(x: Floats) -> Floats:
+    """Return ln Gamma(x) for x > 0, elementwise, to a relative error of about 1e-14.
+
+    Stirling's series (Abramowitz and Stegun 6.1.41) after moving x up by eight.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    product = x.copy()
+    for step in range(1, _SHIFT):
+        product = product * (x + step)
+    moved = np.where(x < _SHIFT, x + _SHIFT, x)
+    inverse = 1.0 / moved
+    series = np.zeros_like(x)
+    for coefficient in reversed(_STIRLING):
+        series = series * inverse**2 + coefficient
+    value = (moved - 0.5) * np.log(moved) - moved + 0.5 * math.log(2.0 * math.pi) + series * inverse
+    with np.errstate(over="ignore"):
+        return np.asarray(np.where(x < _SHIFT, value - np.log(product), value))
+
+
+def log_sum_exp(values: Floats, axis: int) -> Floats:
+    """Return ln sum exp(values) along an axis; minus infinity where all terms are zero."""
+    top = np.max(values, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.sum(np.exp(values - top), axis=axis))
+    return np.asarray(total + np.squeeze(top, axis=axis))
+
+
+def normal_cdf(x: Floats) -> Floats:
+    """Return the distribution function of the standard normal, elementwise."""
+    return np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in np.ravel(x)]).reshape(
+        np.shape(x)
+    )
+
+
+def normal_density(x: Floats) -> Floats:
+    """Return the density of the standard normal, elementwise."""
+    return np.asarray(np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi))
+
+
+_FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
+_KNOTS: Final = 3000
+_STEP: Final = 0.25  # of ln g in the trapezoidal rules
+_LOWEST: Final = -70.0
+_HIGHEST: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedNoise:
+    """Noise of mean zero and standard deviation `sd`, in the units of the statistic.
+
+    `shape` is cohort / parties, and matters for the Laplace mechanism only.
+    """
+
+    mechanism: Mechanism
+    sd: float
+    shape: float
+
+    @property
+    def reach(self) -> float:
+        """A distance that the noise passes with probability below 1e-14."""
+        if self.mechanism == "discrete_gaussian":
+            return 8.0 * self.sd
+        return (32.0 + 4.0 * self.shape) * self._scale
+
+    def log_density(self, x: Floats) -> Floats:
+        """Return the logarithm of the density at `x`, elementwise."""
+        if self.mechanism == "discrete_gaussian":
+            return -0.5 * (x / self.sd) ** 2 - math.log(self.sd * math.sqrt(2.0 * math.pi))
+        knots, values = _table(self.shape)
+        y = np.abs(x) / self._scale
+        inside = np.interp(y, knots, values)
+        return np.asarray(inside - np.maximum(y - _FARTHEST, 0.0) - math.log(self._scale))
+
+    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
+        """Return independent draws, for posterior sampling: no privacy depends on them."""
+        if self.mechanism == "discrete_gaussian":
+            return np.asarray(self.sd * generator.standard_normal(shape))
+        gains, losses = generator.gamma(self.shape, self._scale, (2, *shape))
+        return np.asarray(gains - losses)
+
+    def normal_mixture(self) -> tuple[Floats, Floats]:
+        """Return weights and variances, shape (m,), of the normals of mean zero that mix to it.
+
+        A variance-gamma variable is normal with variance 2 b^2 g, g gamma distributed.
+        """
+        if self.mechanism == "discrete_gaussian":
+            return np.ones(1), np.array([self.sd**2])
+        logarithms, log_weights = _gamma_rule(self.shape)
+        weights = np.exp(log_weights)
+        kept = weights > 1e-15
+        return weights[kept], 2.0 * self._scale**2 * np.exp(logarithms[kept])
+
+    @property
+    def _scale(self) -> float:
+        return self.sd / math.sqrt(2.0 * self.shape)
+
+
+def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
+    """Return ln g and log weights of a trapezoidal rule in ln g for the gamma distribution."""
+    logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
+    log_weights = shape * logarithms - np.exp(logarithms)
+    return logarithms, log_weights - log_sum_exp(log_weights, 0)
+
+
+@lru_cache(maxsize=64)
+def _table(shape: float) -> tuple[Floats, Floats]:
+    """Return knots in scales b, and the log density there for b = 1."""
+    knots = _FARTHEST * np.linspace(0.0, 1.0, _KNOTS) ** 2
+    if shape == 1.0:
+        values = -knots - math.log(2.0)
+    else:
+        logarithms = np.arange(_LOWEST, _HIGHEST, _STEP / 2.0)
+        variances = 2.0 * np.exp(logarithms)
+        terms = (
+            shape * logarithms
+            - np.exp(logarithms)
+            - 0.5 * np.log(2.0 * math.pi * variances)
+            + math.log(_STEP / 2.0)
+            - float(log_gamma(np.array([shape]))[0])
+            - 0.5 * knots[:, None] ** 2 / variances
+        )
+        values = log_sum_exp(terms, 1)
+    return knots, values
+
+
+LogDensity = Callable[[Floats], Floats]
+
+_SEARCH_POINTS: Final = 129
+_SEARCHES: Final = 60
+_NEGLIGIBLE: Final = -38.0  # in logarithms, relative to the peak: 3e-17
+_POINTS: Final = 801
+
+
+def bulk(log_density: LogDensity, low: float, high: float) -> tuple[float, float]:
+    """Return an interval outside which a unimodal density on [low, high] is negligible."""
+    for _ in range(_SEARCHES):
+        points = np.linspace(low, high, _SEARCH_POINTS)
+        logs = log_density(points)
+        kept = np.flatnonzero(logs > logs.max() + _NEGLIGIBLE)
+        first, last = max(kept[0] - 1, 0), min(kept[-1] + 1, _SEARCH_POINTS - 1)
+        low, high = float(points[first]), float(points[last])
+        if last - first > _SEARCH_POINTS // 2:
+            break
+    return low, high
+
+
+def summarise(
+    log_density: LogDensity,
+    low: float,
+    high: float,
+    parameter: Callable[[Floats], Floats],
+) -> dict[str, Any]:
+    """Return mean, deviation and quantiles of `parameter`(t), increasing in t, as posteriors do.
+
+    t has its density on [low, high]. `log_density` need not be normalised. Trapezoidal rule on 801
+    points: for a density that vanishes at both ends its error falls faster than any power of their
+    distance.
+    """
+    points = np.linspace(low, high, _POINTS)
+    logs = log_density(points)
+    density = np.exp(logs - logs.max())
+    weights = density / density.sum()
+    values = parameter(points)
+    mean = float(weights @ values)
+    sd = float(np.sqrt(weights @ (values - mean) ** 2))
+    steps = (density[1:] + density[:-1]) / 2.0
+    cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
+    rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
+    places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
+    return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
+
+
+TaskT = TypeVar("TaskT", bound=OneRoundStudy)
+PosteriorT = TypeVar("PosteriorT")
+
+_NODES: Final = 15
+_TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
+
+
+@dataclass(frozen=True)
+class OneRound(ABC, Generic[TaskT, PosteriorT]):
+    """Base of the learners of studies of one round, whose sum alone gives the posterior."""
+
+    task: TaskT
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        if population < 1:
+            raise ValueError("the population must be positive")
+        query = self.task.query()
+        match sums:
+            case []:
+                return RequestedRound(query=query, share=1.0)
+            case [released] if released.query == query:
+                return self.posterior(released)
+        raise ValueError("the sums are not those of this task's round")
+
+    @abstractmethod
+    def posterior(self, released: ReleasedSum) -> PosteriorT:
+        """Return the posterior from the sum of the task's round."""
+
+
+def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:
+    """Return the law of the noise on a coordinate, in units of `unit` lattice steps."""
+    return SummedNoise(
+        mechanism=released.mechanism,
+        sd=float(released.noise_sd[coordinate]) / unit,
+        shape=released.surplus,
+    )
+
+
+def shown_count(mean: float, sd: float, *, reach: float, smallest: int) -> Known | None:
+    """Return a count, or None where fewer records than the `smallest` may be behind it."""
+    return None if smallest and mean - reach * sd < smallest else Known(mean=mean, sd=sd)
+
+
+def tells_quantiles(present: Known, *, reach: float, smallest: int) -> bool:
+    """Tell whether enough records are `present` to tell of quantiles, and to show them."""
+    is_seen = present.mean > max(_TOLD * present.sd, 1.0)
+    return is_seen and present.mean - reach * present.sd >= smallest
+
+
+def generator_for(released: ReleasedSum) -> Generator:
+    """Return a generator that the sum alone determines: the same sum gives the same posterior."""
+    digest = sha256(released.values.tobytes()).digest()
+    return Generator(PCG64(int.from_bytes(digest[:16], "little")))
+
+
+def record_counts(
+    released: ReleasedSum, nodes: int = _NODES, *, log_uniform: bool = False
+) -> tuple[Floats, Floats]:
+    """Return how many records there may be, and log probabilities, both shape (m,), m <= `nodes`.
+
+    Their number is seen through noise, and each from none to the most allowed is as likely
+    beforehand, or as 1 / (n + 1) with `log_uniform`. A number stands for those around it, up to
+    half way to the next.
+    """
+    seen, sd = noisy_count(released)
+    noise = SummedNoise(mechanism=released.mechanism, sd=sd, shape=released.surplus)
+    most = released.cohort_size * released.query.records_per_client
+    centre = min(max(seen, 0.0), float(most))
+    low, high = max(centre - 5.0 * sd, 0.0), min(centre + 5.0 * sd, float(most))
+    numbers = np.unique(np.rint(np.linspace(low, high, nodes)))
+    ends = np.concatenate(
+        [numbers[:1] - 0.5, (numbers[1:] + numbers[:-1]) / 2.0, numbers[-1:] + 0.5]
+    )
+    widths = np.diff(np.log(ends + 1.0) if log_uniform else ends)
+    logs = noise.log_density(seen - numbers) + np.log(widths)
+    return numbers, logs - log_sum_exp(logs, 0)

@@ -1,0 +1,385 @@
+"""What speaks against the intervals of a regression in measured units, from its own sums."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.queries.design import Floats
+from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
+from shoal_studies.posteriors.base import PRIOR_DECIDES
+from shoal_studies.quasi_likelihood import NoisyMoments
+from shoal_studies.regression.measured import Measured
+from shoal_studies.regression.score_likelihood import RegressionModel, ScoreModel
+
+_CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
+_CUT: Final = 0.02  # share of residuals that may be cut
+_SURELY: Final = 2.0  # standard deviations of noise
+_STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
+OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_FEW_COMPLETE: Final = 0.1  # of clients
+_HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
+_NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
+_UNSURE: Final = 1.2  # looseness
+_NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a little
+_UNTOLD: Final = 0.25  # half ranges: noise in a mean
+_COLLINEAR: Final = 0.1  # eigenvalue of correlations
+_PART: Final = 0.3  # of an eigenvector
+_MOST: Final = 0.5  # share of a feature's mean square, far out
+FAR: Final = 1.0  # mean square change of a predictor since the last round's point
+
+NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
+_NEARLY_APART: Final = "the classes are nearly apart, so that slopes have no upper end"
+NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
+
+
+def judged_linear(
+    task: RegressionTask,
+    found: Measured,
+    moments: NoisyMoments,
+    covariance: Floats,
+    prior_sd: Floats,
+    *,
+    complete: tuple[float, int] | None,
+    target_kept: float,
+    mean_weight: float,
+) -> Verdict:
+    """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
+
+    `complete` is how many records there are of how many clients, if that is known, and
+    `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
+    is the mean over the largest weight that there may be.
+    """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
+    target = task.target
+    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    if target_kept < _HARDLY:
+        reasons.append(
+            f"{target.name} hardly varies, or few records far out make up most of it: is the unit "
+            "right?"
+        )
+    if task.purpose == "prediction":
+        reasons.append("values are pulled so that predictions err less, which no interval knows")
+    reasons += crowded(target, found)
+    products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
+    whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
+    within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
+    return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
+
+
+def judged_scores(
+    task: RegressionTask,
+    found: Measured,
+    model: RegressionModel,
+    *,
+    mean: Floats,
+    covariance: Floats,
+    expected: Floats,
+    asked_at: Floats,
+    cut: tuple[float, float],
+    has_two_values: bool,
+    complete: tuple[float, int],
+    mean_weight: float,
+) -> Verdict:
+    """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
+
+    The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
+    cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
+    `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
+    records there are of how many clients. `mean_weight` is as in `judged_linear`.
+    """
+    if said := unweighed(task, mean_weight):
+        return one_class(said)
+    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    target, at_bound = task.target, float(found.one_bound[-1])
+    if at_bound and model.family == "logistic":
+        return one_class(
+            f"nearly all records are of one class of {target.name}: is it coded {target.lower:g} "
+            f"and {target.upper:g}, as its bounds are?"
+        )
+    if at_bound and target.lower == 0.0:
+        return one_class(
+            f"nearly all values of {target.name} are at or beyond its bound "
+            f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
+        )
+    if model.family != "logistic" and float(found.centres[-1]) > target.centre:
+        reasons += crowded(target, found)
+    if model.family == "logistic" and not has_two_values:
+        reasons.append(
+            f"many values of {target.name} are neither {target.lower:g} nor {target.upper:g}, as "
+            "those of two classes are: those above the middle count as the upper one"
+        )
+    seen, sd = cut
+    if seen - _SURELY * sd > _CUT:
+        reasons.append(
+            f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
+            "the model says, or its bounds are too wide"
+        )
+    reasons += far_out(task.features, model.far, found)
+    rows = model.sample.rows
+    predictors = rows @ mean
+    looseness = found.looseness[: rows.shape[1] - 1]
+    told = rows * (_shares(np.diagonal(covariance), model.own_sds(), looseness) < PRIOR_DECIDES)
+    error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
+    if error > OUTWEIGHED * float(predictors.var()):
+        reasons.append(NOISE_OUTWEIGHS)
+    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
+        reasons.append(_NEARLY_APART)
+    if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
+        reasons.append(NOT_ENDED)
+    within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
+    return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds(), (within, 0.0))
+
+
+def judged_classes(
+    names: Sequence[str],
+    bounds: Sequence[ColumnBounds],
+    found: Measured,
+    model: ScoreModel,
+    *,
+    predictors: Floats,
+    asked: Floats,
+    covariance: Floats,
+    expected: Floats,
+    complete: tuple[float, int],
+    empty: Sequence[str],
+) -> Verdict:
+    """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
+
+    `bounds` are the features', which were `found`; `complete` is as in `judged_scores`.
+    `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
+    `expected` is the covariance by noise if coefficients are alike, and `empty` are the levels that
+    hardly any record has.
+    """
+    features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
+    reasons = few_complete(complete) or beyond_bounds(bounds, found)
+    if empty:
+        return one_class(
+            f"hardly any record is of the level {', '.join(empty)}: are levels spelt, or coded, as "
+            "the records have them?"
+        )
+    reasons += far_out(bounds, model.far, found)
+    rows, levels = model.sample.rows, predictors.shape[1] - 1
+    width = rows.shape[1]
+    error = 0.0
+    for start in range(0, levels * width, width):
+        block = expected[start : start + width, start : start + width]
+        error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
+    if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
+        reasons.append(NOISE_OUTWEIGHS)
+    pairs = predictors[:, :, None] - predictors[:, None, :]
+    if float(pairs.std(axis=0).max()) > _STRONG:
+        reasons.append(_NEARLY_APART)
+    if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
+        reasons.append(NOT_ENDED)
+    slopes = np.arange(levels * width) % width > 0
+    return verdict(
+        reasons,
+        [name for name, is_one in zip(names, slopes, strict=True) if is_one],
+        np.diagonal(covariance)[slopes],
+        np.tile(model.own_sds()[1:], levels),
+        np.tile(found.looseness[:-1], levels),
+        np.tile(none := empty_features(bounds, found), levels),
+        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0).without(
+            features, none
+        ),
+    )
+
+
+def _verdict_on_slopes(
+    reasons: Sequence[str],
+    task: RegressionTask,
+    found: Measured,
+    covariance: Floats,
+    prior_sd: Floats,
+    products: tuple[Floats, float],
+) -> Verdict:
+    names = [each.name for each in task.features]
+    variances = np.diagonal(covariance)[1:]
+    looseness = found.looseness[: len(names)]
+    apart = tangled(names, *products).without(names, empty := empty_features(task.features, found))
+    return verdict(reasons, names, variances, prior_sd[1:], looseness, empty, apart)
+
+
+def few_complete(complete: tuple[float, int] | None) -> list[str]:
+    """Return the reason that few of so many clients have a complete record; or none."""
+    if complete is None or complete[0] >= _FEW_COMPLETE * complete[1]:
+        return []
+    return [
+        f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are "
+        "values missing, and are all levels listed that records have?"
+    ]
+
+
+def unweighed(task: RegressionTask, mean_weight: float) -> str | None:
+    """Return that weights are so small that no record counts; None if not, or of no weights."""
+    if task.weights is None or mean_weight > _NO_WEIGHT:
+        return None
+    return (
+        f"the weights {task.weights.name} are 0, or far below their bound {task.weights.upper:g}, "
+        "in nearly all records: is the unit right?"
+    )
+
+
+@dataclass(frozen=True)
+class Tangled:
+    """Features that more clients do not tell apart: near sums of others, or nearly `constant`."""
+
+    collinear: tuple[str, ...] = ()
+    constant: tuple[str, ...] = ()
+
+    def without(self, names: Sequence[str], empty: NDArray[np.bool_]) -> "Tangled":
+        """Return the same with those of `names` that are `empty` among the constant ones."""
+        more = [name for name, it_is in zip(names, empty, strict=True) if it_is]
+        return replace(self, constant=(*self.constant, *more))
+
+    def advice(self, decided: Sequence[str]) -> str:
+        """Return what to do where the prior decides these coefficients."""
+        found = ["fewer knots"] if any("spline(" in name for name in decided) else []
+        if _any_of(decided, self.collinear):
+            return ", or ".join([*found, f"drop one of {', '.join(self.collinear[:5])}"])
+        if _any_of(decided, self.constant):
+            found.append("drop what hardly varies")
+        more = "more clients, or a larger epsilon"
+        return ", or ".join([*found, more if found else f"take {more}"])
+
+
+def empty_features(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:
+    """Tell which features of two values have the same one in nearly all records, shape (q,)."""
+    two = [is_level(each) for each in features] | ~np.isnan(found.shares[: len(features)])
+    return np.asarray(two & (found.one_bound[: len(features)] != 0.0))
+
+
+def is_level(feature: ColumnBounds) -> bool:
+    """Tell whether a feature says of which levels a record is."""
+    factors = () if feature.term is None else feature.term.factors
+    return bool(factors) and all(isinstance(each, Level) for each in factors)
+
+
+def _any_of(coefficients: Sequence[str], features: Sequence[str]) -> bool:
+    return any(name.endswith(each) for name in coefficients for each in features)
+
+
+def tangled(names: Sequence[str], products: Floats, noise: float) -> Tangled:
+    """Return which features are nearly a sum of others, and which vary least.
+
+    `products` are covariances, shape (q, q), with `noise` off the diagonal: it makes no sum.
+    """
+    own, error = np.diagonal(products), _SURELY * math.sqrt(2.0) * noise
+    varies = own > max(_HARDLY * float(own.max()), error)
+    kept, collinear = np.flatnonzero(varies), np.zeros(0, np.intp)
+    if len(kept) > 1:
+        roots = np.sqrt(own[kept])
+        values, vectors = np.linalg.eigh(products[np.ix_(kept, kept)] / np.outer(roots, roots))
+        surely = values + error / float(own[kept].min()) < _COLLINEAR
+        collinear = kept[np.any(np.abs(vectors[:, surely]) > _PART, axis=1)]
+    return Tangled(
+        collinear=tuple(names[each] for each in collinear.tolist()),
+        constant=tuple(names[each] for each in np.flatnonzero(~varies).tolist()),
+    )
+
+
+def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:
+    """Return which of the first `columns` that were `found` seem to be cut nearly everywhere.
+
+    A level's column is 1 where a record is of it: no bounds cut it. Means that noise makes tell
+    nothing.
+    """
+    measured = zip(
+        columns,
+        found.centres.tolist(),
+        found.spreads.tolist(),
+        found.looseness.tolist(),
+        (~np.isnan(found.shares)).tolist(),
+        (found.errors < _UNTOLD).tolist(),
+        strict=False,
+    )
+    said = [
+        misplaced(
+            each.name,
+            (each.lower, each.upper),
+            centre=centre,
+            spread=spread,
+            looseness=looseness,
+            is_binary=is_binary,
+        )
+        for each, centre, spread, looseness, is_binary, is_told in measured
+        if is_told and not is_level(each)
+    ]
+    return [each for each in said if each is not None]
+
+
+def crowded(target: ColumnBounds, found: Measured) -> list[str]:
+    """Return the reason that the target, which was `found` last, is at its bounds; or none."""
+    is_wide = float(found.spreads[-1]) >= _CROWDED * target.half_range
+    if not is_wide or not np.isnan(found.shares[-1]):
+        return []
+    return [
+        f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
+        "towards 0; ask again with wider ones unless none can lie outside"
+    ]
+
+
+def one_class(reason: str) -> Verdict:
+    """Return the verdict where an outcome hardly varies: whatever else was measured follows."""
+    return Verdict(kind="doubtful", reasons=(reason,))
+
+
+def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -> list[str]:
+    """Return the reasons that the later rounds lack these `shares` of mean squares, (q,); or none.
+
+    Few rows far out have them, or the column has no spread but that of the noise.
+    """
+    said: dict[str, list[str]] = {}
+    for place in np.flatnonzero(shares > _MOST).tolist():
+        each = features[place]
+        narrow = found.spreads[place] <= _NARROWEST * each.half_range
+        if is_level(each):
+            what = "few records are of {}: merge levels"
+        elif narrow or found.looseness[place] > _UNSURE:
+            what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
+            what += "its logarithm or narrower bounds"
+        else:
+            what = "few records far out make up most of {}, and count less: take its logarithm, or "
+            what += "narrower bounds"
+        said.setdefault(what, []).append(each.name)
+    return [what.format(", ".join(names[:5])) for what, names in said.items()]
+
+
+def verdict(
+    reasons: Sequence[str],
+    names: Sequence[str],
+    variances: Floats,
+    prior_sd: Floats,
+    looseness: Floats,
+    empty: NDArray[np.bool_],
+    apart: Tangled,
+) -> Verdict:
+    """Return the verdict on the slopes `names`, all shapes (k,); `apart` no data tell apart.
+
+    The prior decides those of features that are `empty`: hardly a record tells of them.
+    """
+    if reasons:
+        return Verdict(kind="doubtful", reasons=tuple(reasons))
+    shares = _shares(variances, prior_sd, looseness)
+    is_decided = (shares >= PRIOR_DECIDES) | empty
+    decided = [name for name, it_is in zip(names, is_decided, strict=True) if it_is]
+    if not decided:
+        return Verdict(kind="trustworthy")
+    named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
+    said = f"it decides {named}: {apart.advice(decided)}"
+    return Verdict(kind="prior", reasons=(said,))
+
+
+def _shares(variances: Floats, prior_sd: Floats, looseness: Floats) -> Floats:
+    """Return what of posterior variances is the prior's, of slopes or a constant before them.
+
+    As narrow as if spreads were surely those measured: a wider one is no knowledge of the data's.
+    """
+    loose = np.append(np.ones(len(variances) - len(looseness)), looseness)
+    return np.asarray(variances / (prior_sd / loose) ** 2)

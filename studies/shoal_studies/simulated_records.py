@@ -1,0 +1,380 @@
+"""Reads a simulation's records from columns by name: a mapping, or a data frame."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.trust.dictionary import Category, Coding, Date, event_fault_of
+from shoal_protocol.wire.encoding import near_text
+from shoal_studies.coding import (
+    Variable,
+    are_numbers,
+    coded,
+    decoded,
+    fault_of_texts,
+    levels_of,
+    near_to,
+    variable_of,
+)
+from shoal_studies.posteriors.base import array_of, columns_of, require_plain
+
+# Tells whoever owns the records which of their values lie beyond the bounds of a task.
+#
+# A job cuts such values to the bounds in silence, for nobody may look. Only a simulation is told.
+
+_SHARES: Final = (0.01, 0.05)  # of values beyond bounds, that are told, and that are doubted
+_TIMES: Final = (0.5, 0.95)  # the same two of times: those beyond the last one are censored there
+_MOST_CODES: Final = 3
+
+
+def beyond_bounds(
+    columns: Iterable[ColumnBounds],
+    codings: Iterable[Coding],
+    values_of: Callable[[str], NDArray[np.float64] | None],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which variables have more than one value in a hundred beyond the bounds of `columns`.
+
+    In sentences: all of them, and those that speak against intervals.
+
+    `values_of` gives a variable's values, shape (n,), NaN where missing; None if it is no quantity.
+    Outcomes and levels that have `codings` are none either. A twentieth of the values beyond makes
+    intervals doubtful. Of times half are told, and nearly all doubted: those beyond the last one
+    are censored there.
+
+    Raises:
+        ValueError: the bounds are 0 and 1, and the variable has up to three codes, others than 0
+            and 1.
+    """
+    kinds = {each.variable: each.kind for each in codings}
+    found: list[tuple[bool, str]] = []
+    for name, lower, upper, is_level in dict.fromkeys(bounds_read(columns)):
+        kind = kinds.get(name)
+        is_quantity = not is_level and kind not in ("event", "levels", "classes")
+        values = values_of(name) if is_quantity else None
+        values = np.zeros(0) if values is None else values[~np.isnan(values)]
+        count = int(np.sum((values < lower) | (values > upper)))
+        if not count:
+            continue
+        share, codes = count / len(values), np.unique(values)
+        said = (
+            f"{count:,} of {len(values):,} values of {name} ({share:.0%}) lie beyond the bounds "
+            f"({lower:g}, {upper:g})"
+        )
+        if (
+            (lower, upper) == (0.0, 1.0)
+            and len(codes) <= _MOST_CODES
+            and bool((codes == np.floor(codes)).all())
+        ):
+            *first, last = [f"{each:g}" for each in codes.tolist()]
+            shown = f"{', '.join(first)} and {last}" if first else last
+            raise ValueError(
+                f"{said}: is it coded {shown}? Give bounds that hold its codes, name a level, as "
+                f"level({name}, {codes[:2][-1]:g}) does, or leave out codes of what is missing"
+            )
+        told, doubtful = _TIMES if kind == "time" else _SHARES
+        if share <= told:
+            continue
+        if len(np.unique(np.clip(values, lower, upper))) == 1:
+            said += ", so that it never varies within them: is the unit right?"
+        else:
+            said += f", and are {'censored there' if kind == 'time' else 'cut to them'}"
+        found.append((share >= doubtful, said))
+    found.sort(key=lambda each: not each[0])
+    return tuple(said for _, said in found), tuple(said for doubted, said in found if doubted)
+
+
+def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
+    """Yield variables, the bounds to which columns or factors cut them, and if they are levels."""
+    for column in columns:
+        if column.term is None:
+            yield column.name, column.lower, column.upper, False
+            continue
+        for factor in column.term.factors:
+            if isinstance(factor, Level):
+                yield factor.variable, 0.0, max(1.0, factor.value), True
+            else:
+                yield factor.variable, factor.lower, factor.upper, False
+
+
+@dataclass(frozen=True)
+class SimulatedRecords:
+    """Columns by name, shape (records, columns), as numbers that records hold; NaN where missing.
+
+    `given` are the columns as they were handed over, by which levels can be read anew; without
+    those that no levels and bounds make readable. `variables`
+    say what the numbers of a column mean, as far as is known. Columns in `faults` are of none: what
+    they are instead; those in `unreadable` hold no numbers, for the reason there. `is_agreed` is
+    whether the variables were given, and not made from the columns.
+    """
+
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    given: Mapping[str, NDArray[Any]]
+    variables: Mapping[str, Variable]
+    faults: Mapping[str, str]
+    unreadable: Mapping[str, str]
+    is_agreed: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        records: Mapping[str, ArrayLike] | Any,
+        variables: Iterable[Variable] | None = None,
+        *,
+        missing: bool,
+    ) -> Self:
+        """Copy the columns of a mapping or a data frame; with `missing` a number may be NaN.
+
+        Without `variables` they are made from the columns.
+
+        Raises:
+            ValueError: a number is not finite, columns are no vectors of one length, have no names,
+                a name twice, or are Series with different indexes.
+        """
+        columns = columns_of(records)
+        if columns is None:
+            raise ValueError(
+                "records have columns by name: a data frame, or a mapping such as "
+                '{"age": array[:, 0], "sex": array[:, 1]}'
+            )
+        agreed = () if variables is None else tuple(variables)
+        known, faults = {each.name: each for each in agreed}, {}
+        if variables is None:
+            for name, values in columns.items():
+                found = variable_of(name, values)
+                if isinstance(found, str):
+                    faults[name] = found
+                else:
+                    known[name] = found
+        arrays = {name: np.array(array_of(values)) for name, values in columns.items()}
+        for name, column in arrays.items():
+            if column.ndim != 1:
+                raise ValueError(
+                    f"column {name!r} has the shape {column.shape}, and a column is a vector: hand "
+                    "over each of its columns by itself, as x[:, 0]"
+                )
+        if len({len(each) for each in arrays.values()}) != 1:
+            raise ValueError("records must have columns of one length")
+        [rows] = {len(each) for each in arrays.values()}
+        values, unreadable = np.full((rows, len(columns)), np.nan), {}
+        given: dict[str, NDArray[Any]] = {}
+        for place, (name, column) in enumerate(columns.items()):
+            try:
+                require_plain(column)
+                given[name] = arrays[name]
+                values[:, place] = coded(column, known.get(name))
+            except ValueError as error:
+                unreadable[name] = faults.get(name, str(error))
+                continue
+            is_text = isinstance(known.get(name), Category)
+            if np.isinf(values[:, place]).any() or (
+                not (missing or is_text) and np.isnan(values[:, place]).any()
+            ):
+                raise ValueError(f"column {name!r}: every value must be a finite number")
+        whole = cls(tuple(columns), values, given, known, faults, unreadable, variables is not None)
+        for each in agreed:
+            whole = whole._with_indicator(each)
+        return whole
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.values)
+
+    def of_clients(self, key: Any) -> Self:
+        """Return the records at positions."""
+        given = {name: column[key] for name, column in self.given.items()}
+        return replace(self, values=self.values[key], given=given)
+
+    def select(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Return a copy of these columns, shape (records, len(names)).
+
+        Raises:
+            ValueError: one is missing, or holds neither numbers nor levels.
+        """
+        self._require_columns(names)
+        for name in names:
+            if name in self.unreadable:
+                raise ValueError(f"column {name!r} {self.unreadable[name]}")
+        return self.values[:, [self.names.index(name) for name in names]]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column as a data frame has it, shape (records,): levels as texts, days as days.
+
+        Raises:
+            ValueError: as `select`.
+        """
+        return decoded(self.select([name])[:, 0], self.variables.get(name))
+
+    def require_variables(self, names: Iterable[str]) -> None:
+        """Check that columns are what variables can be, if none were agreed.
+
+        Raises:
+            ValueError: one is not; the message says what it is instead.
+        """
+        if self.is_agreed:
+            return
+        for name in sorted(names):
+            base = name.removesuffix("_missing")
+            if name not in self.names and base != name and base in self.names:
+                raise ValueError(
+                    f"{base!r} has no indicator of missing values here: give the variable, as "
+                    f"variables={{{base!r}: Number(name={base!r}, meaning='...', lower=0, upper=1, "
+                    "missing='indicator')} of shoal_protocol.trust.dictionary"
+                )
+            self._require_columns([name])
+            if name not in self.variables:
+                raise ValueError(f"column {name!r} {self.faults[name]}")
+
+    def _require_columns(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.names:
+                near = near_to(name, self.names)
+                raise ValueError(f"the records have no column {name!r}{near}")
+
+    def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
+        """Return the same records by other levels and bounds; those that were agreed stay.
+
+        If somebody `counts_others`, levels that are not given come after those that are.
+
+        Raises:
+            ValueError: a column holds something else than its variable has, or a level that is not
+                given.
+        """
+        if self.is_agreed:
+            return self
+        values, known = self.values.copy(), {**self.variables, **given}
+        anew = [name for name in given if name in self.given]
+        unreadable = {name: each for name, each in self.unreadable.items() if name not in anew}
+        for name in anew:
+            variable = given[name]
+            own = levels_of(self.given[name])
+            if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
+                others = [each for each in own if each not in variable.levels]
+                if fault := fault_of_texts(others):
+                    raise ValueError(f"column {name!r} {fault}")
+                for each in others:
+                    if near := near_text(each, variable.levels):
+                        raise ValueError(
+                            f"column {name!r} holds {each!r}, and has the level {near!r}: spell "
+                            "both alike"
+                        )
+                levels = (*variable.levels, *others)
+                known[name] = variable = variable.model_copy(update={"levels": levels})
+            try:
+                values[:, self.names.index(name)] = coded(self.given[name], variable)
+            except ValueError as error:
+                raise ValueError(f"column {name!r} {error}") from None
+        found = replace(self, values=values, variables=known, unreadable=unreadable)
+        for variable in given.values():
+            found = found._with_indicator(variable)
+        return found
+
+    def _with_indicator(self, variable: Variable) -> Self:
+        """Return records with a variable's indicator, and gaps filled, as a holder loads them."""
+        indicator = variable.indicator
+        if indicator is None or variable.name not in self.names or indicator.name in self.names:
+            return self
+        values = self.values.copy()
+        column = self.names.index(variable.name)
+        gaps = np.isnan(values[:, column])
+        values[gaps, column] = variable.in_place_of_missing
+        return replace(
+            self,
+            names=(*self.names, indicator.name),
+            values=np.column_stack([values, gaps]),
+            variables={**self.variables, indicator.name: indicator},
+        )
+
+
+class OnRecords:
+    """Base of what is simulated on records in memory: their columns, and what these mean."""
+
+    _records: SimulatedRecords
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._records)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self._records.names
+
+    def variables(self) -> Mapping[str, Variable]:
+        """Return what is known of the columns, by name: those agreed, or made from the records."""
+        return self._records.variables
+
+    def require_variables(self, names: Iterable[str]) -> None:
+        """Check that columns are what variables can be.
+
+        Raises:
+            ValueError: one is not; the message says what it is instead.
+        """
+        self._records.require_variables(names)
+
+    def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
+        """Return the same with other levels and bounds; those that were agreed stay.
+
+        If somebody `counts_others`, a text that is none of a variable's levels becomes a further
+        level. Both draw from one seed.
+
+        Raises:
+            ValueError: a column holds something else than its variable has.
+        """
+        part = copy(self)
+        part._records = self._records.with_variables(given, counts_others=counts_others)
+        return part
+
+    def _beyond(
+        self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return which values lie beyond the bounds of a task's `columns`, as `beyond_bounds`.
+
+        Raises:
+            ValueError: as `beyond_bounds`, or a column holds no numbers.
+        """
+
+        def values_of(name: str) -> NDArray[np.float64] | None:
+            is_none = name not in self.columns or isinstance(self.variables().get(name), Category)
+            return None if is_none else self._records.select([name])[:, 0]
+
+        return beyond_bounds(columns, codings, values_of)
+
+    def _require_codings(self, codings: Iterable[Coding]) -> None:
+        """Check that outcomes, times, counts, weights and levels are coded as a task has it.
+
+        Raises:
+            ValueError: one is not; the message says what was found.
+        """
+        for coding in codings:
+            variable = self.variables().get(coding.variable)
+            is_text = isinstance(variable, Category)
+            fault = None
+            if isinstance(variable, Date) and coding.kind != "levels":
+                fault = (
+                    f"{coding.variable!r} holds days, and numbers are due: of a time those since a "
+                    "record is first at risk"
+                )
+            elif coding.kind == "event" and not coding.values:
+                fault = event_fault_of(variable)
+            elif isinstance(variable, Category) and coding.kind not in ("event", "levels"):
+                fault = (
+                    f"{coding.variable!r} has the levels {', '.join(variable.levels)}, and numbers "
+                    "are due: "
+                )
+                fault += (
+                    "make them numbers, as pandas.to_numeric does"
+                    if are_numbers(variable.levels)
+                    else "write them as 1 and 0"
+                    if coding.kind == "outcome"
+                    else f'name a level, as level({coding.variable}, "...") does'
+                )
+            if fault is None and not is_text and coding.variable in self.columns:
+                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is not None:
+                raise ValueError(fault)

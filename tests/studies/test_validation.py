@@ -1,0 +1,212 @@
+"""Predictions scored at sites, and models that leave a site out: what they find, and how surely."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from pydantic import TypeAdapter
+
+from shoal import plots
+from shoal.estimators import (
+    LeaveOneSiteOut,
+    LinearRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    NotFittedError,
+    PoissonRegression,
+    Validation,
+)
+from shoal_studies.catalogue import Posterior
+from shoal_studies.simulation import SimulatedFederation
+
+SEED = 20_250_301
+SITES = ("north", "south", "west")
+FAMILIES = ("normal", "logistic", "poisson", "negative_binomial")
+POINTS = {"north": (-1.8, 0.04, -0.4), "south": (-0.3, 0.01, 0.4), "west": (-2.2, 0.05, 0.0)}
+WIDTHS = {"normal": 12.0, "logistic": 1.0, "poisson": 20.0, "negative_binomial": 20.0}
+
+
+def federation(records: dict[str, Any], *, epsilon: float, seed: int) -> SimulatedFederation:
+    return SimulatedFederation(
+        records, epsilon=epsilon, delta=1e-5, dropouts=20, colluders=20, seed=seed
+    )
+
+
+def people(family: str, count: int, *, seed: int) -> dict[str, Any]:
+    generator = np.random.default_rng([SEED, seed])
+    site = generator.choice(3, count, p=[0.5, 0.3, 0.2])
+    a, b = generator.normal(50.0, 10.0, count), generator.normal(size=count)
+    predictor = 0.04 * (a - 50.0) - 0.3 * b + np.array([0.0, 0.2, 0.8])[site]
+    y = {
+        "normal": predictor + generator.normal(size=count),
+        "logistic": generator.binomial(1, 1.0 / (1.0 + np.exp(-predictor))),
+    }.get(family, generator.poisson(np.exp(predictor)))
+    return {"a": a, "b": b, "site": np.array(SITES)[site], "y": y.astype(float)}
+
+
+def bounds(family: str) -> tuple[float, float]:
+    return (-6.0, 6.0) if family == "normal" else (0.0, WIDTHS[family])
+
+
+def scoring(family: str, **changes: Any) -> Validation:
+    given = {
+        "family": family,
+        "features": {"a": (0, 100), "b": (-5, 5)},
+        "target": {"y": bounds(family)},
+        "site": {"site": SITES},
+        "sites": POINTS,
+    }
+    return Validation(**(given | changes))
+
+
+def truth(family: str, people: dict[str, Any], name: str, limit: float) -> tuple[float, ...]:
+    """Return score, bias, and the share explained, by all of a site's records."""
+    here = (people["site"] == name) if name in SITES else np.full(len(people["y"]), True)
+    points = np.array([POINTS[each] for each in people["site"]])[here]
+    a, b, y = (people[each][here] for each in "aby")
+    mean = points[:, 0] + points[:, 1] * a + points[:, 2] * b
+    if family == "logistic":
+        mean = 1.0 / (1.0 + np.exp(-mean))
+        losses = -np.log(np.where(y > 0.0, mean, 1.0 - mean))
+        share = y.mean()
+        without = -share * np.log(share) - (1.0 - share) * np.log(1.0 - share)
+        score = np.minimum(losses, limit).mean()
+        return score, mean.mean() - y.mean(), 1.0 - score / without
+    mean = np.clip(mean if family == "normal" else np.exp(mean), *bounds(family))
+    score = np.minimum((y - mean) ** 2, limit * WIDTHS[family] ** 2).mean()
+    return np.sqrt(score), mean.mean() - y.mean(), 1.0 - score / y.var()
+
+
+def dues(family: str, people: dict[str, Any], posterior: Any, limit: float) -> np.ndarray:
+    """Return the truth of each number that a posterior shows."""
+    due = []
+    for each in posterior.scores:
+        found = truth(family, people, each.name, limit)
+        due += found if each.explained is not None else found[:2]
+    return np.array(due)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_are_those_of_all_records_and_intervals_hold_them(family: str) -> None:
+    who = people(family, 3_000, seed=1)
+    who["y"] = np.clip(who["y"], *bounds(family))
+    held = []
+    for seed in range(12):
+        model = scoring(family).fit(federation(who, epsilon=2.0, seed=seed))
+        posterior, task = model.posterior_, model.to_task()
+        due = dues(family, who, posterior, task.limit)
+        low, high = posterior.interval(0.9).T
+        held += ((low <= due) & (due <= high)).tolist()
+    assert 0.82 <= np.mean(held) <= 1.0
+    exact = scoring(family).fit(federation(who, epsilon=100.0, seed=1)).posterior_
+    assert len(exact.names) == 12  # at the first price noise hides some shares of what is explained
+    due = dues(family, who, exact, task.limit)
+    np.testing.assert_allclose(exact.mean, due, atol=0.05 * WIDTHS[family])
+    assert [each.name for each in exact.scores] == [*SITES, "all sites"]
+    assert exact.scores[0].records.mean == pytest.approx(np.sum(who["site"] == "north"), abs=5.0)
+    again = TypeAdapter(Posterior).validate_json(exact.model_dump_json())
+    assert again == exact
+
+
+def test_calibration_shows_what_was_observed_where_noise_does_not_hide_it() -> None:
+    who = people("logistic", 4_000, seed=2)
+    model = scoring("logistic", bins=4).fit(federation(who, epsilon=50.0, seed=1))
+    points = np.array([POINTS[each] for each in who["site"]])
+    given = 1.0 / (1.0 + np.exp(-points[:, 0] - points[:, 1] * who["a"] - points[:, 2] * who["b"]))
+    place = np.minimum(np.floor(4.0 * given), 3.0)
+    due = [
+        (given[place == each].mean(), who["y"][place == each].mean())
+        for each in range(4)
+        if np.sum(place == each) > 100
+    ]
+    found = model.posterior_.calibration[-len(due) :]
+    for (predicted, observed), each in zip(due, found, strict=True):
+        assert each.predicted.mean == pytest.approx(predicted, abs=0.01)
+        assert each.observed.mean == pytest.approx(observed, abs=0.02)
+    assert plots.calibration_of_sites(model.posterior_).has_data() and model.plot().has_data()
+    pyplot.close("all")
+    hidden = model.posterior_.model_copy(update={"calibration": ()})
+    with pytest.raises(ValueError, match="noise hides"):
+        plots.calibration_of_sites(hidden)
+
+
+def test_a_site_left_out_tells_nothing_of_the_model_that_is_scored_there() -> None:
+    who = people("normal", 3_000, seed=3)
+    turned = who | {"y": np.where(who["site"] == "west", 5.0 - 0.1 * who["a"], who["y"])}
+    found = []
+    for each in (who, turned):
+        model = LeaveOneSiteOut(
+            LinearRegression(features={"a": (0, 100), "b": (-5, 5)}, target={"y": (-6, 6)}),
+            site={"site": SITES},
+            score_limit=1.0,
+        ).fit(federation(each, epsilon=100.0, seed=1))
+        found.append(model)
+    before, after = (
+        np.array(each.validation_.to_task().sites[SITES.index("west")].coefficients)
+        for each in found
+    )
+    np.testing.assert_allclose(after, before, atol=0.01)
+    rest = who["site"] != "west"
+    rows = np.column_stack([np.ones(rest.sum()), who["a"][rest], who["b"][rest]])
+    np.testing.assert_allclose(before, np.linalg.lstsq(rows, who["y"][rest])[0], atol=0.05)
+    away = [each.posterior_.scores[2].score.mean for each in found]
+    assert away[1] > away[0] + 0.3
+    assert len(found[0].privacy_) == 4 and list(found[0].models_) == list(SITES)
+    assert "west: explained" in str(found[0].summary())
+
+
+@pytest.mark.parametrize(
+    "kind", [LogisticRegression, PoissonRegression, NegativeBinomialRegression]
+)
+def test_other_families_leave_a_site_out_by_formula(kind: type[Any]) -> None:
+    family = kind.family
+    who = people(family, 2_000, seed=4)
+    model = LeaveOneSiteOut(
+        kind(formula="y ~ a + b", variables={"a": (0, 100), "b": (-5, 5), "y": bounds(family)}),
+        site={"site": SITES},
+    ).fit(federation(who, epsilon=20.0, seed=1))
+    for site in model.validation_.to_task().sites:
+        assert site.coefficients[1:] == pytest.approx((0.04, -0.3), abs=0.12)
+    assert model.validation_.to_task().family == family
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"site": {"site": (0, 1)}}, "one variable with its levels"),
+        ({"site": {"site": SITES, "b": SITES}}, "one variable with its levels"),
+        ({"model": {"a": (0, 100), "site": SITES}}, "no effects of the site"),
+        ({"score_limit": 2.0}, "squares"),
+        ({"bins": 0}, "greater than or equal"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused_before_anything_is_spent(
+    change: dict[str, Any], said: str
+) -> None:
+    there = federation(people("normal", 200, seed=5), epsilon=1.0, seed=1)
+    features = change.pop("model", {"a": (0, 100)})
+    model = LinearRegression(features=features, target={"y": (-6, 6)})
+    with pytest.raises(ValueError, match=said):
+        LeaveOneSiteOut(model, **({"site": {"site": SITES}} | change)).fit(there)
+    with pytest.raises(NotFittedError, match="call fit first"):
+        LeaveOneSiteOut(model, site={"site": SITES}).summary()
+
+
+def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -> None:
+    who = people("normal", 400, seed=5)
+    model = LeaveOneSiteOut(
+        LinearRegression(features={"a": (0, 100), "b": (-5, 5)}, target={"y": (-60, 60)}),
+        site={"site": SITES},
+    ).fit(federation(who, epsilon=0.5, seed=1))
+    hidden = [each for each in model.posterior_.scores if each.score is None]
+    assert hidden
+    shown = str(model.summary())
+    assert "the noise hides their score" in shown
+    assert not [
+        name
+        for name in model.posterior_.names
+        for each in hidden
+        if name == f"{each.name}: root mean square error"
+    ]
+    assert "All 4 jobs: epsilon 2 at delta 4e-05 for each client" in shown
