@@ -3,7 +3,7 @@
 In one update an instance is drawn, its copy b becomes b + u, and this replaces an instance drawn
 independently of the first; u has mean 0 and variance `update_variance` (Pihur et al. 2018,
 arXiv:1807.04369, Theorem 1 and Lemma 1). Spreads are variances over instances with divisor k - 1.
-The proofs are in docs/mathematics.md. Under a pull: `shoal_studies.crowds.theory`.
+The proofs are in docs/mathematics.md, section 9. Under a pull: `shoal_studies.crowds.theory`.
 """
 
 import math

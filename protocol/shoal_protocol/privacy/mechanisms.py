@@ -36,7 +36,8 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     """Return the smallest delta at `epsilon` of a Gaussian release with parameter `mu`.
 
     delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), Q the upper normal tail.
-    The neighbouring data sets differ by the replacement of one client.
+    The neighbouring data sets differ by the replacement of one client. See docs/mathematics.md,
+    proposition 1.1.
 
     Raises:
         ValueError: `epsilon` or `mu` is negative or not finite.
@@ -99,8 +100,7 @@ def boundary(condition: Callable[[float], bool]) -> tuple[float, float]:
 def pure_mu(*, epsilon: float) -> float:
     """Return the smallest `mu` such that whatever is `epsilon`-private is `mu`-Gaussian private.
 
-    mu = -2 Phi^-1(1 / (1 + e^epsilon)). There both trade-off curves cross their diagonal; that of
-    `epsilon` runs straight from each end to this point, and the Gaussian one, being convex, below.
+    mu = -2 Phi^-1(1 / (1 + e^epsilon)). Proof: docs/mathematics.md, proposition 1.4.
 
     Raises:
         ValueError: `epsilon` is negative or not finite.
@@ -161,6 +161,8 @@ def lattice_excess(*, scale: float, parties: int, dimension: int, mu: float) -> 
       (x^2 / s^2 + 1) / (24 s^2) on each coordinate; the sum of squares is bounded by Laurent and
       Massart (2000, Lemma 1). Measured from the neighbour's mean, it is at most twice that bound
       and twice mu^2 more.
+
+    Proof: docs/mathematics.md, proposition 1.12.
 
     Raises:
         ValueError: an argument is not positive, or `mu` negative.
@@ -257,7 +259,8 @@ class GaussianPart:
         """Return the noise of so many slots, drawn at once: of at least their parts' variance.
 
         The scale is the smallest 64-bit float whose square is at least `slots` scale^2, decided in
-        rational arithmetic. That one draw stands for the sum of their parts: docs/mathematics.md.
+        rational arithmetic. That one draw stands for the sum of their parts: docs/mathematics.md,
+        lemma 1.10.
 
         Raises:
             ValueError: it is beyond `LARGEST_SCALE`.
@@ -310,7 +313,8 @@ class LaplacePart:
 
         Fails with probability at most `failure`. By Chernoff's bound P(|X| >= t) is at most
         2 exp(-7 t / (8 scale)) M^(clients slots / parties), where the moment M of one discrete
-        Laplace falls with 1 / scale from 64/15, what it is for the continuous one.
+        Laplace falls with 1 / scale from 64/15, what it is for the continuous one. Proof:
+        docs/mathematics.md, proposition 1.13.
 
         Raises:
             ValueError: a count is not positive, or `failure` is not within (0, 1).

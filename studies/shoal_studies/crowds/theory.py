@@ -2,7 +2,7 @@
 
 Formulas are per coordinate, and exact unless they say otherwise. In one update an instance is
 drawn, its copy b becomes b + u, and the result replaces an instance drawn independently of the
-first. Proofs: docs/mathematics.md.
+first. Proofs: docs/mathematics.md, section 9.
 """
 
 import math
@@ -94,7 +94,7 @@ class Contraction:
 
     @property
     def _gain(self) -> float:
-        """By what averaging divides the mean square. Proof: docs/mathematics.md, proposition 9.3."""
+        """By what averaging divides the mean square: docs/mathematics.md, proposition 9.3."""
         k = self.instances
         if k == 1:
             return 1.0

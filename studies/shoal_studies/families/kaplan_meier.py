@@ -2,7 +2,7 @@
 
 Draws of the noise give draws of the true counts; each is made monotone in time, and hazards are
 drawn given it. The test's law under its hypothesis is simulated, noise and all.
-Explained in docs/mathematics.md.
+Explained in docs/mathematics.md, section 7.
 """
 
 from dataclasses import dataclass, replace
