@@ -101,7 +101,7 @@ class Contraction:
         stays, moves = 1.0 - 1.0 / k, (1.0 - self.pull) / k
         middle = (1.0 + stays**2 - moves**2) / (2.0 * stays)
         root = middle - math.sqrt(max(middle**2 - 1.0, 0.0))
-        power, share = root**self.open_sessions, moves / (1.0 / root - stays)
+        power, share = math.pow(root, self.open_sessions), moves / (1.0 / root - stays)
         # of the mean now and m updates before: their covariance over the variance
         correlation = (power + share) / (1.0 + share * power)
         return 1.0 + (k - 1) * (1.0 - (1.0 - self.pull) * correlation)
