@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
 from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, Outcome, run
 
 Floats = NDArray[np.float64]

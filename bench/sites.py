@@ -14,7 +14,7 @@ from demo.quickstart import agent, first_agent_port
 from shoal import Analyst, JobSettings
 from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Process
-from shoal_studies.catalogue import Task
+from shoal_studies.registry import Task
 
 
 def sites(

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from bench.command import options
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior, Verdict
+from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask, Variational
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior, Verdict
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
-from shoal_studies.variational import Variational
 
 Floats = NDArray[np.float64]
 
@@ -188,7 +187,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         scale = np.exp(-0.25 + 0.4 * generator.standard_normal())
         x = generator.uniform(-1.0, 1.0, 1500)
         y = level + slope * x + scale * generator.standard_normal(1500)
-        learner = learner_for(task, find_model=lambda _: model)
+        learner = learner_for(task, find_model=lambda *_: model)
         records = np.column_stack([x, y])
         posterior = run(
             learner, records, federation, generator, gradients=model.gradients

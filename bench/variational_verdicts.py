@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bench.command import options
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import LogisticRegressionTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior, Verdict
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior, Verdict
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]

@@ -28,8 +28,8 @@ from shoal_consortium.processes import Federation, Process
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_studies.learners import learner_for
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import learner_for
 
 COMPUTE_NODES: Final = 3
 SIMULATED: Final = 399

@@ -31,7 +31,7 @@ EVERY: Final = {
     "test_whatever_the_network_does_each_charge_is_one_contribution": 2,
     "tests/federation/test_damaged_databases.py::"
     "test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do": 3,
-    "tests/federation/test_kaplan_meier.py::test_what_is_said_holds_as_often_as_it_says": 3,
+    "tests/studies/test_kaplan_meier.py::test_what_is_said_holds_as_often_as_it_says": 3,
     "tests/federation/test_partitions_and_clocks.py::"
     "test_a_service_that_does_not_answer_in_time_around_the_deadline_delays_a_job": 3,
     "tests/federation/test_partitions_and_clocks.py::"

@@ -489,7 +489,7 @@ class Answers:
         transform = found.to_data_units(spread)
         offset = np.zeros(len(prior))
         offset[0] = found.centres[-1]
-        scatter = coefficients.residual_sd * _REACH * spread / math.sqrt(self.posterior.kept)
+        residual = _REACH * spread / math.sqrt(self.posterior.kept)
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *chosen),
@@ -498,7 +498,8 @@ class Answers:
             covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=scatter,
+            scatter=coefficients.residual_sd * residual,
+            scatter_sd=coefficients.residual_sd_sd * residual,
             spreads=tuple(found.spreads[:-1].tolist()),
             records=self.posterior.records,
             verdict=self._verdict(
@@ -506,6 +507,7 @@ class Answers:
                     task,
                     found,
                     moments,
+                    coefficients.mean,
                     covariance,
                     prior,
                     complete=None,

@@ -1,7 +1,7 @@
 """Formulas in Wilkinson's notation, and the columns that they mean by the data dictionary.
 
-systolic ~ age + C(smoker, reference="no") + age:sex + I(age**2) + log(crp, 0.1) + spline(bmi, 4)
-visits ~ age + offset(log(years))
+systolic ~ poly(age, 2) + C(smoker, reference="no") + center(bmi):sex + log(crp, 0.1)
+visits ~ age + spline(bmi, 4) + offset(log(years))
 
 formulaic's parser reads a formula; nothing of it is ever executed. Columns are terms that data
 holders evaluate. Their bounds follow from the variables' by interval arithmetic. A category has one
@@ -19,7 +19,17 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import pydantic
 
-from shoal_protocol.queries.columns import ColumnBounds, Factor, Level, Log, Power, Spline, Term
+from shoal_protocol.queries.columns import (
+    Centred,
+    ColumnBounds,
+    Factor,
+    Legendre,
+    Level,
+    Log,
+    Power,
+    Spline,
+    Term,
+)
 from shoal_protocol.trust.dictionary import Category, Date, Flag
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
@@ -105,15 +115,15 @@ def named(variables: Mapping[str, Variable], name: str) -> Any:
     return variables[name]
 
 
-Kind = Literal["itself", "category", "power", "log", "spline", "level"]
+Kind = Literal["itself", "category", "power", "centred", "polynomials", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
 _STAND_IN: Final = "_quoted_"
 _SUPPORTED: Final = (
     'a formula has variables, C(x), C(x, reference="level"), level(x, "level"), I(x**2), '
-    "power(x, 2), log(x), log(x, lower), spline(x, 4), spline(x, knots=[1, 2]) and missing(x), and "
-    "offset() of one of them"
+    "power(x, 2), poly(x, 2), center(x), center(x, 50), log(x), log(x, lower), spline(x, 4), "
+    "spline(x, knots=[1, 2]) and missing(x), and offset() of one of them"
 )
 
 
@@ -215,9 +225,14 @@ def _with_powers(formula: str) -> str:
     while tokens:
         text, kind = tokens.pop(0)
         written = {"name": f"`{text}`", "python": f"{{{text}}}"}.get(kind, text)
-        if kind == "name" and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
+        if kind in ("name", "python") and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
             power, of_power = tokens[1]
             if of_power == "value":
+                if kind == "python":  # in this notation the power of one term is the term itself
+                    raise ValueError(
+                        f"{text!r} has a power, which a variable alone may have: poly(x, 2) has "
+                        "x and its square"
+                    )
                 written = f"{{I({written}**{power})}}"
                 tokens = tokens[2:]
         parts.append(written)
@@ -301,6 +316,27 @@ def _of_power(text: str, of: Part, exponent: Argument | None = None) -> Part:
     return Part(f"{of.variable}**{power:.0f}", "power", of.variable, {"exponent": power or 1.0})
 
 
+def _centred(text: str, of: Part, at: Argument | None = None) -> Part:
+    _require_variable(text, of)
+    if at is not None and not isinstance(at, float):
+        raise ValueError(f"{text!r}: the centre is a number, as center({of.variable}, 50) has it")
+    return Part(text, "centred", of.variable, _given({"at": at}))
+
+
+def _polynomials(text: str, of: Part, degree: Argument | None = None) -> Part:
+    _require_variable(text, of)
+    if degree not in range(1, 7):
+        raise ValueError(f"{text!r} needs a whole degree from 1 to 6: poly({of.variable}, 2)")
+    return Part(f"poly({of.variable})", "polynomials", of.variable, _given({"degree": degree}))
+
+
+def _require_variable(text: str, of: Part) -> None:
+    if of.kind != "itself":
+        raise ValueError(
+            f"{text!r} takes a variable, not a power of one: poly({of.variable}, 2) has its square"
+        )
+
+
 def _log(text: str, of: Part, lower: Argument | None = None) -> Part:
     return Part(f"log({of.variable})", "log", of.variable, _given({"lower": lower}))
 
@@ -331,9 +367,11 @@ def _given(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
 _FUNCTIONS: Final[Mapping[str, Callable[..., Part]]] = {
     "C": _category,
     "I": _of_power,
+    "center": _centred,
     "level": _level,
     "log": _log,
     "missing": _missing,
+    "poly": _polynomials,
     "power": _of_power,
     "spline": _spline,
 }
@@ -467,6 +505,8 @@ def _choices(part: Part, known: Known, *, reduced: bool) -> list[_Choice]:
     try:
         if part.kind == "spline":
             return _splines(part, variable)
+        if part.kind == "polynomials":
+            return _orthogonal(part, variable)
         return [_Choice(part.text, part.text, _quantity(part, variable))]
     except pydantic.ValidationError as error:
         raise ValueError(f"{part.text!r}: {describe(error)}") from None
@@ -482,8 +522,23 @@ def _quantity(part: Part, variable: Any) -> Factor:
                 f"log({variable.name}, 0.1)"
             )
         return Log(variable=variable.name, lower=lower, upper=upper)
+    if part.kind == "centred":
+        at = part.arguments.get("at", variable.bounds.centre)
+        return Centred(variable=variable.name, lower=lower, upper=upper, at=at)  # type: ignore[arg-type]
     exponent = int(part.arguments.get("exponent", 1))  # type: ignore[arg-type]
     return Power(variable=variable.name, lower=lower, upper=upper, exponent=exponent)
+
+
+def _orthogonal(part: Part, variable: Any) -> list[_Choice]:
+    """Return the polynomials from degree 1 to the one that is asked for."""
+    lower, upper = variable.limits
+    highest = int(part.arguments["degree"])  # type: ignore[arg-type]
+    choices = []
+    for degree in range(1, highest + 1):
+        factor = Legendre(variable=variable.name, lower=lower, upper=upper, degree=degree)
+        label = f"{part.text}[{degree}]"
+        choices.append(_Choice(label, label, factor))
+    return choices
 
 
 def _splines(part: Part, variable: Any) -> list[_Choice]:

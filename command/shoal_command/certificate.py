@@ -1,7 +1,12 @@
 """`shoal certificate verify`: checks a release certificate without asking anybody."""
 
+import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,6 +22,7 @@ from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
 )
+from shoal_protocol.jobs.job_request import study_name
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
 from shoal_protocol.wire.documents import Signed
@@ -101,9 +107,8 @@ NOT_SHOWN: Final = (
     "that the clients exist, each of them once, and that their records are true",
     "that clients drew their noise honestly, beyond the colluders that are allowed for",
     "that the operators are independent of one another, and that each kept its keys",
-    "that later rounds ask what serves best: thresholds are of a short public list, and where "
-    "gradients are taken is the trainer's choice, each record's being clipped anywhere",
-    "that the posterior was computed well from the sums: either way it costs no more privacy",
+    "that rounds ask what the study's method would, and that the posterior follows from the sums "
+    "(--replay tells): whatever is asked within the job's terms costs no more privacy",
     "that there are no other releases: each Compute node's ledger lists what it took part in",
 )
 LEFT_OUT: Final = (
@@ -140,8 +145,8 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "purpose": request.purpose,
         "began": format_time(certificate.all_rounds[0].spec.body.opened_at),
         "task": {
-            "name": request.task.name,
-            "columns": [each.name for each in request.task.columns],
+            "name": study_name(request.task),
+            "columns": [each.name for each in request.terms.bounds],
             "model": next(
                 (
                     f"the installed model {model.entry_point}@{model.digest}"
@@ -377,6 +382,9 @@ def verify(
         Path | None,
         typer.Option(help="The consortium's directory: check by its rosters who was left out."),
     ] = None,
+    replay: Annotated[
+        bool, typer.Option(help="Also carry out the study again on the certificate's own sums.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate offline, and say what was released, to whom and at what price.
@@ -385,11 +393,55 @@ def verify(
     is looked for in the history beside it, and in the consortium's directory. Of that directory
     only versions that link to the manifest count; one of another consortium is refused.
 
+    With `--replay` it also says whether the study, carried out again on the certificate's sums,
+    asks the same and ends with the same posterior, but for rounding. A process of its own does so,
+    with limited time and memory and without any model of NumPyro.
+
     It asks nobody and needs no party directory. Exit status 1: the certificate does not hold; 6: it
-    cannot be told, for a version of the manifest is missing.
+    cannot be told, for a version of the manifest is missing, or a replay is not possible; 7: the
+    certificate holds, and its replay differs.
     """
     try:
         verified = checked(file, manifest, consortium)
     except ProtocolError as error:
         fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
-    tell(certificate_facts(verified), as_json, *certificate_in_words(verified))
+    facts, words = certificate_facts(verified), list(certificate_in_words(verified))
+    if not replay:
+        tell(facts, as_json, *words)
+        return
+    facts["replay"] = _replayed(read_file(file))
+    outcome, detail = (facts["replay"][each] for each in ("outcome", "detail"))
+    tell(facts, as_json, *words, f"\nReplay: {outcome}. {detail[:1].upper()}{detail[1:]}.")
+    if status := _STATUS_OF_REPLAY.get(outcome):
+        raise typer.Exit(status)
+
+
+_STATUS_OF_REPLAY: Final = {
+    "differs": ExitStatus.CONTRADICTION,
+    "not possible": ExitStatus.NOT_YET,
+}
+_REPLAY_SECONDS: Final = 900
+
+
+def _replayed(certificate: bytes) -> dict[str, str]:
+    """Return what a process of its own says of a certificate that holds: `outcome`, `detail`."""
+    if find_spec("shoal_studies") is None:
+        why = "studies are not installed here: pip install shoal"
+        return {"outcome": "not possible", "detail": why}
+    command = [sys.executable, "-X", "utf8", "-m", "shoal_studies.replay"]
+    one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            input=certificate,
+            env=one_thread,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_REPLAY_SECONDS,
+            check=True,
+        )
+    except subprocess.SubprocessError:
+        why = "it takes more time or memory than it may"
+        return {"outcome": "not possible", "detail": why}
+    said: dict[str, str] = json.loads(done.stdout)
+    return said

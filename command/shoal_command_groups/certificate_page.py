@@ -11,7 +11,9 @@ from shoal_command.certificate import certificate_facts, checked, sections
 from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
+from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies.posterior_report import PosteriorReport
 
 _CERTAIN: Final = 0.995  # above it a guess is called certain
 
@@ -31,11 +33,11 @@ def page(
     certificate that does not hold the page says so, and where it cannot be told there is none.
     """
     try:
-        verified = checked(file, manifest, consortium)
+        shown = rendered(checked(file, manifest, consortium))
     except ProtocolError as error:
         out.write_text(rendered(None, refused=str(error)))
         fail(f"the certificate does not hold, and {out} says so. {error}", ExitStatus.MISTAKE)
-    out.write_text(rendered(verified))
+    out.write_text(shown)
     say(f"The certificate holds. Its page: {out}")
 
 
@@ -75,6 +77,6 @@ def _said(verified: Verified) -> dict[str, Any]:
                 for node in each["compute_nodes"]
             }
         ),
-        "result": certificate.report.body.summary(),
+        "result": from_json(certificate.report.to_json(), PosteriorReport).body.summary(),
         "sections": list(sections(said).items()),
     }

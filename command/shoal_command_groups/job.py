@@ -35,8 +35,8 @@ from shoal_hosting.manifests.manifest_book import history_paths
 from shoal_hosting.private_files import write_new
 from shoal_protocol.certificates.release_certificate import pack, read_certificate
 from shoal_protocol.wire.phases import JobPhase
-from shoal_studies.catalogue import TaskName
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import TaskName
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
 

@@ -61,7 +61,7 @@ def request_for(
         manifest=consortium.digest,
         nonce=nonce,
         analyst=analyst,
-        task={},
+        task={"name": "none"},
         terms=terms,
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue import Posterior, Task
+from shoal_studies.posteriors.base import BasePosterior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,28 +23,10 @@ class RequestedRound:
     batch: int | None = None
 
 
-def require_due(task: Task, population: int, sums: Sequence[ReleasedSum]) -> None:
-    """Check that `sums` answer the first of a task's rounds, in order.
-
-    Raises:
-        ValueError: `population` is not positive, or `sums` do not answer them.
-    """
-    if population < 1:
-        raise ValueError("the population must be positive")
-    names, rounds = [each.name for each in task.columns], task.asked()
-    if len(sums) > len(rounds) or any(
-        released.query.name != name
-        or released.query.records_per_client != task.records_per_client
-        or [each.name for each in released.query.columns] != names
-        for released, name in zip(sums, rounds, strict=False)
-    ):
-        raise ValueError("the sums are not those of this task's rounds, in order")
-
-
 class Learner(Protocol):
     """Given all sums so far, a learner returns the next round that it needs, or its posterior."""
 
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | BasePosterior:
         """Return the next round, or the posterior when `sums` suffice.
 
         Pure and replayable: the same arguments give the same answer after a restart. `population`

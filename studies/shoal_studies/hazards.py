@@ -29,7 +29,8 @@ from shoal_studies.catalogue.piecewise_exponential import (
     names_of,
 )
 from shoal_studies.catalogue.regression import REACH, Verdict, first_query
-from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.catalogue.study import require_due
+from shoal_studies.contract import RequestedRound
 from shoal_studies.regression.design_sample import (
     DesignSample,
     pulled,

@@ -28,7 +28,7 @@ from shoal_studies.posteriors.base import array_of, columns_of, require_plain
 # A job cuts such values to the bounds in silence, for nobody may look. Only a simulation is told.
 
 _SHARES: Final = (0.01, 0.05)  # of values beyond bounds, that are told, and that are doubted
-_TIMES: Final = (0.5, 0.95)  # the same two of times: those beyond the last one are censored there
+_TIMES: Final = (0.5, 1.0)  # the same two of times: those beyond the last one are censored there
 _MOST_CODES: Final = 3
 
 
@@ -43,8 +43,8 @@ def beyond_bounds(
 
     `values_of` gives a variable's values, shape (n,), NaN where missing; None if it is no quantity.
     Outcomes and levels that have `codings` are none either. A twentieth of the values beyond makes
-    intervals doubtful. Of times half are told, and nearly all doubted: those beyond the last one
-    are censored there.
+    intervals doubtful. Times beyond the last one are censored there, as those of who is followed
+    up to the end of a study are: half of them are told, and all of them doubted.
 
     Raises:
         ValueError: the bounds are 0 and 1, and the variable has up to three codes, others than 0

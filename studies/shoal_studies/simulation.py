@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.accounting import USELESS_DELTA, Cap
 from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.queries import Query, Tables
@@ -23,13 +23,12 @@ from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.catalogue import Posterior, Task
 from shoal_studies.catalogue.quantiles import QuantilesTask
 from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.coding import Variable, Variables, variables_given
 from shoal_studies.contract import Learner, RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import Posterior, Task, learner_for
 from shoal_studies.simulated_records import OnRecords, SimulatedRecords
 
 
@@ -240,6 +239,10 @@ class SimulatedFederation(OnRecords):
                 f"there must be more clients than dropouts + colluders + 1: {len(self):,} are not "
                 f"more than {least:,}"
             )
+        if self._cap.delta * len(self) >= 1.0:
+            raise ValueError(
+                f"delta must be below 1 / {len(self):,}, one over the clients: {USELESS_DELTA}"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -290,7 +293,7 @@ class SimulatedFederation(OnRecords):
         )
         model = self._compiled(task) if isinstance(task, NumpyroTask) else None
         learner = (
-            learner_for(task) if model is None else learner_for(task, find_model=lambda _: model)
+            learner_for(task) if model is None else learner_for(task, find_model=lambda *_: model)
         )
         outcome = run(
             learner,

@@ -3,7 +3,7 @@
 It also foresees, by what a data holder declared, whether its vault would refuse a job.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Annotated, Literal
@@ -11,28 +11,20 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job, job_refusal
-from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import (
     AnalystDocument,
 )
 from shoal_protocol.wire.encoding import Timestamp
-from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.study import check_terms_of_task
+from shoal_studies.registry import Task
 
 
 class StudyRequest(JobRequest):
     """The document of a job request with its task decoded; data holders do not decode the task."""
 
     task: Task
-
-    @property
-    def spare_rounds(self) -> int:
-        """Return how many of its rounds the job may lose, and still give a posterior."""
-        return self.terms.rounds // 10
 
 
 class JobCheck(AnalystDocument):
@@ -72,24 +64,6 @@ def check_study(request: StudyRequest, manifest: Manifest) -> None:
         least=request.minimum_population,
         most=request.maximum_population,
     )
-
-
-def check_round_of_study(
-    spec: RoundSpec,
-    request: StudyRequest,
-    *,
-    spent: Cost,
-    earlier: Sequence[ReleasedSum],
-) -> None:
-    """Refuse a round as `check_round_of_job` does, or one that does not follow from `earlier` sums.
-
-    `earlier` are the sums of the rounds before it.
-
-    Raises:
-        RefusedSpec: the detail says why.
-    """
-    check_round_of_job(spec, request, spent=spent)
-    request.task.check_query(spec.query, population=spec.population_size, earlier=earlier)
 
 
 def foreseen_refusal(

@@ -18,14 +18,14 @@ from shoal.jobs.federation import Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.certificates.release_certificate import Participations
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
-    Participations,
     PosteriorReport,
-    PrivacySpent,
 )
 from shoal_studies.study_request import StudyRequest
 from tests.world.around_holder import PRIVACY, TASK, World, problem

@@ -86,7 +86,7 @@ async def test_a_holder_sends_the_clipped_gradients_of_a_model_that_is_built_in(
 async def test_a_holder_sends_the_gradients_of_a_model_that_it_allows_and_has(
     world: World, robust: NumpyroTask
 ) -> None:
-    compiled = installed_models.model_for(robust)
+    compiled = installed_models.model_for(robust.model, robust.model_columns)
     query = asked(robust)
     expected = [
         query.encode(rows_at(world.records, client, COLUMNS), compiled.gradients)

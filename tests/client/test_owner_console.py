@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, console_of
+from shoal_agent.console.sentences import rules
 from shoal_holder.policy import Policy
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
@@ -244,3 +245,15 @@ async def test_its_pages_are_readable_in_a_browser(
         await page.get_by_role("button", name="Leave the job for good").press("Enter")
         await page.get_by_text("You left it").wait_for()
         assert wrong == []
+
+
+def test_an_owner_that_lets_crowds_spend_pure_epsilon_reads_the_odds_of_that() -> None:
+    """e / (1 + e) is .731: 74 of 100, where Gaussian noise at the same epsilon leaves fewer."""
+    with_crowds = {"maximum_local_epsilon": 1.0, "crowd_families": ("linear",)}
+    rounds = POLICY.model_copy(update={"maximum_epsilon": 2.0, "delta": 1e-9})
+    crowds = Policy.model_validate(rounds.model_dump() | with_crowds)
+    less = Policy.model_validate(rounds.model_dump() | with_crowds | {"maximum_local_epsilon": 0.1})
+    odds = rules(rounds)["In plain words"]
+    assert "at most 57 of 100 cases" in odds
+    assert "at most 74 of 100 cases" in rules(crowds)["In plain words"]
+    assert rules(less)["In plain words"] == odds

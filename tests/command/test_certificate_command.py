@@ -6,6 +6,7 @@ import pytest
 from typer.testing import Result
 
 from shoal_command import connection
+from shoal_command.terminal import ExitStatus
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
@@ -21,6 +22,13 @@ def verify(directory: Path, encoded: bytes, manifest: bytes, *more: str, status:
     result = run("certificate", "verify", *files, *more)
     assert result.exit_code == status, result.output
     return result
+
+
+def test_a_replay_that_differs_has_an_exit_status_of_its_own(tmp_path: Path) -> None:
+    """Of a certificate that holds, with a posterior that somebody made up."""
+    made_up = (TWO_ROUNDS.encode(), TWO_ROUNDS.manifest)
+    done = verify(tmp_path, *made_up, "--replay", status=ExitStatus.CONTRADICTION)
+    assert "The certificate holds." in done.output and "Replay: differs." in done.output
 
 
 def in_one_line(text: str) -> str:

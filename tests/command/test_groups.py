@@ -27,7 +27,7 @@ def test_a_data_holders_commands_load_no_analysis_consortium_or_learning() -> No
     asked = [sys.executable, "-c", LOADED, *OF_DATA_HOLDERS.values()]
     loaded = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
     assert "shoal_command.agent" in loaded
-    of_others = {"shoal", "shoal_command_groups", "shoal_consortium"}
+    of_others = {"shoal", "shoal_command_groups", "shoal_consortium", "shoal_studies"}
     assert {each.partition(".")[0] for each in loaded} & of_others == set()
 
 

@@ -16,11 +16,11 @@ from shoal_protocol.queries import QueryName
 from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.policy import Policy as ConsortiumPolicy
-from shoal_studies.catalogue import Task, TaskName
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
 )
+from shoal_studies.registry import Task, TaskName
 from shoal_studies.study_request import StudyRequest
 from tests.command.running import shoal
 from tests.world import examples

@@ -35,7 +35,7 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_studies.catalogue import STUDIES
+from shoal_studies.registry import STUDIES
 from shoal_studies.simulation import SimulatedFederation
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}

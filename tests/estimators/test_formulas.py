@@ -16,6 +16,7 @@ from shoal.estimators import (
 from shoal.formulas import Known, features_of, parse, single
 from shoal.jobs.federation import Federation
 from shoal_protocol.queries.columns import (
+    Centred,
     ColumnBounds,
     Level,
     Log,
@@ -89,6 +90,14 @@ def names(formula: str) -> list[str]:
         ("spline(bmi, 4)", [f"spline(bmi)[{place}]" for place in (1, 2, 3, 4)]),
         ("spline(bmi, knots=[20, 25, 30])", [f"spline(bmi)[{place}]" for place in range(1, 7)]),
         ("dose + missing(dose)", ["dose", "dose_missing"]),
+        ("poly(age, 3)", ["poly(age)[1]", "poly(age)[2]", "poly(age)[3]"]),
+        ("poly(`body mass`, 1)", ["poly(body mass)[1]"]),
+        ("center(age) + center(bmi, 25)", ["center(age)", "center(bmi, 25)"]),
+        ("center(age)*sex", ["center(age)", "sex[m]", "center(age):sex[m]"]),
+        (
+            "center(`body mass`, 70):poly(age, 2)",
+            ["center(body mass, 70):poly(age)[1]", "center(body mass, 70):poly(age)[2]"],
+        ),
     ],
 )
 def test_a_formula_means_these_columns(right: str, due: list[str]) -> None:
@@ -110,6 +119,19 @@ def test_a_number_by_itself_is_its_column_and_all_else_a_term_with_the_bounds_th
     assert former.term == Term(factors=(itself, Level(variable="smoker", value=2)))
     assert (yes.lower, yes.upper) == (0.0, 45.0)
     assert found.target.term == Term(factors=(Log(variable="y", lower=80, upper=220),))
+
+
+def test_centres_and_polynomials_follow_from_bounds_or_from_a_number_that_is_given() -> None:
+    found = designed("y ~ center(age) + center(age, at=30) + poly(bmi, 2)").features
+    middle, given, *polynomials = found
+    assert middle.term == Term(factors=(Centred(variable="age", lower=18, upper=90, at=54.0),))
+    assert (middle.lower, middle.upper) == (-36.0, 36.0)
+    assert (given.lower, given.upper) == (-12.0, 60.0)
+    assert [(each.lower, each.upper) for each in polynomials] == [(-1.0, 1.0)] * 2
+    rows = np.array([[18.0, 15.0], [54.0, 30.0], [90.0, 45.0], [72.0, 37.5]])
+    assert design_of(found, rows) == pytest.approx(
+        np.array([[-36, -12, -1, 1], [0, 24, 0, -0.5], [36, 60, 1, 1], [18, 42, 0.5, -0.125]])
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,6 +157,20 @@ def test_a_number_by_itself_is_its_column_and_all_else_a_term_with_the_bounds_th
         ("y ~ spline(age)", "number of columns"),
         ("y ~ spline(age, 2)", "3 at least"),
         ("y ~ spline(age, knots=[10, 50])", "knots ascend"),
+        ("y ~ poly(age)", r"whole degree from 1 to 6: poly\(age, 2\)"),
+        ("y ~ poly(age, 7)", "whole degree from 1 to 6"),
+        ("y ~ poly(age, 1.5)", "whole degree from 1 to 6"),
+        ("y ~ poly(age, 2, raw=True)", "wrong arguments"),
+        ("y ~ poly(age**2, 2)", r"not a power of one: poly\(age, 2\) has its square"),
+        ("y ~ poly(smoker, 2)", r"write C\(smoker\)"),
+        ("poly(y, 2) ~ age", "has 2 columns"),
+        ("y ~ center(age, 'mean')", r"the centre is a number, as center\(age, 50\)"),
+        ("y ~ center(age, [1, 2])", "the centre is a number"),
+        ("y ~ center(I(age**2))", "neither a number nor a text"),
+        ("y ~ center(sex)", r"write C\(sex\)"),
+        ("y ~ center(age, 1e40)", "should be less than or equal to 1000"),
+        ("y ~ age + center(age)**2", r"'center\(age\)' has a power, which a variable alone"),
+        ("y ~ log(bmi)^2", r"poly\(x, 2\) has x and its square"),
         ("y ~ log(crp)", "lower bound above 0"),
         ("y ~ height", "no variable 'height'"),
         ("y ~ missing(age)", "'age' has no indicator"),
@@ -221,7 +257,7 @@ def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_fram
 
 
 def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
-    formula = "pressure ~ spline(age, 4) + age:sex + I(age**2) + log(age)"
+    formula = "pressure ~ spline(age, 4) + center(age):sex + poly(age, 3) + log(age)"
     model = LinearRegressionInBounds(formula=formula, method="plain").fit(federation())
     features = model._features
     read = variables_of(features)

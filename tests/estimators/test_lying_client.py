@@ -6,7 +6,7 @@ from shoal.estimators import LinearRegression
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, with_noise
 
 CLIENTS = 1000

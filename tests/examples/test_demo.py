@@ -7,7 +7,7 @@ import numpy as np
 from demo import diabetes
 from demo.report import Summary
 from demo.scenario import CLINIC_PATIENTS, COLLUDERS, COMPUTE_NODES, DROPOUTS
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 

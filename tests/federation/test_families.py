@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.catalogue.cells import CategoricalTask
+from shoal_studies.catalogue.cells import BernoulliTask, CategoricalTask
 from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask
-from shoal_studies.catalogue.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
+from shoal_studies.catalogue.single_numbers import NormalMeanTask, PoissonTask
 from shoal_studies.catalogue.study import OneRoundStudy
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust

@@ -13,7 +13,7 @@ from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

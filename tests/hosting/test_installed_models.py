@@ -11,7 +11,6 @@ from shoal_hosting.installed_models import (
     ModelNotUsable,
     digest_of,
     gradients_for,
-    model_for,
     refusal,
 )
 from shoal_protocol.queries.columns import ColumnBounds
@@ -38,9 +37,9 @@ def site(tmp_path, monkeypatch):
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(installed_models, "_loaded", {})
-    installed_models._compiled.cache_clear()
+    installed_models.model_for.cache_clear()
     yield tmp_path
-    installed_models._compiled.cache_clear()
+    installed_models.model_for.cache_clear()
     for name in set(sys.modules) - before:
         if name.partition(".")[0].startswith("tried_"):
             del sys.modules[name]
@@ -151,9 +150,9 @@ def test_a_package_with_more_than_sources_has_no_digest(site):
 def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one(site):
     install(site, "tried_m", {"tried_m.py": SOURCE}, m="tried_m:model")
     before = digest_of("m")
-    model_for(task("m", before))
+    assert refusal_of(task("m", before)) is None
     (site / "tried_m.py").write_text(SOURCE + "\n")
-    installed_models._compiled.cache_clear()
+    installed_models.model_for.cache_clear()
     assert "restart" in refusal_of(task("m", digest_of("m")))
     assert refusal_of(task("m", before)) is None
 
@@ -168,7 +167,7 @@ def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monke
     query = task("p", digest_of("p")).gradient_query([0.5])
     gradients = gradients_for(query)
     assert query.encode([[1.0]], gradients).tolist() == [2**19]
-    model = installed_models._compiled(query.model, query.columns)
+    model = installed_models.model_for(query.model, query.columns)
 
     def fails(point, values):
         raise error(f"bad record {values}")

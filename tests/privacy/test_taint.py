@@ -16,7 +16,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from tests.world.audit import look_at
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust

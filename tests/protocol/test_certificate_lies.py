@@ -300,7 +300,7 @@ LIES = {
         "the spec of round 0: the spec is for another job or round",
     ),
     "the last round is left out": Case(
-        {"rounds": without(1)}, "the rounds: 1 of the 2 that the job's task asks are too few"
+        {"rounds": without(1)}, "the rounds: 1 of the 2 of the job's terms are too few"
     ),
     "the first round is left out": Case(
         {"rounds": without(0)}, "the spec of round 0: the spec is for another job or round"
@@ -360,13 +360,6 @@ LIES = {
         {"certificate": changed(population=encode_clients(range(1, 12)))},
         "the spec of round 0: its population holds clients who did not join",
     ),
-    "the posterior is of another target": Case(
-        {"report": inside("posterior", target="age")}, "the report: its posterior is not of"
-    ),
-    "the posterior is of other features": Case(
-        {"report": inside("posterior", names=("intercept", "height"))},
-        "the report: its posterior is not of",
-    ),
     "the rounds are in the wrong order": Case(
         {}, "the spec of round 0: " + OTHER_QUERY, replace(TWO_ROUNDS, queries=(MATRIX, FIRST))
     ),
@@ -418,10 +411,6 @@ LIES = {
         "the spec of round 0: the query's radius is not in the range of the job's terms",
         replace(TWO_ROUNDS, queries=(examples.MOMENTS, THRESHOLDS)),
     ),
-    "a second round is scaled by what the first did not measure": Case(
-        {"spec 1": lambda spec: changed(query=steeper(spec.query, 0.99))(spec)},
-        "the spec of round 1: the query's scales and radius follow from no measured spread",
-    ),
     "a second round asks whether a value is above the middle": Case(
         {"spec 1": lambda spec: changed(query=steeper(spec.query, 1e-30))(spec)},
         "the spec of round 1: the query's scales are not in the range of the job's terms",
@@ -436,7 +425,7 @@ LIES = {
     ),
     "a round that the task asks for is missing": Case(
         {},
-        "the rounds: 1 of the 2 that the job's task asks are too few",
+        "the rounds: 1 of the 2 of the job's terms are too few",
         replace(TWO_ROUNDS, queries=(FIRST,)),
     ),
     "a lost round is left out that a node charged": Case(

@@ -21,8 +21,8 @@ def test_an_honest_certificate_holds_under_its_manifest(name: str) -> None:
 
 @pytest.mark.parametrize("name", MAKINGS)
 def test_a_certificate_is_read_back_as_it_was_written(name: str) -> None:
-    made = MAKINGS[name].make()
-    assert decode(made.encode(), ReleaseCertificate) == made
+    encoded = MAKINGS[name].encode()
+    assert decode(encoded, ReleaseCertificate).encode() == encoded
 
 
 def test_the_same_job_gives_the_same_certificate_to_the_last_byte() -> None:

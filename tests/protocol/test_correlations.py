@@ -6,8 +6,12 @@ import pytest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_studies.catalogue.variational.posterior import (
+    MOST_CORRELATED,
+    VariationalPosterior,
+    packed,
+)
 from shoal_studies.posterior_report import PosteriorReport
-from shoal_studies.posteriors.variational import MOST_CORRELATED, VariationalPosterior, packed
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
 from tests.world.examples import CORRELATED_POSTERIOR, CORRELATED_REPORT, named
 from tests.world.strategies import replaced

@@ -110,7 +110,7 @@ def fields_of(kind: str) -> list[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_document_comes_back_from_its_wire_form(kind: str) -> None:
     signed = DOCUMENTS[kind]
-    assert accept(signed.encode(), signed) == signed
+    assert accept(signed.encode(), signed).encode() == signed.encode()
     assert decode(signed.encode(), *every_document()).encode() == signed.encode()
 
 
@@ -252,7 +252,8 @@ def test_few_errors_are_built_however_many_faults_there_are(kind: str) -> None:
     names[MARKER] = None
     for at in paths(wire["body"]):
         found = at_path(wire["body"], at)
-        if not isinstance(found, list | dict):
+        undecoded = kind == "release_certificate" and {"task", "posterior"} & set(at)
+        if not isinstance(found, list | dict) or undecoded:
             continue
         wrong = [None] * 500 if isinstance(found, list) else found | names
         body = replaced(wire["body"], at, wrong) if at else wrong

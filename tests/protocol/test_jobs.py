@@ -13,7 +13,7 @@ from shoal_protocol.queries import QueryName
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
-from shoal_studies.catalogue import Task
+from shoal_studies.registry import Task
 from shoal_studies.study_request import StudyRequest, check_study
 from tests.world import examples
 from tests.world.examples import (
@@ -44,7 +44,7 @@ def demand(**changes: Any) -> PrivacyDemand:
         ({"privacy": demand(epsilon=4.01)}, "exceed"),
         ({"privacy": demand(epsilon=100.0)}, "exceed"),
         ({"privacy": demand(epsilon=4.0, delta=1.01e-6)}, "exceed"),
-        ({"privacy": demand(delta=0.1)}, "exceed"),
+        ({"privacy": demand(delta=0.01)}, "exceed"),
         (
             {"privacy": demand(delta=0.0)},
             "manifest does not allow .* a delta above 0 .*--mechanism",
@@ -106,7 +106,7 @@ def test_terms_that_are_not_those_of_the_task_are_refused_by_who_reads_it(other:
 
 def test_who_holds_data_reads_a_request_whose_task_it_does_not_know() -> None:
     request = sign(JOB, "analyst", signing_key("analyst")).to_json()
-    request["body"]["task"] = {"name": "something new", "anything": [1, {"deep": None}]}
+    request["body"]["task"] = {"name": "something_new", "anything": [1, {"deep": None}]}
     encoded = canonical_json(request)
     assert decode(encoded, JobRequest).body.terms == JOB.terms
     with pytest.raises(MalformedDocument):
@@ -121,7 +121,7 @@ def test_a_request_that_is_nested_too_deep_is_malformed_and_nothing_worse() -> N
     request = sign(JOB, "analyst", signing_key("analyst")).to_json()
     for depth in (200, 300, 900, 100_000):
         nested = b"[" * depth + b"]" * depth
-        request["body"]["task"] = {"anything": "HERE"}
+        request["body"]["task"] = {"name": "new", "anything": "HERE"}
         encoded = canonical_json(request).replace(b'"HERE"', nested)
         if depth == 200:
             decode(encoded, JobRequest)
@@ -155,6 +155,10 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 0.0}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 101.0}}, "less than"),
         ({"privacy": {**JOB.privacy.model_dump(), "delta": 1.0}}, "less than"),
+        (
+            {"privacy": {**JOB.privacy.model_dump(), "delta": 1.0 / JOB.minimum_population}},
+            "below 1 / minimum_population: a larger one would allow to publish the records",
+        ),
         ({"privacy": {**JOB.privacy.model_dump(), "delta": -0.1}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "dropouts": -1}}, "greater than"),
         ({"nonce": "00"}, "pattern"),

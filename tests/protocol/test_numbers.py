@@ -43,8 +43,8 @@ from shoal_protocol.trust.policy import Policy
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_studies.catalogue import STUDIES
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import STUDIES
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.world.strategies import Path, at_path, paths, replaced
@@ -293,7 +293,7 @@ def test_a_crowd_task_is_refused_or_computed_with(wire: Any) -> None:
     weights, rows, targets = first_weights(task), *design_rows(task, EXTREME_RECORDS)
     for place in range(len(rows)):
         for drawn in (weights, np.full_like(weights, 2**52), np.full_like(weights, -(2**52))):
-            step = steps(task, drawn, rows[place], targets[place])
+            step = steps(task, drawn, rows[place, None], targets[place, None])
             assert np.abs(step).max() <= task.lattice_clip
             coordinate = 0 if task.variant == "one" else None
             contribute(task, drawn, step, coordinate=coordinate, noise=drawn[: task.touched])

@@ -12,7 +12,7 @@ from scipy import stats
 
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.models.numpyro_models import Latent, compile_model
-from shoal_studies.posteriors.variational import VariationalPosterior, names_of
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior, names_of
 
 ENDS = {"lower": np.array([-1.0, 0.0]), "upper": np.array([1.0, 5.0])}
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.normals import NormalPosterior
 from shoal_studies.posteriors.forms import MOST_VALUES, encoded
+from shoal_studies.registry import Posterior
 
 MEAN = np.array([1.0, 2.0])
 COVARIANCE = np.array([[0.04, -0.01], [-0.01, 0.09]])

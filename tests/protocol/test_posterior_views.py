@@ -14,12 +14,12 @@ from matplotlib import pyplot
 from numpy.typing import NDArray
 
 from shoal import plots
+from shoal_protocol.certificates.release_certificate import Participations
+from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
-    Participations,
     PosteriorReport,
-    PrivacySpent,
 )
 from shoal_studies.posteriors.base import BasePosterior
 

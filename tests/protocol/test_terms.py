@@ -13,6 +13,7 @@ from shoal_protocol.queries import Column, Counts, SecondMomentMatrix
 from shoal_protocol.queries.columns import (
     Centred,
     ColumnBounds,
+    Legendre,
     Level,
     Log,
     OtherLevel,
@@ -42,7 +43,18 @@ logs = st.builds(
     st.floats(1e-6, 1e6),
     st.floats(1.001, 1e6),
 )
-centred = st.builds(lambda name, ends: Centred(variable=name, **ends), variables, bounds)
+centred = st.builds(
+    lambda name, ends, at: Centred(variable=name, **ends, at=at),
+    variables,
+    bounds,
+    st.floats(-1e4, 1e4),
+)
+polynomials = st.builds(
+    lambda name, ends, degree: Legendre(variable=name, **ends, degree=degree),
+    variables,
+    bounds,
+    st.integers(1, 6),
+)
 levels = st.builds(Level, variable=variables, value=st.integers(0, 5).map(float)) | st.builds(
     OtherLevel, variable=variables, value=st.integers(0, 5).map(float)
 )
@@ -57,7 +69,7 @@ def splines(draw: st.DrawFn) -> Spline:
     return Spline(variable=draw(variables), **ends, knots=tuple(knots), place=place)
 
 
-factors = powers | centred | logs | levels | splines()
+factors = powers | centred | polynomials | logs | levels | splines()
 values = finite | st.floats(-1e4, 1e4) | st.integers(-3, 6).map(float)
 
 
@@ -100,12 +112,22 @@ def test_each_factor_is_the_function_that_it_says() -> None:
     cut = [18.0, 18.0, 40.0, 90.0, 90.0]
     assert Power(**AGE, exponent=1).of(values).tolist() == cut
     assert Power(**AGE, exponent=3).of(values).tolist() == [each**3 for each in cut]
-    assert Centred(**AGE).of(values).tolist() == [each - 54.0 for each in cut]
-    assert Centred(**AGE).range == (-36.0, 36.0)
+    assert Centred(**AGE, at=50.0).of(values).tolist() == [each - 50.0 for each in cut]
+    assert Centred(**AGE, at=50.0).range == (-32.0, 40.0)
     assert Log(**AGE).of(values) == pytest.approx(np.log(cut), rel=1e-15)
     assert Level(variable="age", value=40.0).of(values).tolist() == [0, 0, 1, 0, 0]
     assert Power(variable="x", lower=-2.0, upper=3.0, exponent=2).range == (0.0, 9.0)
     assert Power(variable="x", lower=-2.0, upper=1.0, exponent=3).range == (-8.0, 1.0)
+
+
+def test_polynomials_are_those_of_numpy_and_orthogonal_over_the_bounds() -> None:
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    basis = [Legendre(**AGE, degree=degree) for degree in range(1, 7)]
+    found = np.array([each.of(54.0 + 36.0 * nodes) for each in basis])
+    due = np.polynomial.legendre.legvander(nodes, 6).T[1:]
+    assert found == pytest.approx(due, abs=1e-13)
+    products = (found * weights) @ found.T
+    assert products == pytest.approx(np.diag(2.0 / (2.0 * np.arange(1, 7) + 1.0)), abs=1e-13)
 
 
 def test_a_level_out_of_its_variables_range_is_no_level() -> None:

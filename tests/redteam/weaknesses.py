@@ -27,7 +27,6 @@ from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
 from shoal_redteam.attacks import crowd_trainer
 from shoal_studies import study_request
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -201,9 +200,7 @@ def _unread(check: str, module: ModuleType | type = checks) -> Plant:
 
 UNREAD = [
     _unread("_check_request"),
-    _unread("check_round_of_study", checks),
-    _unread("check_terms_of_task", study_request),
-    _unread("check_query", LinearRegressionTask),
+    _unread("check_round_of_job", checks),
     _unread("check_charge", checks),
     _unread("check_charge", outcomes),
     _unread("_check_totals"),

@@ -10,15 +10,13 @@ from scipy import stats
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue.cells import CategoricalTask
-from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask
-from shoal_studies.catalogue.single_numbers import BernoulliTask, NormalMeanTask, PoissonTask
+from shoal_studies.catalogue import normals
+from shoal_studies.catalogue.cells import BernoulliTask, CategoricalTask, NoisyCounts, draw_counts
+from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask, normalised_prior
+from shoal_studies.catalogue.one_round import SummedNoise
+from shoal_studies.catalogue.single_numbers import NormalMeanTask, PoissonTask
 from shoal_studies.contract import NoReliablePosterior, RequestedRound
-from shoal_studies.families import normals
-from shoal_studies.families.counted import NoisyCounts, draw_counts
-from shoal_studies.families.normals import normalised_prior
-from shoal_studies.families.one_round import SummedNoise
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")

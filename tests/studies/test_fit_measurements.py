@@ -6,8 +6,8 @@ import pytest
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.catalogue.variational import LogisticRegressionTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 UNIT = ColumnBounds(name="x", lower=-1.0, upper=1.0)

@@ -5,11 +5,10 @@ import pytest
 
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from shoal_studies.catalogue.variational import LogisticRegressionTask
-from shoal_studies.learners import learner_for
+from shoal_studies.catalogue.variational import LogisticRegressionTask, Variational
 from shoal_studies.linear_regression import LinearRegression
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
-from shoal_studies.variational import Variational
 
 CLIENTS = 600
 SIDES = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in "abc"]

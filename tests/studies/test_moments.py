@@ -1,6 +1,10 @@
-"""Moments bought once: what their answers are without noise, and how often intervals hold."""
+"""Moments bought once: what their answers are without noise, and how often intervals hold.
+
+At last over all services: one certificate answers several questions, at the price of one job.
+"""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +14,19 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from shoal.answers import Answers
+from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_studies.catalogue import Posterior
-from shoal_studies.catalogue.moments import MomentsPosterior, MomentsTask
+from shoal_studies.catalogue.moments import Moments, MomentsPosterior, MomentsTask
 from shoal_studies.contract import RequestedRound
-from shoal_studies.families.moments import Moments
+from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.simulation import Federation, Outcome, run
 from tests.studies.test_measured_regressions import nonsense
+from tests.world.federation import Federation as Played
+from tests.world.trust import HOLDER_POLICY, SITES, make_trust
+from tests.world.trust import TASK as PLAYED
 
 SEED = 20_250_101
 NAMES = ("age", "dose", "flag", "weight", "y")
@@ -231,3 +238,41 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
     assert isinstance(step, MomentsPosterior)
     model = Answers(step).linear_model("y")
     assert np.all(np.isfinite(model.mean)) and np.all(model.sd > 0.0)
+
+
+MOMENTS = MomentsTask(columns=PLAYED.columns)
+
+
+@pytest.mark.slow
+async def test_a_certificate_answers_two_models_and_nobody_is_asked_or_charged_again(
+    tmp_path: Path,
+) -> None:
+    queries = MOMENTS.query_names()
+    trust = make_trust(tmp_path / "trust", queries=queries, maximum_epsilon=100.0)
+    policy = HOLDER_POLICY.model_copy(update={"queries": queries, "maximum_epsilon": 100.0})
+    holders: dict[str, dict[str, Any]] = {site: {"policy": policy} for site in SITES}
+    async with Played(trust, tmp_path, holders=holders) as federation:
+        job = await federation.submit(task=MOMENTS, epsilon=80.0)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        encoded = await federation.after(federation.analyst.job(job).certificate())
+        report = await federation.report(job)
+    assert encoded is not None
+    manifest = trust.consortium.signed_manifest.encode()
+    certificate = verify_certificate(encoded, manifest).certificate
+    specs = [each.spec.body for each in certificate.rounds]
+    assert tuple(each.query.name for each in specs) == queries
+    sums = [ReleasedSum.of(each.spec.body, each.result.body) for each in certificate.rounds]
+    assert learner_for(MOMENTS).next(sum(SITES.values()), sums) == report.posterior
+    centres = [[column.centre for column in each.query.columns] for each in specs]
+    assert centres[1] == centres[2] != centres[0]
+
+    assert certificate.report.digest == report.digest
+    answers = Answers.of(report.posterior)
+    age, pressure = (each.name for each in MOMENTS.columns)
+    there, back = answers.linear_model(pressure, [age]), answers.linear_model(age, [pressure])
+    assert (there.target, back.target) == (pressure, age)
+    records = np.concatenate([trust.records(site).values for site in SITES])
+    truth = np.polyfit(records[:, 0], records[:, 1], 1)[0]
+    assert abs(there.mean[1] - truth) <= 4.0 * there.sd[1]
+    assert report.privacy.epsilon <= 80.0 and len(report.rounds) == 3

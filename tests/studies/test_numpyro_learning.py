@@ -8,8 +8,8 @@ import pytest
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import NumpyroTask
-from shoal_studies.learners import learner_for
-from shoal_studies.posteriors.variational import VariationalPosterior
+from shoal_studies.catalogue.variational.posterior import VariationalPosterior
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 from tests.world.installed_models import install_examples
 
@@ -24,7 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learned(task, records, epsilon, seed=1):
-    compiled = model_for(task)
+    compiled = model_for(task.model, task.model_columns)
     federation = Federation(
         population=len(records), missing=0, dropouts=10, colluders=10, epsilon=epsilon, delta=1e-5
     )

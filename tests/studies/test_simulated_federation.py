@@ -67,3 +67,9 @@ def test_it_can_be_taken_apart_by_column_and_by_client() -> None:
 def test_what_cannot_be_simulated_is_refused(rows: Any, changes: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         federation(rows, **changes)
+
+
+def test_a_delta_that_protects_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="delta must be below 1 / 300, one over the clients"):
+        federation(delta=0.01)
+    assert federation(delta=0.003).learn(TASK).posterior.records

@@ -8,9 +8,9 @@ import numpy as np
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Column, SecondMoments
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.contract import RequestedRound
+from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, run
 
 CLIENTS, ROUNDS, BATCH = 40, 12, 15
@@ -53,7 +53,7 @@ def carried_out(batch: int | None, monkeypatch, missing: int = 0) -> tuple[Count
         asked.update(records[:, 0].tolist())
         return np.array([0])
 
-    monkeypatch.setattr(SecondMoments, "encode", encode)
+    monkeypatch.setattr(SecondMoments, "encode_apart", encode)
     federation = Federation(
         population=CLIENTS, missing=missing, dropouts=2, colluders=1, epsilon=1.0, delta=1e-5
     )

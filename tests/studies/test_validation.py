@@ -1,5 +1,9 @@
-"""Predictions scored at sites, and models that leave a site out: what they find, and how surely."""
+"""Predictions scored at sites, and models that leave a site out: what they find, and how surely.
 
+At last over all services: one round, certified and replayed.
+"""
+
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +21,16 @@ from shoal.estimators import (
     PoissonRegression,
     Validation,
 )
-from shoal_studies.catalogue import Posterior
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.queries import PredictionScores
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.errors import RefusedSpec
+from shoal_studies.catalogue.validation import Site, ValidationPosterior, ValidationTask
+from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.simulation import SimulatedFederation
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, TASK, make_trust
+from tests.world.trust import SITES as HELD_BY_SITE
 
 SEED = 20_250_301
 SITES = ("north", "south", "west")
@@ -210,3 +222,49 @@ def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -
         if name == f"{each.name}: root mean square error"
     ]
     assert "All 4 jobs: epsilon 2 at delta 4e-05 for each client" in shown
+
+
+SCORED = ValidationTask(
+    family="normal",
+    features=TASK.features,
+    target=TASK.target,
+    site="age",  # of which records of this world have several levels
+    sites=(
+        Site(name="thirty", value=30.0, coefficients=(94.0, 0.5)),
+        Site(name="older", value=67.0, coefficients=(150.0, 0.0)),
+    ),
+)
+
+
+@pytest.mark.slow
+async def test_scores_are_released_once_certified_and_replayed(tmp_path: Path) -> None:
+    queries = SCORED.query_names()
+    trust = make_trust(tmp_path / "trust", queries=queries)
+    policy = HOLDER_POLICY.model_copy(update={"queries": queries})
+    async with Federation(
+        trust, tmp_path, holders={site: {"policy": policy} for site in HELD_BY_SITE}
+    ) as federation:
+        job = await federation.submit(task=SCORED)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        encoded = await federation.after(federation.analyst.job(job).certificate())
+        report = await federation.report(job)
+    assert encoded is not None
+    manifest = trust.consortium.signed_manifest.encode()
+    [released] = verify_certificate(encoded, manifest).certificate.rounds
+    query = released.spec.body.query
+    assert isinstance(query, PredictionScores)
+    assert query.points == (
+        (124.0, 30.0),
+        (150.0, 0.0),
+    )  # at the middle of 0 to 120, for half of it
+    clients = sum(HELD_BY_SITE.values())
+    sums = [ReleasedSum.of(released.spec.body, released.result.body)]
+    assert learner_for(SCORED).next(clients, sums) == report.posterior
+    assert isinstance(report.posterior, ValidationPosterior)
+    assert [each.name for each in report.posterior.scores] == ["thirty", "older", "all sites"]
+    terms = SCORED.terms(least=2, most=2)
+    terms.check(query, number=0)
+    for change in ({"points": ((124.0, 30.0),) * 2}, {"score_limit": 0.5}, {"bins": 6}):
+        with pytest.raises(RefusedSpec):
+            terms.check(query.model_copy(update=change), number=0)

@@ -16,11 +16,10 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.vectors import encode_uint64
-from shoal_studies.catalogue import Posterior
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.contract import NoReliablePosterior, RequestedRound
-from shoal_studies.learners import learner_for
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer.assembly import Service
 from tests.world import examples

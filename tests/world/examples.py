@@ -71,8 +71,8 @@ from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
+from shoal_studies.catalogue.variational.posterior import Convergence, VariationalPosterior, packed
 from shoal_studies.posterior_report import PosteriorReport
-from shoal_studies.posteriors.variational import Convergence, VariationalPosterior, packed
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 from tests.world.adding import added
 from tests.world.clock import NOW

@@ -32,9 +32,9 @@ from shoal.estimators.regressions import (
 )
 from shoal.estimators.survival import PiecewiseExponentialRegression
 from shoal.estimators.validating import LeaveOneSiteOut, Validation
-from shoal_studies.catalogue import STUDIES
 from shoal_studies.catalogue.regression import RegressionTask
 from shoal_studies.catalogue.study import Study
+from shoal_studies.registry import STUDIES
 
 __all__ = [
     "Categorical",

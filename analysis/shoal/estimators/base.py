@@ -15,10 +15,10 @@ from shoal.plots import Scale
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_studies.catalogue import Posterior, Task
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary
+from shoal_studies.registry import Posterior, Task
 from shoal_studies.simulation import SimulatedFederation
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         privacy: PrivacySpent,
         report: PosteriorReport | None = None,
     ) -> Self:
-        if posterior.name not in task.posterior_names:
+        if not task.ends_with(posterior):
             raise MalformedDocument("the posterior is none of those that the task may end with")
         self.posterior_ = cast(PosteriorT, posterior)
         self.privacy_ = privacy

@@ -1,7 +1,7 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
@@ -63,6 +63,18 @@ class Parameters:
 
         def __init__(self, **parameters: Any) -> None: ...
 
+    def __new__(cls, *positional: Any, **parameters: Any) -> Self:
+        """Check that parameters are given by name, and that there are such parameters.
+
+        Raises:
+            ValueError: one is given by position, or there is no such parameter.
+        """
+        if positional:
+            names = ", ".join(cls._parameter_names())
+            raise ValueError(f"{cls.__name__} takes its parameters by name; it has {names}")
+        cls._require_parameters(parameters)
+        return super().__new__(cls)
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "task_type" not in vars(cls):
@@ -90,12 +102,7 @@ class Parameters:
         Raises:
             ValueError: there is no such parameter.
         """
-        unknown = set(parameters) - set(self._parameter_names())
-        if unknown:
-            raise ValueError(
-                f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}; it has "
-                f"{', '.join(self._parameter_names())}"
-            )
+        self._require_parameters(parameters)
         for name, value in parameters.items():
             setattr(self, name, value)
         return self
@@ -265,6 +272,14 @@ class Parameters:
             for name, kind in kinds.items()
             if kind is ColumnBounds or ColumnBounds in get_args(kind)
         }
+
+    @classmethod
+    def _require_parameters(cls, names: Iterable[str]) -> None:
+        if unknown := sorted(set(names) - set(cls._parameter_names())):
+            raise ValueError(
+                f"{cls.__name__} has no parameter {', '.join(unknown)}; it has "
+                f"{', '.join(cls._parameter_names())}"
+            )
 
     @classmethod
     def _parameter_names(cls) -> tuple[str, ...]:

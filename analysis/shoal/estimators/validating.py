@@ -129,7 +129,8 @@ class LeaveOneSiteOut:
         features = [ColumnBounds.of_term("elsewhere", Term(factors=(other,)))]
         for each in task.features:
             # about the middle of its bounds: 0 elsewhere then is a value like others
-            centred = Centred(variable=each.name, lower=each.lower, upper=each.upper)
+            middle = each.centre
+            centred = Centred(variable=each.name, lower=each.lower, upper=each.upper, at=middle)
             factors = (centred,) if each.term is None else each.term.factors
             if site in (factor.variable for factor in factors) or task.pooled is not None:
                 raise ValueError("a model has no effects of the site that is left out")

@@ -89,10 +89,10 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 from shoal_protocol.wire.service_errors import BudgetExceeded
-from shoal_studies.catalogue import Task
 from shoal_studies.crowds.simulation import CrowdModel
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.posteriors.summaries import visible
+from shoal_studies.registry import Task
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows

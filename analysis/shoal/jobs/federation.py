@@ -13,8 +13,8 @@ from shoal.jobs.analyst import Analyst, CrowdJob, Job, told
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from shoal_studies.catalogue import Task
 from shoal_studies.crowds.simulation import SimulatedCrowd
+from shoal_studies.registry import Task
 from shoal_studies.simulation import SimulatedFederation
 
 SettingsT = TypeVar("SettingsT", bound=JobSettings | CrowdSettings)

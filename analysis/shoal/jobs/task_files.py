@@ -2,17 +2,17 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import Field
+from pydantic import TypeAdapter, ValidationError
 
 from shoal.jobs.job_settings import Bounds, CrowdSettings, JobSettings
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family
-from shoal_protocol.wire.documents import Model
-from shoal_studies.catalogue import STUDIES, Task, TaskName
+from shoal_protocol.wire.documents import Model, describe
+from shoal_studies.registry import STUDIES, Task, TaskName
 
 _SETTINGS: Final = """
 [settings]
@@ -48,6 +48,7 @@ learning_rate = 0.03
 clip = 0.03                    # largest step of a weight; the noise is 2 clip / epsilon
 instances = 20                 # as many as contributions that are under way at once, or fewer:
                                # more of them cost accuracy; see `shoal plan`
+# records_per_client = 1       # a contribution is a step on so many records of a client, at most
 # variant = "one"              # or feature, all: which weights a contribution touches
 # clipping = "coordinate"      # or residual: feature and all need it for later noise to hide more
 # start = [0, 0, 0]            # normalised weights to begin with: `shoal crowd model JOB`
@@ -63,16 +64,9 @@ body_mass_index = [10, 60]
 [settings]
 contributions = 100000         # the job is closed after so many of them, or after open_seconds
 contributions_per_client = 1
-contributions_per_record = 1
 open_seconds = 86400
 session_seconds = 600          # within which a model that was drawn must come back
 """
-
-
-class _File(Model):
-    task: dict[str, Any]
-    tables: dict[str, Annotated[dict[str, Bounds], Field(min_length=1)]]
-    settings: dict[str, Any]
 
 
 class TaskFile(Model):
@@ -115,10 +109,12 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     """Put together what the TOML of a task file says.
 
     Raises:
-        pydantic.ValidationError: something is missing, unknown or out of range.
+        ValueError: something is missing, unknown or out of range; the message names its table.
     """
-    task = content.get("task")
-    study = STUDIES.get(str(task.get("name"))) if isinstance(task, dict) else None
+    task = _table(content, "task")
+    study = STUDIES.get(str(task.get("name")))
+    if study is None:
+        raise ValueError(f"[task] name: it names a study, one of {', '.join(STUDIES)}")
     return _put_together(content, study, TaskFile)
 
 
@@ -126,26 +122,52 @@ def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
     """Put together what the TOML of a crowd file says.
 
     Raises:
-        pydantic.ValidationError: something is missing, unknown or out of range.
+        ValueError: as `parse_task_file`.
     """
     return _put_together(content, CrowdTask, CrowdFile)
 
 
-def _put_together(content: dict[str, Any], study: type[Model] | None, shape: type[FileT]) -> FileT:
+def _put_together(content: dict[str, Any], study: type[Model], shape: type[FileT]) -> FileT:
     """Return the file: tables but `task` and `settings` are the study's columns, with bounds."""
-    tables = {name: content[name] for name in content if name not in ("task", "settings")}
-    rest = {name: content[name] for name in content if name not in tables}
-    file = _File.model_validate({**rest, "tables": tables})
-    task = dict(file.task)
-    for name, table in file.tables.items():
-        columns = [
-            {"name": column, "lower": lower, "upper": upper}
-            for column, (lower, upper) in table.items()
-        ]
-        field = study.model_fields.get(name) if study is not None else None
+    task, settings = dict(_table(content, "task")), _table(content, "settings")
+    for name in [each for each in content if each not in ("task", "settings")]:
+        columns = [_column(name, *each) for each in _table(content, name).items()]
+        field = study.model_fields.get(name)
         is_one = field is not None and field.annotation in (ColumnBounds, ColumnBounds | None)
         task[name] = columns[0] if is_one and len(columns) == 1 else columns
-    return shape.model_validate({"task": task, "settings": file.settings})
+    kind: Any = shape.model_fields["settings"].annotation
+    return shape(task=_read(study, "[task]", task), settings=_read(kind, "[settings]", settings))
+
+
+def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
+    table = content.get(name)
+    if not isinstance(table, dict) or not table:
+        raise ValueError(f"the table [{name}] is missing, or empty")
+    return table
+
+
+def _column(table: str, name: str, ends: object) -> ColumnBounds:
+    where = f"[{table}] {name}:"
+    try:
+        lower, upper = TypeAdapter(Bounds).validate_python(ends)
+    except ValidationError:
+        raise ValueError(f"{where} bounds are two numbers, as [18, 90]") from None
+    column: ColumnBounds = _read(
+        ColumnBounds, where, {"name": name, "lower": lower, "upper": upper}
+    )
+    return column
+
+
+def _read(kind: Any, where: str, content: object) -> Any:
+    """Return what a part of a file says.
+
+    Raises:
+        ValueError: it is not of this `kind`; the message begins with `where` it is.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ValidationError as error:
+        raise ValueError(f"{where} {describe(error)}") from None
 
 
 def example(name: TaskName) -> str:

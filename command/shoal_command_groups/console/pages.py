@@ -11,7 +11,6 @@ from http import HTTPStatus
 from threading import Lock
 from typing import Any, Final
 
-import pydantic
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response
 
@@ -27,10 +26,10 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
 from shoal_hosting.server.openapi import checked_job
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.wire.documents import Signed, describe
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_studies.catalogue import STUDIES
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import STUDIES
 from shoal_studies.study_request import StudyRequest
 
 _drawing = Lock()  # matplotlib's figures are the process's
@@ -286,8 +285,6 @@ def parsed(toml: str) -> TaskFile:
         return parse_task_file(tomllib.loads(toml))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"this is not TOML: {error}") from None
-    except pydantic.ValidationError as error:
-        raise ValueError(describe(error)) from None
 
 
 def _job_in(request: Request) -> str:

@@ -1,7 +1,8 @@
 """Checks a release certificate offline, by one version of the manifest that the reader trusts.
 
 The check cannot tell whether clients exist, whether their records are true, or whether the
-posterior was computed well from the sums (which costs no privacy). With the rosters, it also tells
+posterior was computed well from the sums (which costs no privacy; `shoal_studies.replay` computes
+it again). With the rosters, it also tells
 whether clients that a round left out had left the consortium. Rounds
 are checked in order, each against its job, its manifest and earlier rounds, and by the checks that
 every party made while it ran.
@@ -17,18 +18,19 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
+    JobReport,
     LostRound,
     ReleaseCertificate,
     counted,
     read_certificate,
 )
+from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.notes import Checkpoint, cosigners, read_proof
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
-from shoal_protocol.rounds.batches import check_batch
+from shoal_protocol.rounds.batches import SPARE, check_batch, participations
 from shoal_protocol.rounds.outcomes import (
-    ReleasedSum,
     check_abandonment,
     check_partial_sums,
     check_result,
@@ -51,8 +53,6 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
 )
 from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
-from shoal_studies.posterior_report import PosteriorReport
-from shoal_studies.study_request import check_round_of_study, check_study
 
 _WHERE = "Each party, and the consortium's directory in history, keeps all versions"
 
@@ -219,10 +219,10 @@ def check_rounds(
     follower = _Follower(certificate, population, versions, rosters)
     for number, each in enumerate(certificate.all_rounds):
         follower.take(number, each)
-    released, task = len(certificate.rounds), certificate.request.body.task
-    if released < task.rounds - certificate.request.body.spare_rounds:
+    released, due = len(certificate.rounds), certificate.request.body.terms.rounds
+    if released < due - due // SPARE:
         raise RefusedCertificate(
-            f"the rounds: {released} of the {task.rounds} that the job's task asks are too few"
+            f"the rounds: {released} of the {due} of the job's terms are too few"
         )
     return follower.owned_by is not None
 
@@ -244,7 +244,6 @@ class _Follower:
         self._request = certificate.request.body
         self._versions = versions
         self._participation = Participation(population)
-        self._sums: list[ReleasedSum] = []
         self._before: RoundSpec | None = None
         self._gone = BitMap()  # clients who joined and left since
 
@@ -262,18 +261,14 @@ class _Follower:
             if spec.number != number:
                 raise RefusedSpec("the spec is for another job or round")
             self._check_asked(spec)
-            check_round_of_study(
-                spec,
-                self._request,
-                spent=self._participation.largest(spec.clients()),
-                earlier=self._sums,
+            check_round_of_job(
+                spec, self._request, spent=self._participation.largest(spec.clients())
             )
         if isinstance(each, CertifiedRound):
             with about(f"the result of round {number}"):
                 check_result(each.result, spec, parties)
             with about(f"the partial sums of round {number}"):
                 check_partial_sums(each.partial_sums, each.result.body, spec, parties)
-            self._sums.append(ReleasedSum.of(spec, each.result.body))
         elif each.abandonment is not None:
             with about(f"the abandonment of round {number}"):
                 check_abandonment(each.abandonment, spec, parties)
@@ -290,26 +285,27 @@ class _Follower:
         if before is not None and spec.opened_at < before.opened_at:
             # not after its deadline: a round is decided as soon as all have answered
             raise RefusedSpec("it opened before the round before")
-        task, roster = self._request.task, self._rosters.get(spec.manifest)
+        terms, roster = self._request.terms, self._rosters.get(spec.manifest)
         known = None if roster is None else roster.enrolled_set
-        most, owned_by = task.participations(len(everybody)), self.owned_by
+        most = participations(terms.rounds, terms.batch, len(everybody))
+        owned_by = self.owned_by
         if known is not None:
             self._gone = everybody - known
         if owned_by is not None:
             policy = self._versions[spec.manifest].manifest.policy
             check_holders(AskedHolders.of(asked, owned_by), policy, spec)
-        if task.batch is not None and owned_by is None:
+        if terms.batch is not None and owned_by is None:
             places = self._participation.places(asked)
-            if len(asked) != task.batch or (self._participation.rounds[places] >= most).any():
+            if len(asked) != terms.batch or (self._participation.rounds[places] >= most).any():
                 raise RefusedSpec("it asks too many or too few, or somebody too often")
-        elif task.batch is not None and owned_by is not None:
+        elif terms.batch is not None and owned_by is not None:
             self._gone = check_batch(
                 asked,
                 self._participation,
                 self._gone,
                 owned_by.owners_of(np.asarray(everybody.to_array())),
                 job=spec.job,
-                size=task.batch,
+                size=terms.batch,
                 most=most,
                 # without a roster: who left with an earlier version shows only when its turn comes
                 may_leave=known is None and spec.manifest != self._request.manifest,
@@ -462,7 +458,7 @@ def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parti
     with about("the job request"):
         parties = version_of(versions, request.body.manifest)
         parties.verify(request)
-        check_study(request.body, parties.manifest)
+        check_job(request.body, parties.manifest)
         if request.digest != certificate.job:
             raise MalformedDocument("it is another job's than the certificate's")
 
@@ -512,8 +508,8 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
     with about("the report"):
         parties = version_of(versions, signed.body.manifest)
         parties.verify(signed)
-        report, task = signed.body, request.task
-        expected = PosteriorReport.of(
+        report = signed.body
+        expected = JobReport.of(
             request,
             released,
             lost=[each.spec.body for each in certificate.lost_rounds],
@@ -528,7 +524,3 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
             raise MalformedDocument("the price that it states is not what the rounds cost")
         if not request.minimum_population <= report.population_size <= request.maximum_population:
             raise MalformedDocument("its population is smaller or larger than the job allows")
-        posterior = report.posterior
-        named = tuple(bounds.name for bounds in task.columns)
-        if posterior.name not in task.posterior_names or posterior.columns != named:
-            raise MalformedDocument("its posterior is not of the job's task")

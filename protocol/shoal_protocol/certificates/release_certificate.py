@@ -8,18 +8,27 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
+import pydantic
 from pydantic import Field
 from pyroaring import BitMap
 
+from shoal_protocol.jobs.job_request import JobRequest, Undecoded
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.log.entries import CertificateEntry
-from shoal_protocol.privacy.job_costs import Statement, statements
+from shoal_protocol.privacy.job_costs import (
+    Participation,
+    PrivacySpent,
+    Statement,
+    epsilon_at,
+    statements,
+)
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import (
     Embedded,
@@ -28,12 +37,91 @@ from shoal_protocol.wire.documents import (
     TrainerDocument,
     decode,
 )
-from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Digest, encode_clients
+from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Clients, Count, Digest, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_studies.posterior_report import PosteriorReport
-from shoal_studies.study_request import StudyRequest
 
 PartiesT = TypeVar("PartiesT", bound=Parties)
+
+
+class Participations(Model):
+    """In how many of a job's rounds the clients of its population were asked."""
+
+    least: Count
+    most: Count
+
+
+class JobReport(TrainerDocument):
+    """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
+
+    A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
+    `privacy` is the cost of the client that pays most.
+    """
+
+    most_values: ClassVar[int] = MOST_VALUES
+
+    kind: Literal["posterior_report"] = "posterior_report"
+    job: Digest
+    rounds: tuple[Digest, ...]
+    results: tuple[Digest, ...]
+    lost_rounds: tuple[Digest, ...]  # by the word of the trainer
+    population_size: Annotated[Clients, Field(ge=2)]
+    participations: Participations
+    cohort_sizes: tuple[Annotated[Clients, Field(ge=1)], ...]
+    sharing: Sharing
+    compute_nodes: tuple[Annotated[int, Field(ge=2, le=255)], ...]  # of each round, and
+    partial_sums: tuple[
+        Annotated[int, Field(ge=2, le=255)], ...
+    ]  # how many of them its result rests on
+    privacy: PrivacySpent
+    posterior: Undecoded
+
+    @pydantic.model_validator(mode="after")
+    def _rounds_agree(self) -> Self:
+        counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
+        if {len(each) for each in (self.results, *counts)} != {len(self.rounds)}:
+            raise ValueError(
+                "rounds, results, cohort_sizes, compute_nodes and partial_sums must have one entry "
+                "per round"
+            )
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        request: JobRequest,
+        released: Sequence[tuple[RoundSpec, Result]],
+        *,
+        lost: Sequence[RoundSpec],
+        population: BitMap,
+        posterior: object,
+    ) -> Self:
+        """Return the report of a job that is done, with what its rounds really cost.
+
+        Raises:
+            ValueError: a round asks clients who are not of `population`, those who joined.
+        """
+        participation, delta = Participation(population), request.privacy.delta
+        specs = [*(spec for spec, _ in released), *lost]
+        for spec in specs:
+            participation.add(spec.clients(), spec.cost)
+        spent = participation.largest()
+        return cls(
+            manifest=request.manifest,
+            job=request.digest,
+            rounds=tuple(spec.digest for spec, _ in released),
+            results=tuple(result.digest for _, result in released),
+            lost_rounds=tuple(spec.digest for spec in lost),
+            population_size=len(population),
+            participations=Participations(
+                least=int(participation.rounds.min()), most=int(participation.rounds.max())
+            ),
+            cohort_sizes=tuple(result.cohort_size for _, result in released),
+            sharing=request.sharing,
+            compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
+            partial_sums=tuple(len(result.partial_sums) for _, result in released),
+            privacy=PrivacySpent(epsilon=epsilon_at(delta, spent), delta=delta, mu=spent.mu),
+            posterior=posterior,
+        )
 
 
 class CertifiedRound(Model):
@@ -85,21 +173,21 @@ class ReleaseCertificate(TrainerDocument):
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest
     earlier_manifests: tuple[Embedded[Manifest], ...]
-    request: Embedded[StudyRequest]
+    request: Embedded[JobRequest]
     population: Base64
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
     lost_rounds: tuple[LostRound, ...]
     totals: tuple[Embedded[JobTotal], ...]
-    report: Embedded[PosteriorReport]
+    report: Embedded[JobReport]
 
     @classmethod
     def of(
         cls,
-        request: Signed[StudyRequest],
+        request: Signed[JobRequest],
         rounds: Sequence[CertifiedRound],
         lost: Sequence[LostRound],
         totals: Sequence[Signed[JobTotal]],
-        report: Signed[PosteriorReport],
+        report: Signed[JobReport],
         *,
         population: BitMap,
         version: Callable[[str], Parties],

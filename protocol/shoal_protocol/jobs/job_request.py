@@ -1,10 +1,10 @@
 """Job requests: what an analyst asks, whether a consortium allows it, and the terms of its rounds.
 
-The analyst derives the terms from the job's task; trainer and auditor derive them again and compare
-(`studies.study.check_terms_of_task`). Data holders read only the terms, and check every round
-against them.
+The analyst derives the terms from the job's task, and the trainer derives them again and compares
+(`shoal_studies`). Everybody else reads only the terms, and checks every round against them.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, StringConstraints, model_validator
 
-from shoal_protocol.privacy.accounting import Cap, Cost, compose
+from shoal_protocol.privacy.accounting import USELESS_DELTA, Cap, Cost, compose
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName, Tables, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.queries.models import InstalledModel
@@ -238,23 +238,40 @@ class PrivacyDemand(Model):
         return self.cap.mechanism
 
 
-def _is_object(value: object) -> object:
-    if isinstance(value, dict | pydantic.BaseModel):
-        return value
-    raise ValueError("should be a task")
+_STUDY: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def study_name(value: object) -> str:
+    """Return the name of an undecoded task or posterior.
+
+    Raises:
+        ValueError: it has none.
+    """
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str) or not _STUDY.fullmatch(name):
+        raise ValueError("should have the name of a study: lower-case letters, digits and _")
+    return name
+
+
+def _has_name(value: object) -> object:
+    study_name(value)
+    return value
+
+
+Undecoded = Annotated[Any, pydantic.BeforeValidator(_has_name)]
+"""A task or posterior of which only the name is read; `shoal_studies` decodes it."""
 
 
 class JobRequest(AnalystDocument):
     """Analyst -> everyone: what may be asked, of how many, by when and at what price.
 
-    Trainer, analyst and auditor read the `task`, and check terms and rounds against it
-    (`studies`). Data holders need not understand it.
+    Everybody checks rounds by the `terms`; the `task` is for trainer and analyst.
     """
 
     kind: Literal["job_request"] = "job_request"
     nonce: NonceHex  # tells two otherwise equal requests apart
     purpose: Purpose = ""
-    task: Annotated[Any, pydantic.BeforeValidator(_is_object)]
+    task: Undecoded
     terms: Terms
     privacy: PrivacyDemand
     sharing: Sharing  # of every round
@@ -271,6 +288,8 @@ class JobRequest(AnalystDocument):
         if self.privacy.dropouts + self.privacy.colluders + 1 >= self.smallest_round:
             what = "minimum_population" if self.terms.batch is None else "batch"
             raise ValueError(f"{what} must exceed dropouts + colluders + 1")
+        if self.privacy.delta * self.minimum_population >= 1.0:
+            raise ValueError("delta must be below 1 / minimum_population: " + USELESS_DELTA)
         try:
             _ = self.ends_by
         except OverflowError:

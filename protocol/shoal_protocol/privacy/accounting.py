@@ -155,6 +155,10 @@ class Cap:
         return f"epsilon {self.epsilon:g} at delta {self.delta:g}"
 
 
+USELESS_DELTA: Final = "a larger one would allow to publish the records of one client as they are"
+"""What a delta of 1 over the number of clients, or more, means."""
+
+
 def price(
     noise: DiscreteGaussianNoise | DiscreteLaplaceNoise,
     *,

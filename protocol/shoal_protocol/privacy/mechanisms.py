@@ -1,8 +1,8 @@
 """The noise that clients add, its distribution, and the (epsilon, delta) that it gives a release.
 
 There are two mechanisms. Both draw integers exactly. `parties` is N - D - C - 1 throughout: how
-many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106). More of them
-only add independent noise.
+many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106), as
+`effective_noise_clients` explains. More of them only add independent noise.
 
 A Gaussian release is described by its parameter `mu` = sensitivity / standard deviation of the
 noise. (epsilon, delta) follow from the exact condition of Balle and Wang (2018, arXiv:1805.06530,

@@ -106,16 +106,41 @@ class Power(_Bounded):
 
 
 class Centred(_Bounded):
-    """The variable less the middle of its bounds."""
+    """The variable less a public number `at`."""
 
     kind: Literal["centred"] = "centred"
+    at: Real
 
     @property
     def range(self) -> Interval:
-        return -self.half_range, self.half_range
+        return self.lower - self.at, self.upper - self.at
 
     def _of(self, values: Floats) -> Floats:
-        return values - self.centre
+        return values - self.at
+
+
+class Legendre(_Bounded):
+    """The Legendre polynomial of `degree` of the variable, whose bounds are mapped to -1 and 1.
+
+    Polynomials of different degrees are orthogonal over the bounds, and none exceeds 1 in magnitude
+    (Abramowitz and Stegun 1964, 22.2.10 and 22.14.7).
+    """
+
+    kind: Literal["legendre"] = "legendre"
+    degree: Annotated[int, Field(ge=1, le=6, strict=True)]
+
+    @property
+    def range(self) -> Interval:
+        return -1.0, 1.0
+
+    def _of(self, values: Floats) -> Floats:
+        # Bonnet's recurrence, from the polynomials of degree 0 and 1
+        mapped = (values - self.centre) / self.half_range
+        before, polynomial = np.ones_like(mapped), mapped
+        for degree in range(1, self.degree):
+            after = ((2 * degree + 1) * mapped * polynomial - degree * before) / (degree + 1)
+            before, polynomial = polynomial, after
+        return np.asarray(polynomial)
 
 
 class Log(_Bounded):
@@ -214,7 +239,9 @@ class OtherLevel(Level):
         return 1.0 - super().of(values)
 
 
-Factor = Annotated[Power | Centred | Log | Spline | Level | OtherLevel, Field(discriminator="kind")]
+Factor = Annotated[
+    Power | Centred | Legendre | Log | Spline | Level | OtherLevel, Field(discriminator="kind")
+]
 
 
 class Term(Model):

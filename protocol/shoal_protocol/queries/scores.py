@@ -152,8 +152,12 @@ Family = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
 """What a target is: a number that scatters alike everywhere, one of two classes, a count, a count
 that scatters more than Poisson's, a positive number that scatters in proportion to its mean."""
 
-SQUARES_SCALE: Final = 2.0
-"""Noise of squares of one record's scores, and of the number of cut residuals, over scores'."""
+SQUARES_SCALE: Final[dict[Mechanism, float]] = {
+    "discrete_gaussian": math.sqrt(2.0),  # the float is above the root, never below
+    "discrete_laplace": 2.0,
+}
+"""Noise of squares of one record's scores over that of scores: the least that costs nothing."""
+_CUT_SCALE: Final = 2.0  # the same of the number of cut residuals
 LARGEST_PREDICTOR: Final = 30.0
 """Beyond it predictors of all families but the normal are cut: means are floats, far from data."""
 
@@ -172,11 +176,11 @@ class _UnitScores(Moments):
     has its i + 1 numbers; without a basis z = x. A coordinate of x after the first s has no score,
     but counts in predictors.
 
-    Noise of squares is 2 r times that of W, r the `records_per_client`. The sensitivity follows
-    from |W| <= m B for m records, and hangs neither on A nor on anything else in the query: a
-    client in another's place moves B W and W^2 / (2 r) by 2 r B^2 in L2, by 2 sqrt(p + 1) r B^2 in
-    L1, with p the coordinates that have squares. Proof: docs/mathematics.md, propositions 2.9 and
-    2.10.
+    Noise of squares is r times `SQUARES_SCALE` times that of W, r the `records_per_client`. The
+    sensitivity follows from |W| <= m B for m records, and hangs neither on A nor on anything else
+    in the query. A client in another's place moves B W and the squares, in units of their noise, by
+    2 r B^2 in L2 and by 2 sqrt(p + 1) r B^2 in L1, with p the coordinates that have squares. Proof:
+    docs/mathematics.md, propositions 2.9 and 2.10.
     """
 
     basis: _Basis = ()
@@ -226,8 +230,8 @@ class _UnitScores(Moments):
 
     def _scores_design(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
         """Return the design whose bounds are `changed` and `left_out`, over r B^2."""
-        squares = SQUARES_SCALE * self.records_per_client
-        blocks = (self.width, 1.0), (self.squared, squares), (self.counted, SQUARES_SCALE)
+        squares = SQUARES_SCALE[mechanism] * self.records_per_client
+        blocks = (self.width, 1.0), (self.squared, squares), (self.counted, _CUT_SCALE)
         return self._with_count(
             mechanism, *blocks, changed=changed * self.unit, left_out=left_out * self.unit
         )
@@ -318,14 +322,14 @@ class ScoreSum(_UnitScores, RegressionMoments):
         return 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Squares have 2 r times the noise of scores, and the number of cut residuals twice it.
+        """Noise of the number of cut residuals is twice that of scores.
 
         In L2 a client in another's place moves them by sqrt(4 + 1/4) r B^2, one left out by
-        sqrt(1 + 1/4 + 1/4) r B^2. In L1, with n = sqrt(s + 1), by (2 n + 1/2) r B^2 and
+        sqrt(3/2 + 1/4) r B^2. In L1, with n = sqrt(s + 1), by (2 n + 1/2) r B^2 and
         (3/2 n + 1/2) r B^2. Proof: docs/mathematics.md, proposition 2.10.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.5))
+            return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.75))
         root = math.sqrt(self.width + 1)
         return self._scores_design(mechanism, 2.0 * root + 0.5, 1.5 * root + 0.5)
 
@@ -428,14 +432,14 @@ class ClassScoreSum(_UnitScores):
         return self.width
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Squares have 2 r times the noise of scores; as `ScoreSum`, without cut residuals.
+        """As `ScoreSum`, without cut residuals.
 
-        L2 2 r B^2, and a client left out sqrt(1 + 1/4) r B^2. In L1 (2 sqrt(2 s) + 1) r B^2, and
+        L2 2 r B^2, and a client left out sqrt(3/2) r B^2. In L1 (2 sqrt(2 s) + 1) r B^2, and
         one left out half of that; or, if it is less, as of any rows, with n = sqrt(K s + 1),
         2 n r B^2 and 3/2 n r B^2. Proof: docs/mathematics.md, proposition 2.11.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.5))
         of_classes, root = math.sqrt(2.0 * self.size) + 0.5, math.sqrt(self.width + 1)
         bounds = min((2.0 * of_classes, of_classes), (2.0 * root, 1.5 * root))
         return self._scores_design(mechanism, *bounds)
@@ -654,13 +658,13 @@ class HazardScoreSum(_UnitScores):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
 
-        A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(1 + 1/4) r
-        B^2. In L1, with n = sqrt(s + 1), by 2 (2 k / R + n) r B^2 and (2 k / R + 3/2 n) r B^2; or,
-        with the width in place of s, by 2 n r B^2 and 3/2 n r B^2. Proof: docs/mathematics.md,
+        A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(3/2) r B^2.
+        In L1, with n = sqrt(s + 1), by 2 (2 k / R + n) r B^2 and (2 k / R + 3/2 n) r B^2; or, with
+        the width in place of s, by 2 n r B^2 and 3/2 n r B^2. Proof: docs/mathematics.md,
         proposition 2.12.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.5))
         counted = 2.0 * self.intercept / self.radius * _ABOVE_ROUNDING
         pairs = (counted, self.size), (0.0, self.width)
         roots = ((one, math.sqrt(size + 1)) for one, size in pairs)

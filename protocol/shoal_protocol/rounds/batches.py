@@ -28,6 +28,8 @@ from shoal_protocol.wire.errors import RefusedSpec, UnknownHolder
 Owners = NDArray[np.uint32]
 """The data holder of each client of a job's population, ascending, shape (population,)."""
 
+SPARE: Final = 10
+"""A job may lose one in so many of its rounds, and still give a posterior."""
 _KEPT_ORDERS: Final = 8  # of jobs that run at the same time; a million clients take seconds
 
 
@@ -39,6 +41,12 @@ def largest_part(slots: Iterable[int], *, holders: int, size: int, population: i
     """
     parts = sorted((-(-each * size // max(each, population)) for each in slots), reverse=True)
     return min(size, sum(parts[:holders]))
+
+
+def participations(rounds: int, batch: int | None, population: int) -> int:
+    """Return in how many rounds one client of so many is asked at most: ceil(T B / N)."""
+    size = population if batch is None else min(batch, population)
+    return -(-rounds * size // population)
 
 
 def choose_batch(

@@ -201,13 +201,14 @@ class HolderDocument(BoundDocument):
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+BodyT = TypeVar("BodyT", bound=Document, covariant=True)
 
 
 @dataclass(frozen=True)
-class Signed(Generic[DocumentT]):
+class Signed(Generic[BodyT]):
     """A document with its signer's name and signature, not verified by being here."""
 
-    body: DocumentT
+    body: BodyT
     signer: str
     signature: str
     log_proof: str | None = None  # unread
@@ -401,6 +402,8 @@ def _plainly(kind: str, message: str, context: Mapping[str, Any]) -> str:
         hexadecimal = _HEX_PATTERN.fullmatch(context["pattern"])
         digits = f"{hexadecimal[1]} lower-case hexadecimal digits" if hexadecimal else None
         return f"should be {digits or _FORMS.get(context['pattern'], 'of another form')}"
+    if kind == "too_short":
+        return f"should have at least {context['min_length']}, not {context['actual_length']}"
     return message.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
 
 

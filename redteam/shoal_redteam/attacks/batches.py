@@ -6,6 +6,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.batches import participations
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.documents import Signed
@@ -50,7 +51,7 @@ class LiesAboutBatches(Attack):
                 check="the policy's queries and mechanisms",
             )
             return
-        most = task.participations(population)
+        most = participations(task.rounds, task.batch, population)
         if most == _ROUNDS:
             raise CannotAttack("every client is asked in every round: enrol more of them")
         whole = job.body.privacy.cap

@@ -28,7 +28,6 @@ from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes
 from shoal_redteam.attacks.sybil import job_request
-from shoal_redteam.attacks.terms import wider
 from shoal_redteam.findings import CannotAttack, Finding, refused_codes
 from shoal_redteam.forged_certificates import forged_certificate
 from shoal_redteam.forging import forged
@@ -159,9 +158,6 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
 
     lies = {
         "a round with a column that the job did not name": of_round(query=other),
-        "terms that are not the task's": forged_certificate(
-            target, told, request={"terms": list(wider(request.terms).values())[-1]}
-        ),
         "a round of another job": of_round(job=target.random_bytes(32).hex()),
         "a round out of turn": of_round(number=last + 1),
         "a round with other tolerances than the job": of_round(
@@ -174,11 +170,6 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
             target, told, request={"round_seconds": policy.maximum_round_seconds + 1}
         ),
     }
-    if last:  # a projection, whose spreads the terms leave open
-        [narrowed, *others] = query.columns
-        narrower = narrowed.model_copy(update={"scale": narrowed.scale / 2.0})
-        narrow = query.model_copy(update={"columns": (narrower, *others)})
-        lies["a round that the terms allow, and the task does not ask"] = of_round(query=narrow)
     node = target.nodes[0]
 
     def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:

@@ -31,8 +31,8 @@ from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import logged
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
-from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask, RegressionMethod
+from shoal_studies.registry import Task
 from shoal_studies.study_request import StudyRequest
 
 COLUMNS: Final = tuple(

@@ -13,7 +13,7 @@ Content = TypeVar("Content")
 
 
 def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content:
-    """Return what `parse` makes of a file; it raises `pydantic.ValidationError` if it cannot.
+    """Return what `parse` makes of a file; it raises `ValueError` if it cannot.
 
     Raises:
         ValueError: the file is not TOML, or something in it is missing, unknown or out of range.
@@ -25,3 +25,5 @@ def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content
         raise ValueError(f"{path} is not TOML: {error}") from None
     except pydantic.ValidationError as error:
         raise ValueError(f"{path}: {describe(error)}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,6 @@ from shoal_protocol.queries import Column, GradientSum
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.wire.encoding import domain
-
-if TYPE_CHECKING:
-    from shoal_studies.catalogue.variational import NumpyroTask
 
 
 class _Loader(SourceFileLoader):
@@ -109,16 +106,6 @@ def refusal(query: GradientSum) -> str | None:
     return None
 
 
-def model_for(task: "NumpyroTask") -> CompiledModel:
-    """Return the compiled model that a task names.
-
-    Raises:
-        ModelNotUsable: it is not installed, is another version, does not compile, or does not
-            have as many latents as the task says.
-    """
-    return _compiled(task.model, tuple(bounds.column() for bounds in task.columns))
-
-
 def gradients_for(
     query: GradientSum,
 ) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]] | None:
@@ -132,7 +119,7 @@ def gradients_for(
     """
     if not isinstance(query.model, InstalledModel):
         return None
-    compiled = _compiled(query.model, query.columns)
+    compiled = model_for(query.model, query.columns)
 
     def gradients(point: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         try:
@@ -146,7 +133,13 @@ def gradients_for(
 
 
 @lru_cache(8)
-def _compiled(model: InstalledModel, columns: tuple[Column, ...]) -> CompiledModel:
+def model_for(model: InstalledModel, columns: tuple[Column, ...]) -> CompiledModel:
+    """Return a model, compiled for records of these columns.
+
+    Raises:
+        ModelNotUsable: it is not installed, is another version, does not compile, or does not
+            have as many latents as `model` says.
+    """
     function = _load(model.entry_point, model.digest)
     centres, scales = (
         np.array([getattr(column, part) for column in columns]) for part in ("centre", "scale")

@@ -4,9 +4,9 @@ Specs are made as if records were spread evenly over their bounds, so that a job
 is refused before anybody joins. No data is read.
 """
 
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from decimal import ROUND_FLOOR, Context
 from typing import Final
 
 import numpy as np
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_hosting.installed_models import model_for
-from shoal_protocol.jobs.job_request import job_refusal
+from shoal_protocol.jobs.job_request import check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost, compose
 from shoal_protocol.queries import GradientSum, Query
-from shoal_protocol.rounds.batches import largest_part, make_spec
+from shoal_protocol.rounds.batches import largest_part, make_spec, participations
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.trust.manifest import Consortium
@@ -25,12 +25,13 @@ from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
 from shoal_studies.contract import RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.study_request import (
     StudyRequest,
-    check_round_of_study,
     check_study,
 )
+
+_HALVINGS: Final = 14  # of a price, to find the largest that can be paid
 
 
 def next_spec(
@@ -41,17 +42,15 @@ def next_spec(
     number: int,
     wanted: RequestedRound,
     spent: Cost,
-    earlier: Sequence[ReleasedSum],
     now: datetime,
 ) -> RoundSpec:
     """Return the job's next round, which asks `clients`; those before cost one of them `spent`.
 
     Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
-    not more. `earlier` are the sums of the rounds before it: by these the round is held to the
-    job's task, whatever its learner wanted.
+    not more.
 
     Raises:
-        ValueError: the round cannot be made, is not one of the task, or would exceed the job's
+        ValueError: the round cannot be made, is not of the job's terms, or would exceed the job's
             price or its time.
     """
     if wanted.batch != request.task.batch:
@@ -77,7 +76,7 @@ def next_spec(
     if not request.privacy.cap.allows(compose([spent, spec.cost])):
         raise ValueError("the rounds would cost more than the job's epsilon and delta")
     try:
-        check_round_of_study(spec, request, spent=spent, earlier=earlier)
+        check_round_of_job(spec, request, spent=spent)
     except RefusedSpec as error:
         raise ValueError(str(error)) from error
     return spec
@@ -97,7 +96,7 @@ def dry_run_specs(
         ValueError: one of them cannot be made, or would exceed the job's price.
     """
     learner, size = learner_for(request.task, find_model=model_for), len(population)
-    most = request.task.participations(size)
+    most = participations(request.terms.rounds, request.terms.batch, size)
     sums: list[ReleasedSum] = []
     specs: list[RoundSpec] = []
     spent = NOTHING
@@ -116,7 +115,6 @@ def dry_run_specs(
             number=number,
             wanted=wanted,
             spent=spent,
-            earlier=sums,
             now=now,
         )
         specs.append(spec)
@@ -251,17 +249,33 @@ def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:
 
 
 def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:
-    """Refuse a job for which too few clients have budget left.
+    """Refuse a job for which too few clients have budget left, and say which epsilon would do.
 
     Raises:
         BudgetExceeded
     """
     enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
-    able = len(committed.affording(enrolled, request.privacy.cost, cap))
-    if able < request.minimum_population:
-        raise BudgetExceeded(
-            f"{able} clients have budget left for the job, {request.minimum_population} are needed"
-        )
+    needed = request.minimum_population
+
+    def able(epsilon: float) -> int:
+        demand = request.privacy.model_copy(update={"epsilon": epsilon})
+        return len(committed.affording(enrolled, demand.cost, cap))
+
+    count = able(request.privacy.epsilon)
+    if count >= needed:
+        return
+    affordable, dear = 0.0, request.privacy.epsilon
+    for _ in range(_HALVINGS):
+        middle = (affordable + dear) / 2.0
+        if able(middle) >= needed:
+            affordable = middle
+        else:
+            dear = middle
+    shown = Context(prec=3, rounding=ROUND_FLOOR).create_decimal(affordable)
+    advice = f"epsilon = {shown} at the same delta" if affordable else "fewer clients"
+    raise BudgetExceeded(
+        f"{count} clients have budget left for the job, {needed} are needed: ask for {advice}"
+    )
 
 
 def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bool:

@@ -23,8 +23,8 @@ from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import JobEvent, Phase
-from shoal_studies.catalogue import Posterior
 from shoal_studies.posterior_report import PosteriorReport
+from shoal_studies.registry import Posterior
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import totals

@@ -24,7 +24,7 @@ from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, Result
-from shoal_protocol.rounds.batches import choose_batch
+from shoal_protocol.rounds.batches import SPARE, choose_batch, participations
 from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
@@ -33,11 +33,10 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_studies.catalogue import Posterior
+from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.study_request import StudyRequest
-from shoal_studies.variational import Variational
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
@@ -104,7 +103,7 @@ class RunningJob:
             roster.owners_of(np.asarray(self.population.to_array())),
             job=self.id,
             size=task.batch,
-            most=task.participations(len(self.population)),
+            most=participations(task.rounds, task.batch, len(self.population)),
         )
 
     def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> CurrentRound:
@@ -340,7 +339,7 @@ class Runner:
 
     async def _take_end(self, job: RunningJob, round_: CurrentRound, end: Ended) -> Next:
         """Go on without the round if the job can spare it, and fail the job if not."""
-        own, spare = self._resources, job.request.spare_rounds
+        own, spare = self._resources, job.request.terms.rounds // SPARE
         lost = round_.spec.digest if end.released_nothing else None
         if lost is None or end.is_for_good or job.lost >= spare:
             reason = (
@@ -409,7 +408,6 @@ class Runner:
             number=job.next_number,
             wanted=wanted,
             spent=job.participation.largest(clients),
-            earlier=job.sums,
             now=now,
         )
         signed = own.sign(spec)
@@ -467,7 +465,7 @@ def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Po
     learner, sums, task = job.learner, job.sums, job.request.task
     # before a round that asks all who joined, N is not known
     size = len(job.population) if task.batch is not None else job.first_population_size or present
-    enough = len(sums) >= task.rounds - job.request.spare_rounds
+    enough = len(sums) >= task.rounds - task.rounds // SPARE
     if is_over and enough and isinstance(learner, Variational):
         return learner.conclude(size, sums)
     return learner.next(size, sums)

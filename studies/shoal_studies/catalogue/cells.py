@@ -1,9 +1,21 @@
-"""Proportions of records in cells, from counts: of values of a column, or of bins.
+"""Proportions from noisy counts: of a value, of values of a column, or of bins.
 
 Other studies that count share the base class.
+
+The posterior is a mixture over the true counts, weighed by their Beta-binomial or
+Dirichlet-multinomial probability times the density of the noise that they leave.
+
+Under a Dirichlet prior the counts N are Dirichlet-multinomial, P(N) proportional to
+prod_j Gamma(N_j + a_j) / N_j! on sum_j N_j = n, and each cell's noise is independent of the
+others'. So given the noisy counts, N is a vector of independent integers conditional on their sum:
+partial sums have laws that are convolutions, and N is drawn exactly, last cell first. There is no
+Markov chain. Proof: docs/mathematics.md, proposition 7.1.
 """
 
+import math
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -12,12 +24,23 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Terms
-from shoal_protocol.queries import BinCounts, Counts
+from shoal_protocol.queries import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.sums import in_units
 from shoal_protocol.queries.tables import Edges
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
+from shoal_studies.catalogue.one_round import (
+    OneRound,
+    SummedNoise,
+    generator_for,
+    log_gamma,
+    log_sum_exp,
+    noise_of,
+    record_counts,
+)
 from shoal_studies.catalogue.study import (
     COUNT_BITS,
     Concentration,
@@ -28,8 +51,14 @@ from shoal_studies.catalogue.study import (
     called,
     spanning,
 )
+from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import DirichletMixture
+from shoal_studies.posteriors.forms import (
+    QUANTILE_LEVELS,
+    DirichletMixture,
+    TabulatedPosterior,
+    beta_quantiles,
+)
 
 TABLE_BITS: Final = 22
 """Of the grid of tables."""
@@ -85,6 +114,69 @@ class CellStudy(OneRoundStudy):
             "records": max(1, round(float(counts.sum(axis=1).mean()))),
         }
         return self.posteriors[0].model_validate(mixture | fields)
+
+    def learner(self) -> Learner:
+        return Cells(self)
+
+
+class BernoulliPosterior(TabulatedPosterior):
+    """Of the probability that a record of `column` is a success."""
+
+    name: Literal["bernoulli"] = "bernoulli"
+    names: tuple[str, ...] = ("probability",)
+
+
+class BernoulliTask(OneRoundStudy):
+    """The probability that `column` is `success`; whatever is anything else is a failure.
+
+    Prior: Beta(prior_successes, prior_failures). `failure` is what the column is otherwise, for
+    those who read the task.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (BernoulliPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "bernoulli"
+column = "smoker"
+success = 1                    # whatever else the column holds is a failure
+failure = 0
+"""
+
+    name: Literal["bernoulli"] = "bernoulli"
+    column: ColumnName
+    success: Real = 1.0
+    failure: Real = 0.0
+    prior_successes: Concentration = 1.0
+    prior_failures: Concentration = 1.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "BernoulliTask":
+        if self.success == self.failure:
+            raise ValueError("success and failure must be two values")
+        self.columns[0].column()
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The one column of a client's records."""
+        return (spanning(self.column, (self.failure, self.success)),)
+
+    @property
+    def codings(self) -> tuple[Coding, ...]:
+        return (Coding(self.column, "outcome", (self.failure, self.success)),)
+
+    def query(self) -> Counts:
+        """Return the query of the only round."""
+        return Counts(
+            columns=self._query_columns(),
+            levels=(self.success,),
+            other=True,
+            grid_bits=COUNT_BITS,
+            records_per_client=self.records_per_client,
+        )
+
+    def learner(self) -> Learner:
+        return Bernoulli(self)
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -211,3 +303,279 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:
     return tuple(f"[{lower:.15g}, {upper:.15g})" for lower, upper in pairwise(edges))
+
+
+_BLOCKS_IN_SD: Final = 24.0  # blocks of counts in one standard deviation of the noise
+_SAMPLED: Final = 16  # counts of a block that stand for all, if it has more
+_NEGLIGIBLE_MASS: Final = 1e-13
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts:
+    """Counts, shape (k,), with noise of one law, and `total`, their sum n, with `total_noise`.
+
+    n is at most `most`, and nothing else is known of it.
+    """
+
+    values: Floats
+    noise: SummedNoise
+    total: float
+    total_noise: SummedNoise
+    most: int
+
+
+@dataclass(frozen=True)
+class _Law:
+    """Masses of a count on blocks: block i is [low + i step, low + (i + 1) step)."""
+
+    low: int
+    masses: Floats
+
+    @property
+    def mean(self) -> float:
+        """Mean of the block's index."""
+        return float(np.arange(len(self.masses)) @ self.masses)
+
+
+def draw_counts(
+    noisy: NoisyCounts,
+    concentrations: Floats,
+    draws: int,
+    generator: np.random.Generator,
+) -> Floats:
+    """Return true counts, shape (draws, k), given noisy ones and a Dirichlet prior.
+
+    Each count is marginally stratified over the draws, so means over them vary less than those of
+    independent draws. Where the noise is wider than 24 counts, counts come in blocks of a 24th of
+    it, and are centred in their block.
+    """
+    step = max(1, int(noisy.noise.sd / _BLOCKS_IN_SD))
+    laws = [
+        _cell_law(noisy, cell, float(concentration), step)
+        for cell, concentration in enumerate(concentrations)
+    ]
+    lows = np.array([law.low for law in laws], dtype=np.float64)
+    offset = float(lows.sum()) + len(laws) * (step - 1) / 2.0
+    laws, tilt = _tilted(laws, (noisy.most - offset) / step)
+    prefixes = _prefixes(laws)
+    totals = _total_law(prefixes[-1], tilt, concentrations, noisy, offset, step)
+    left = _draw(np.broadcast_to(totals.masses, (draws, len(totals.masses))), generator)
+    left += totals.low
+    counts = np.empty((draws, len(laws)))
+    for cell in range(len(laws) - 1, 0, -1):
+        chosen = _conditional(laws[cell], prefixes[cell - 1], left, generator)
+        counts[:, cell] = chosen
+        left = left - chosen
+    counts[:, 0] = left
+    counts = counts * step + lows + (step - 1) / 2.0
+    return np.asarray(np.maximum(counts, 0.0))
+
+
+def _cell_law(noisy: NoisyCounts, cell: int, concentration: float, step: int) -> _Law:
+    """Return the law of one count given its noisy value alone, up to the constraint on the sum."""
+    centre = min(max(float(noisy.values[cell]), 0.0), float(noisy.most))
+    low = max(0, int(centre - noisy.noise.reach))
+    high = min(noisy.most, int(centre + noisy.noise.reach) + 1)
+    low -= low % step
+    blocks = (high - low) // step + 1
+    within = np.unique(np.linspace(0, step - 1, min(step, _SAMPLED)).round())
+    counts = low + step * np.arange(blocks, dtype=np.float64)[:, None] + within
+    logs = log_gamma(counts + concentration) - log_gamma(counts + 1.0)
+    logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
+    logs[counts > noisy.most] = -np.inf
+    masses = np.exp(logs - logs.max()).sum(axis=1)
+    return _Law(low, masses / masses.sum())
+
+
+def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
+    """Weigh all laws by exp(tilt i), so that their sum's mean is where the sum may lie.
+
+    The law of the counts given their sum is the same for every tilt; without it the masses around
+    the sum's true value may be too small for a float.
+    """
+
+    def weighed(tilt: float) -> list[_Law]:
+        return [
+            _Law(law.low, _normalised(_logs(law) + tilt * np.arange(len(law.masses))))
+            for law in laws
+        ]
+
+    free = sum(law.mean for law in laws)
+    aim = min(free, most)
+    reachable = sum(len(law.masses) - 1 for law in laws)
+    aim = min(max(aim, 1e-6 * reachable), (1.0 - 1e-6) * reachable)
+    lower, upper = -50.0, 50.0
+    for _ in range(60):
+        tilt = (lower + upper) / 2.0
+        if sum(law.mean for law in weighed(tilt)) < aim:
+            lower = tilt
+        else:
+            upper = tilt
+    tilt = (lower + upper) / 2.0
+    return weighed(tilt), tilt
+
+
+def _prefixes(laws: Sequence[_Law]) -> list[_Law]:
+    """Return the laws of the sums of the first cells' indices, tails cut where they are nothing."""
+    sums = [_trimmed(_Law(0, laws[0].masses))]
+    for law in laws[1:]:
+        before = sums[-1]
+        length = len(before.masses) + len(law.masses) - 1
+        size = 1 << (length - 1).bit_length()
+        product = np.fft.rfft(before.masses, size) * np.fft.rfft(law.masses, size)
+        masses = np.maximum(np.fft.irfft(product, size)[:length], 0.0)
+        sums.append(_trimmed(_Law(before.low, masses / masses.sum())))
+    return sums
+
+
+def _trimmed(law: _Law) -> _Law:
+    kept = np.flatnonzero(law.masses > _NEGLIGIBLE_MASS * law.masses.max())
+    masses = law.masses[kept[0] : kept[-1] + 1]
+    return _Law(law.low + int(kept[0]), masses / masses.sum())
+
+
+def _total_law(
+    last: _Law,
+    tilt: float,
+    concentrations: Floats,
+    noisy: NoisyCounts,
+    offset: float,
+    step: int,
+) -> _Law:
+    """Return the law of the sum's index, by all that is known of n.
+
+    Given n the Dirichlet-multinomial has the factor n! / Gamma(n + sum a), which does not cancel
+    where n is uncertain; every n up to the most is as likely as another beforehand.
+    """
+    indices = last.low + np.arange(len(last.masses))
+    records = offset + step * indices.astype(np.float64)
+    weights = _logs(last) - tilt * indices
+    weights += log_gamma(np.maximum(records, 0.0) + 1.0)
+    weights -= log_gamma(np.maximum(records, 0.0) + concentrations.sum())
+    weights += noisy.total_noise.log_density(noisy.total - records)
+    weights[records > noisy.most + (step - 1) / 2.0] = -np.inf
+    if not np.any(np.isfinite(weights)):
+        weights[int(np.argmin(np.abs(records - noisy.most)))] = 0.0
+    return _Law(last.low, _normalised(weights))
+
+
+def _conditional(law: _Law, rest: _Law, left: Floats, generator: np.random.Generator) -> Floats:
+    """Return indices, shape (draws,), of a cell given what is left for it and those before it."""
+    indices = np.arange(len(law.masses))
+    places = left[:, None].astype(np.int64) - rest.low - indices
+    inside = (places >= 0) & (places < len(rest.masses))
+    before = np.where(inside, rest.masses[np.clip(places, 0, len(rest.masses) - 1)], 0.0)
+    masses = law.masses * before
+    # Cut tails can leave a far draw without any mass: then it takes the nearest that there is.
+    lost = masses.sum(axis=1) <= 0.0
+    if np.any(lost):
+        gap = np.maximum(-places[lost], places[lost] - len(rest.masses) + 1)
+        masses[lost] = np.where(gap == gap.min(axis=1, keepdims=True), 1.0, 0.0)
+    return _draw(masses, generator)
+
+
+def _draw(masses: Floats, generator: np.random.Generator) -> Floats:
+    """Return one index for each row of `masses`, with stratified uniform numbers."""
+    draws = len(masses)
+    uniforms = (generator.permutation(draws) + generator.random(draws)) / draws
+    cumulative = np.cumsum(masses, axis=1)
+    reached = uniforms * cumulative[:, -1]
+    return np.asarray(np.sum(cumulative < reached[:, None], axis=1), dtype=np.float64)
+
+
+def _logs(law: _Law) -> Floats:
+    with np.errstate(divide="ignore"):
+        return np.log(law.masses)
+
+
+def _normalised(logs: Floats) -> Floats:
+    masses = np.exp(logs - logs.max())
+    return np.asarray(masses / masses.sum())
+
+
+_MOST_COMPONENTS: Final = 512
+_NODES: Final = 61  # numbers of records, and
+_RESOLUTION: Final = 12.0  # of successes in one standard deviation of the noise
+_NEGLIGIBLE: Final = 1e-9
+_MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
+
+
+class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
+    """The learner of one `BernoulliTask`."""
+
+    def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
+        prior = np.array([self.task.prior_successes, self.task.prior_failures])
+        successes, failures, weights = _successes(released, prior)
+        parameters = np.column_stack([successes, failures]) + prior
+        totals = parameters.sum(axis=1)
+        shares = parameters[:, 0] / totals
+        mean = float(weights @ shares)
+        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
+        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
+        return BernoulliPosterior(
+            columns=(self.task.column,),
+            quantiles=tuple(quantiles.tolist()),
+            average=mean,
+            deviation=math.sqrt(variance),
+            records=max(1, round(float(weights @ (successes + failures)))),
+        )
+
+
+class Cells(OneRound[CellStudy, BasePosterior]):
+    """The learner of a study of the probabilities of cells."""
+
+    def posterior(self, released: ReleasedSum) -> BasePosterior:
+        noisy = _noisy_counts(released)
+        cells = len(noisy.values)
+        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
+        prior = np.full(cells, self.task.concentration)
+        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
+        return self.task.posterior(counts.astype(np.int64))
+
+
+def _counts(released: ReleasedSum) -> CellCounts:
+    if not isinstance(released.query, CellCounts):
+        raise ValueError("counts are asked by a query of counts")
+    return released.query
+
+
+def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
+    query = _counts(released)
+    counts = in_units(query, released.values)
+    return NoisyCounts(
+        values=counts[:-1],
+        noise=noise_of(released, 0, query.grid),
+        total=float(counts[-1]),
+        total_noise=noise_of(released, -1, query.grid),
+        most=released.cohort_size * query.records_per_client,
+    )
+
+
+def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return possible numbers of successes and failures, and their probabilities, shapes (m,).
+
+    The law of both given their noisy difference and their noisy sum: for each number of records,
+    of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
+    the density of the noise that they leave in the difference.
+    """
+    grid = _counts(released).grid
+    noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
+    parts = []
+    for records, log_weight in zip(*record_counts(released, _NODES), strict=True):
+        step = max(1.0, noise.sd / _RESOLUTION)
+        centre = min(max((records + difference) / 2.0, 0.0), records)
+        reach = 0.5 * noise.reach + 1.0
+        low, high = max(centre - reach, 0.0), min(centre + reach, records)
+        low = step * math.floor(low / step)
+        successes = np.minimum(np.arange(low, high + step, step), records)
+        logs = noise.log_density(difference - (2.0 * successes - records)) + log_weight
+        failures = records - successes
+        for counts, alpha in zip((successes, failures), prior, strict=True):
+            logs = logs + log_gamma(counts + alpha) - log_gamma(counts + 1.0)
+        both = np.array([records])
+        logs = logs + log_gamma(both + 1.0) - log_gamma(both + prior.sum()) + math.log(step)
+        parts.append((successes, failures, logs))
+    successes, failures, logs = (np.concatenate(each) for each in zip(*parts, strict=True))
+    weights = np.exp(logs - log_sum_exp(logs, 0))
+    kept = weights > _NEGLIGIBLE
+    return successes[kept], failures[kept], weights[kept] / weights[kept].sum()

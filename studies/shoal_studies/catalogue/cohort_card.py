@@ -1,7 +1,11 @@
-"""A cohort card: the 'Table 1' of a study, from tables of counts in one round."""
+"""Cohort cards: a summary of each variable, and tables of two, from noisy tables.
+
+The learner puts each variable's counts at several widths together.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -11,10 +15,15 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
+from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.sums import tables_from
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
+from shoal_studies.catalogue.measurements import noisy_count, query_of
+from shoal_studies.catalogue.one_round import OneRound, shown_count, tells_quantiles
 from shoal_studies.catalogue.study import (
     Labels,
     OneRoundStudy,
@@ -23,7 +32,8 @@ from shoal_studies.catalogue.study import (
     own_label,
     spanning,
 )
-from shoal_studies.posteriors.base import BasePosterior
+from shoal_studies.contract import Learner
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
     REACHES,
     Known,
@@ -31,16 +41,25 @@ from shoal_studies.posteriors.forms import (
     Number,
     NumbersPosterior,
     Part,
+    Tails,
+    quantile_points,
+    reach_of,
+    tails_of,
 )
 
 _Cells = tuple[Known | None, ...]
 
 _MANY: Final = 0.25
 _NEARLY_ALL: Final = 0.9
+_SURELY: Final = 2.0  # standard deviations of noise
 
 
 class NumberCard(Part):
-    """What is known of a number. `bars` are counts between `edges`; None is not shown."""
+    """What is known of a number. `bars` are counts between `edges`; None is not shown.
+
+    `average` and `variance` are none where too few records have a value, and `variance` also where
+    noise hides it.
+    """
 
     kind: Literal["number"] = "number"
     name: str
@@ -54,19 +73,18 @@ class NumberCard(Part):
     missing_label: ClassVar[str] = "missing"
 
     def at_bounds(self) -> list[tuple[str, float]]:
-        """Return the first and the last bar, where a quarter of the values or more are in it.
+        """Return the first and the last bar, if a quarter of the values or more are surely in it.
 
-        Each with its share. Values beyond the bounds are there.
+        Each with the least share that noise leaves likely. Values beyond the bounds are there.
         """
-        if self.present.mean < 1.0:
-            return []
-        labels, found = bin_labels(self.edges), []
+        most = self.present.mean + _SURELY * self.present.sd
+        labels, ends = bin_labels(self.edges), []
         for place in (0, -1):
             bar = self.bars[place]
-            share = 0.0 if bar is None else min(bar.mean / self.present.mean, 1.0)
+            share = 0.0 if bar is None else (bar.mean - _SURELY * bar.sd) / max(most, 1.0)
             if share >= _MANY:
-                found.append((labels[place], share))
-        return found
+                ends.append((labels[place], share))
+        return ends
 
 
 class CategoryCard(Part):
@@ -151,11 +169,14 @@ class CohortCardPosterior(NumbersPosterior):
                     label, middle = f"{card.name}: quantile {each.level:g}", len(REACHES) // 2
                     known = Known(mean=each.points[middle], sd=0.0)
                     found.append(Number(label, known, bounds, points=each.points))
-                cells = zip(bin_labels(card.edges), card.bars, strict=True)
+                cells = list(zip(bin_labels(card.edges), card.bars, strict=True))
             else:
-                cells = zip(card.names, card.counts, strict=True)
+                cells = list(zip(card.names, card.counts, strict=True))
+            # shares of counts that noise made too large, or of none, still add up to 1
+            shown = sum(max(count.mean, 0.0) for _, count in cells if count is not None)
+            whole = card.present.model_copy(update={"mean": max(card.present.mean, shown)})
             for label, count in cells:
-                add(f"{card.name}: {label}", count, card.present)
+                add(f"{card.name}: {label}", count, whole)
             add(f"{card.name}: {card.missing_label}", card.missing, self.total)
         for cross in self.crosses:
             for label, count in cross.cells():
@@ -176,12 +197,25 @@ class CohortCardPosterior(NumbersPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        unknown = [
+            card.name
+            for card in self.cards
+            if isinstance(card, NumberCard) and card.average is not None and card.variance is None
+        ]
         hidden = f"{self.withheld:,} counts, which may be of fewer than {self.smallest_cell:,}"
         return (
             ("Intervals", "of what noise hides of the cohort's own records; no sampling in them"),
             *([("Not shown", hidden)] if self.withheld else []),
             *(
-                ("At a bound or beyond", f"up to {share:.0%} of {name}: they are in {label}")
+                [("Not known", f"the sd of {', '.join(unknown)}: noise hides it")]
+                if unknown
+                else []
+            ),
+            *(
+                (
+                    "At a bound or beyond",
+                    f"perhaps, of {name}: {share:.0%} of the values or more are in {label}",
+                )
                 for name, label, share in self._at_bounds()
             ),
         )
@@ -403,3 +437,247 @@ levels = [1, 2, 3, 4]
         variable = self.variables[place]
         merged = variable.bins // BRANCHES if isinstance(variable, NumberVariable) else 1
         return Axis(cut=place, merged=merged)
+
+    def learner(self) -> Learner:
+        return CohortCard(self)
+
+
+# What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
+#
+# Bins 0 to K - 1 are counted at several widths, a power of the others each, and so are the records
+# without a value; all records together are counted, too. Weighed least squares of all of it has a
+# closed form: the design's eigenspaces are the contrasts within the nodes of one width that the
+# next finer width tells apart. Proof: docs/mathematics.md, proposition 7.2.
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyLevel:
+    """Counts of nodes of `width` bins each, and last of records without a value; noise of `sd`."""
+
+    width: int
+    counts: Floats
+    sd: float
+
+
+@dataclass(frozen=True)
+class CountTree:
+    """The law of the true counts given `levels`, coarse ones first, and a noisy `total`.
+
+    The last level's nodes are the bins; each level's width is a multiple of the next one's. The law
+    is normal. It knows nothing of counts not being negative: that would pull sums of many bins.
+    """
+
+    levels: Sequence[NoisyLevel]
+    total: float
+    total_sd: float
+
+    @cached_property
+    def _precisions(self) -> list[float]:
+        """The precision of a unit vector in each level's space of contrasts."""
+        parts = [level.width / level.sd**2 for level in self.levels]
+        return [sum(parts[place:]) for place in range(len(parts))]
+
+    @property
+    def size(self) -> int:
+        """K, the number of bins."""
+        return len(self.levels[-1].counts) - 1
+
+    @cached_property
+    def _fit(self) -> tuple[Floats, float]:
+        """The mean of the bins, shape (K,), and of the records without a value."""
+        weighed = sum(np.repeat(each.counts[:-1], each.width) / each.sd**2 for each in self.levels)
+        bins, coarser = np.zeros(self.size), np.zeros(self.size)
+        for level, precision in zip(self.levels, self._precisions, strict=True):
+            means = np.repeat(np.mean(np.reshape(weighed, (-1, level.width)), axis=1), level.width)
+            bins += (means - coarser) / precision
+            coarser = means
+        missing = self._missing_variance * sum(each.counts[-1] / each.sd**2 for each in self.levels)
+        gap = (self.total - bins.sum() - missing) / self._total_variance
+        return bins + gap / self._precisions[0], float(missing + gap * self._missing_variance)
+
+    @cached_property
+    def _missing_variance(self) -> float:
+        return 1.0 / sum(1.0 / each.sd**2 for each in self.levels)
+
+    @cached_property
+    def _total_variance(self) -> float:
+        """Of the total less what the tables say it is."""
+        return self.size / self._precisions[0] + self._missing_variance + self.total_sd**2
+
+    @property
+    def bins(self) -> Floats:
+        """Means of the bins' counts, shape (K,)."""
+        return self._fit[0]
+
+    @property
+    def missing(self) -> float:
+        """Mean of how many records have no value."""
+        return self._fit[1]
+
+    @property
+    def missing_sd(self) -> float:
+        """Its standard deviation."""
+        variance = self._missing_variance - self._missing_variance**2 / self._total_variance
+        return float(np.sqrt(variance))
+
+    def sd(self, weights: Floats) -> float:
+        """Return the standard deviation of a sum of the bins with these `weights`, shape (K,)."""
+        variance, coarser = 0.0, 0.0
+        for level, precision in zip(self.levels, self._precisions, strict=True):
+            means = np.mean(np.reshape(weights, (-1, level.width)), axis=1)
+            squares = level.width * float(means @ means)
+            variance += (squares - coarser) / precision
+            coarser = squares
+        shared = float(np.sum(weights)) / self._precisions[0]
+        return float(np.sqrt(max(variance - shared**2 / self._total_variance, 0.0)))
+
+    def below(self, share: float) -> tuple[Floats, Floats]:
+        """Return how many more records are below each edge than `share` of those with a value.
+
+        Means and standard deviations, shapes (K + 1,).
+        """
+        edges = np.arange(self.size + 1)
+        means = np.concatenate([[0.0], np.cumsum(self.bins)]) - share * self.bins.sum()
+        variance, coarser = np.zeros(self.size + 1), np.zeros(self.size + 1)
+        for level, precision in zip(self.levels, self._precisions, strict=True):
+            nodes, part = np.divmod(edges, level.width)
+            split = np.where(part > 0, (part / level.width - share) ** 2, 0.0)
+            rest = self.size // level.width - nodes - (part > 0)
+            squares = level.width * (nodes * (1.0 - share) ** 2 + split + rest * share**2)
+            variance += (squares - coarser) / precision
+            coarser = squares
+        shared = (edges - share * self.size) / self._precisions[0]
+        variance -= shared**2 / self._total_variance
+        return means, np.sqrt(np.maximum(variance, 0.0))
+
+
+_BARS: Final = 16
+_CLEAR: Final = 1.5  # a variance over the half width of its interval
+
+
+class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
+    """The learner of one `CohortCardTask`."""
+
+    def posterior(self, released: ReleasedSum) -> CohortCardPosterior:
+        return _Card(self.task, released).posterior()
+
+
+class _Card:
+    def __init__(self, task: CohortCardTask, released: ReleasedSum) -> None:
+        query = query_of(released, Tables)
+        self._task, self._query = task, query
+        self._total, self._total_sd = noisy_count(released)
+        sds = tables_from(query, released.noise_sd)
+        self._counts = [
+            (counts, float(sd[0]))
+            for counts, sd in zip(
+                tables_from(query, released.values.astype(float)), sds, strict=True
+            )
+        ]
+        self._tails: Tails = tails_of(released.mechanism)
+        self._reach = reach_of(LEVEL, self._tails)
+
+    def posterior(self) -> CohortCardPosterior:
+        cards: list[NumberCard | CategoryCard] = []
+        rest = iter(self._counts)
+        for variable in self._task.variables:
+            tree = self._tree([(width, *next(rest)) for width in variable.widths])
+            if isinstance(variable, NumberVariable):
+                cards.append(self._number(variable, tree))
+            else:
+                cards.append(self._category(variable, tree))
+        return CohortCardPosterior.of(
+            cards=tuple(cards),
+            crosses=tuple(
+                self._cross(names, self._tree([(1, *found)]))
+                for names, found in zip(self._task.crosses, rest, strict=True)
+            ),
+            records=max(1, round(self._total)),
+            total=Known(mean=self._total, sd=self._total_sd),
+            tails=self._tails,
+            columns=tuple(each.name for each in self._task.columns),
+            smallest_cell=self._task.smallest_cell,
+        )
+
+    def _tree(self, levels: Sequence[tuple[int, Floats, float]]) -> CountTree:
+        noisy = [NoisyLevel(width=width, counts=counts, sd=sd) for width, counts, sd in levels]
+        return CountTree(noisy, self._total, self._total_sd)
+
+    def _shown(self, mean: float, sd: float) -> Known | None:
+        return shown_count(mean, sd, reach=self._reach, smallest=self._task.smallest_cell)
+
+    def _cells(self, tree: CountTree, width: int = 1) -> tuple[Known | None, ...]:
+        """Return the counts of nodes of so many bins each."""
+        weights = np.zeros(tree.size)
+        weights[:width] = 1.0
+        sd = tree.sd(weights)  # that of all of them
+        means = tree.bins.reshape(-1, width).sum(axis=1)
+        return tuple(self._shown(mean, sd) for mean in means.tolist())
+
+    def _category(self, variable: CategoryVariable, tree: CountTree) -> CategoryCard:
+        return CategoryCard(
+            name=variable.name,
+            present=_present(tree),
+            missing=self._shown(tree.missing, tree.missing_sd),
+            levels=variable.levels,
+            labels=variable.labels,
+            counts=self._cells(tree),
+        )
+
+    def _number(self, variable: NumberVariable, tree: CountTree) -> NumberCard:
+        edges, present = np.array(variable.edges), _present(tree)
+        average, variance = _moments(tree, edges)
+        is_hidden = variance.mean < _CLEAR * self._reach * variance.sd
+        width = max(variable.bins // _BARS, 1)
+        is_told = tells_quantiles(present, reach=self._reach, smallest=self._task.smallest_cell)
+        return NumberCard(
+            name=variable.name,
+            present=present,
+            missing=self._shown(tree.missing, tree.missing_sd),
+            average=average if is_told else None,
+            variance=variance if is_told and not is_hidden else None,
+            quantiles=tuple(
+                KnownQuantile(level=level, points=quantile_points(edges, *tree.below(level)))
+                for level in self._task.quantiles
+                if is_told
+            ),
+            edges=tuple(edges[::width].tolist()),
+            bars=self._cells(tree, width),
+        )
+
+    def _cross(self, names: tuple[str, ...], tree: CountTree) -> CrossCard:
+        labels = []
+        for axis in self._query.tables[-1 - self._task.crosses[::-1].index(names)].axes:
+            variable = self._task.variables[axis.cut]
+            labels.append(
+                bin_labels(variable.edges[:: axis.merged])
+                if isinstance(variable, NumberVariable)
+                else and_others(variable.names)
+            )
+        return CrossCard(
+            variables=names, labels=tuple(map(tuple, labels)), counts=self._cells(tree)
+        )
+
+
+def _present(tree: CountTree) -> Known:
+    return Known(mean=float(tree.bins.sum()), sd=tree.sd(np.ones(tree.size)))
+
+
+def _moments(tree: CountTree, edges: Floats) -> tuple[Known, Known]:
+    """Return mean and variance of the values, outer ones cut to the bounds.
+
+    A record is anywhere in its bin: of that too there is a standard deviation, as if all were off
+    their bins' middles together, by an amount that is as likely as any.
+    """
+    middles, within = (edges[1:] + edges[:-1]) / 2.0, float(edges[1] - edges[0]) / math.sqrt(12.0)
+    records = max(float(tree.bins.sum()), 1.0)
+    mean = float(middles @ tree.bins) / records
+    mean = min(max(mean, float(edges[0])), float(edges[-1]))
+    mean_sd = tree.sd((middles - mean) / records)
+    squares = (middles - mean) ** 2
+    variance = float(squares @ tree.bins) / records
+    variance_sd = tree.sd((squares - variance) / records)
+    return (
+        Known(mean=mean, sd=math.hypot(mean_sd, within)),
+        Known(mean=variance + mean_sd**2, sd=math.hypot(variance_sd, within**2)),
+    )

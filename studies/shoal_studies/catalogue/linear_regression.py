@@ -4,15 +4,15 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms
+from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms
 from shoal_protocol.queries import (
-    Moments,
     Query,
     QueryName,
     SecondMomentMatrix,
@@ -22,7 +22,6 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import PositiveSize
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.measurements import (
     SMALLEST_SPREAD,
     measured_spreads,
@@ -35,7 +34,9 @@ from shoal_studies.posteriors.base import (
 )
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
-_BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
+BOXES: Final = (*(step / 10.0 for step in range(1, 22)), 2.5, 3.0, 4.0)
+"""Thresholds to choose from, in spreads: the paper's, from .1 to 2.1, and wider ones."""
+
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 
 
@@ -50,14 +51,22 @@ class Thresholds:
 
 def thresholds_for(task: "LinearRegressionTask") -> Iterator[Thresholds]:
     """Yield all thresholds that the task's projection may choose from."""
-    for x_box, y_box in itertools.product(_BOXES, _BOXES):
+    boxes = itertools.product(BOXES, BOXES) if task.thresholds is None else [task.thresholds]
+    for x_box, y_box in boxes:
         if task.method == "box_projection":
             yield Thresholds(features=x_box, target=y_box, radius=None)
             continue
-        mean_square = len(task.features) / x_box**2 + 1.0 / y_box**2
+        mean_square = len(task.features) * mean_square_in_box(x_box) + mean_square_in_box(y_box)
         for size in _SQUARED_NORMS:
             radius = math.sqrt(task.intercept**2 + size * mean_square)
             yield Thresholds(features=x_box, target=y_box, radius=radius)
+
+
+def mean_square_in_box(box: float) -> float:
+    """Return the mean square of a standard normal cut to [-box, box], over the largest there."""
+    normal = NormalDist()
+    beyond = 2.0 * normal.cdf(-box)
+    return (1.0 - beyond - 2.0 * box * normal.pdf(box)) / box**2 + beyond
 
 
 def query_for(
@@ -82,20 +91,6 @@ def query_for(
     scales = (measured_spreads(earlier[-1]) * _factors(task, chosen)).tolist()
     radius = None if chosen.radius is None else _tidy(chosen.radius)
     return _query(task, name, scales=[_tidy(scale) for scale in scales], radius=radius)
-
-
-def _check_projection(
-    query: Moments, task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]
-) -> None:
-    spreads = measured_spreads(earlier[-1])
-    scales = np.array([column.scale for column in query.columns])
-    for chosen in thresholds_for(task):
-        factors = _factors(task, chosen)
-        fits = np.abs(scales / (spreads * factors) - 1.0) <= TOLERANCE
-        is_radius = math.isclose(query.radius or 0.0, chosen.radius or 0.0, rel_tol=TOLERANCE)
-        if is_radius and np.all(fits):
-            return
-    raise RefusedSpec("the query's scales and radius follow from no measured spread")
 
 
 def _factors(task: "LinearRegressionTask", chosen: Thresholds) -> NDArray[np.float64]:
@@ -124,8 +119,10 @@ def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) 
     stretch = AS_STATED
     radii: list[float] = []
     if name == "second_moment_matrix" and task.projects:
-        stretch = Range(least=SMALLEST_SPREAD * min(_BOXES), most=max(_BOXES))
-        radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
+        allowed = list(thresholds_for(task))
+        boxes = [box for each in allowed for box in (each.features, each.target)]
+        stretch = Range(least=SMALLEST_SPREAD * min(boxes), most=max(boxes))
+        radii = [each.radius for each in allowed if each.radius is not None]
     else:
         radii = [_radius(task, population) for population in (least, most)]
     query = _query(task, name, scales=task.scales, radius=min(radii, default=None))
@@ -203,6 +200,8 @@ class LinearRegressionPosterior(RegressionPosterior):
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
 
+_Threshold = Annotated[float, Field(ge=0.05, le=20.0, allow_inf_nan=False)]
+
 RegressionMethod = Literal["plain", "box_projection", "ball_projection"]
 
 
@@ -219,10 +218,16 @@ class LinearRegressionTask(FixedStudy):
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
 
-    Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
-    in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
-    normalised units, or, with a projection, in units of the measured spreads; the constant term's
-    is twice that.
+    `intercept` is the constant coordinate in a row (0: no constant term). `prior_sd` is the prior
+    standard deviation of a coefficient in normalised units, or, with a projection, in units of the
+    measured spreads; the constant term's is twice that. `residual_sd` is that of the target about
+    the line, in the same units, if it is known; None learns it.
+
+    Of a projection alone: `measuring_share` is the measuring round's part of the job's mu^2, or of
+    its epsilon; the last round gets the rest. `thresholds` are the multiples for the features and
+    for the target, if they are not to be chosen. The auxiliary data have coefficients of `prior_sd`
+    and residuals of `residual_sd`, the paper's 1 / sqrt(lambda_0) and 1 / sqrt(lambda); where that
+    is None, half of the target's variance is explained.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (LinearRegressionPosterior,)
@@ -247,6 +252,9 @@ systolic_pressure = [60, 220]
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
+    residual_sd: Annotated[float, Field(ge=0.01, le=100.0, allow_inf_nan=False)] | None = None
+    measuring_share: Annotated[float, Field(ge=0.01, le=0.99, allow_inf_nan=False)] = 0.2
+    thresholds: tuple[_Threshold, _Threshold] | None = None
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
 
     @model_validator(mode="after")
@@ -256,6 +264,8 @@ systolic_pressure = [60, 220]
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
+        if self.thresholds is not None and not self.projects:
+            raise ValueError('method "plain" cuts columns at their bounds: leave thresholds out')
         return self
 
     @property
@@ -276,12 +286,3 @@ systolic_pressure = [60, 220]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         last = _kind(self, "second_moment_matrix", least, most)
         return (_kind(self, "second_moments", least, most), last) if self.projects else (last,)
-
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        assert isinstance(query, Moments)  # noqa: S101 - as the terms say
-        if isinstance(query, SecondMomentMatrix) and self.projects:
-            _check_projection(query, self, earlier)
-        elif query.radius is not None and not math.isclose(
-            query.radius, _radius(self, population), rel_tol=TOLERANCE
-        ):
-            raise RefusedSpec("the query's radius is not the one of the job")

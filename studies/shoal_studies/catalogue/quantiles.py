@@ -1,5 +1,6 @@
 """Quantiles of variables with wide bounds: each round looks closer where they may be."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,17 +10,18 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import RoundTerms
-from shoal_protocol.queries import Axis, EdgeCut, Query, Table, Tables
+from shoal_protocol.queries import Axis, EdgeCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import Finite
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
+from shoal_studies.catalogue.one_round import tells_quantiles
 from shoal_studies.catalogue.study import round_terms
-from shoal_studies.posteriors.base import BasePosterior
+from shoal_studies.contract import Learner, RequestedRound
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
     REACHES,
     Known,
@@ -28,6 +30,8 @@ from shoal_studies.posteriors.forms import (
     NumbersPosterior,
     Part,
     quantile_points,
+    reach_of,
+    tails_of,
 )
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
@@ -235,14 +239,54 @@ income = [0, 1e9]
         later = first.model_copy(update={"rounds": self.rounds - 1, "recentred": True})
         return (first, later) if self.rounds > 1 else (first,)
 
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        assert isinstance(query, Tables)  # noqa: S101 - as the terms say
-        for bounds, due, cut in zip(
-            self.variables, self.query(earlier).cuts, query.cuts, strict=True
-        ):
-            assert isinstance(due, EdgeCut) and isinstance(cut, EdgeCut)  # noqa: S101
-            slack = 1e-12 * max(abs(bounds.lower), abs(bounds.upper))
-            if due.cells != cut.cells or not np.allclose(
-                due.edges, cut.edges, rtol=0.0, atol=slack
-            ):
-                raise RefusedSpec("the query's edges do not follow from the earlier rounds")
+    def learner(self) -> Learner:
+        return Quantiles(self)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """The learner of one `QuantilesTask`."""
+
+    task: QuantilesTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | QuantilesPosterior:
+        """Return the next round, or the posterior when `sums` are those of all.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        if population < 1 or len(sums) > self.task.rounds:
+            raise ValueError("the population must be positive, and sums not more than rounds")
+        if len(sums) < self.task.rounds:
+            return RequestedRound(query=self.task.query(sums), share=1.0 / self.task.rounds)
+        counts = [noisy_count(released) for released in sums]
+        weights = [sd**-2 for _, sd in counts]
+        total = sum(seen * weight for (seen, _), weight in zip(counts, weights, strict=True))
+        tails = tails_of(sums[-1].mechanism)
+        reach = reach_of(LEVEL, tails)
+        return QuantilesPosterior.of(
+            variables=tuple(
+                self._variable(bounds, law, reach)
+                for bounds, law in zip(self.task.variables, laws(sums), strict=True)
+            ),
+            total=Known(mean=total / sum(weights), sd=sum(weights) ** -0.5),
+            records=max(1, round(total / sum(weights))),
+            tails=tails,
+            columns=tuple(each.name for each in self.task.columns),
+        )
+
+    def _variable(self, bounds: ColumnBounds, law: Below, reach: float) -> VariableQuantiles:
+        present = Known(mean=float(law.mean[-1]), sd=math.sqrt(float(law.covariance[-1, -1])))
+        is_told = tells_quantiles(present, reach=reach, smallest=self.task.smallest_cell)
+        return VariableQuantiles(
+            name=bounds.name,
+            bounds=(bounds.lower, bounds.upper),
+            present=present,
+            quantiles=tuple(
+                KnownQuantile(level=level, points=law.points(level))
+                for level in self.task.levels
+                if is_told
+            ),
+        )

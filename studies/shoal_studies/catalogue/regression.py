@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from shoal_protocol.queries.scores import Family
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import PositiveSize
+from shoal_protocol.wire.encoding import PositiveSize, Size
 from shoal_studies.catalogue.study import FixedStudy, Study, require_features, round_terms
 from shoal_studies.posteriors.base import (
     LEVEL,
@@ -100,7 +101,9 @@ def misplaced(
     share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
     if is_hidden:
         return f"{share}, or its bounds are far too wide: is the unit right?"
-    return share if narrow >= _PILED_UP * away else None
+    if narrow < _PILED_UP * away:
+        return None
+    return f"{share}, and was cut to it: is the unit right, or are wider bounds due?"
 
 
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -213,11 +216,13 @@ class MeasuredCoefficients(NormalCoefficients):
     The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
-    `spreads` are the features' standard deviations, as noise let them be measured.
+    `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
+    standard deviations, as noise let them be measured.
     """
 
     target: str
     scatter: PositiveSize
+    scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
     verdict: Verdict
 
@@ -237,8 +242,28 @@ class MeasuredCoefficients(NormalCoefficients):
                 "together, and no verdict would see it, because only sums are checked and nobody "
                 "sees a single answer",
             ),
-            (self._scatter_of, f"{self.scatter:.4g}"),
+            (self._scatter_of, self._scatter_shown),
         )
+
+    @property
+    def _scatter_shown(self) -> str:
+        if self.scatter_sd == 0.0:
+            return f"{self.scatter:.4g}"
+        low, high = self.scatter_interval(LEVEL)
+        return f"{self.scatter:.4g} ({LEVEL:.0%} interval {low:.4g} to {high:.4g})"
+
+    def scatter_interval(self, level: float) -> tuple[float, float]:
+        """Return the ends of an interval that holds the scatter, which is about log-normal.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        # `scatter` is the root of the mean square: E s^2 = scatter^2, (E s)^2 = scatter^2 exp(-v)
+        log_variance = -math.log1p(-min((self.scatter_sd / self.scatter) ** 2, 0.99))
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * math.sqrt(log_variance)
+        middle = self.scatter * math.exp(-log_variance)
+        return middle * math.exp(-reach), middle * math.exp(reach)
 
     @property
     def _scatter_of(self) -> str:

@@ -21,6 +21,7 @@ from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 from shoal_protocol.wire.errors import RefusedJob
+from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
 
 
@@ -69,14 +70,10 @@ class Study(Model, ABC):
         coded = (each.variable for each in self.codings if each.kind == "event" and not each.values)
         return next(coded, None)
 
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        return tuple(str(each.model_fields["name"].default) for each in self.posteriors)
-
-    @abstractmethod
-    def participations(self, population: int) -> int:
-        """Return how many rounds one client of so many may be asked in, at most."""
+    def ends_with(self, posterior: BasePosterior) -> bool:
+        """Tell whether a job of the study may end with a posterior of this name and columns."""
+        columns = tuple(each.name for each in self.columns)
+        return isinstance(posterior, self.posteriors) and posterior.columns == columns
 
     def asked(self) -> tuple[QueryName, ...]:
         """Return the name of the query of each round, in order."""
@@ -87,21 +84,20 @@ class Study(Model, ABC):
         """Return the names of the queries that the rounds ask, each once, in order."""
         return tuple(dict.fromkeys(self.asked()))
 
+    def learner(self) -> Learner:
+        """Return what carries out the study.
+
+        Raises:
+            ValueError: the study's model is needed, and not at hand.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the rounds with `least` to `most` clients, whatever sums turn out.
 
         Raises:
             ValueError: no query asks this.
-        """
-
-    def check_query(self, query: Query, *, population: int, earlier: Sequence[ReleasedSum]) -> None:
-        """Refuse a query within the terms that does not follow from the sums of `earlier` rounds.
-
-        The round asks `population` clients. Most studies allow all that their terms do.
-
-        Raises:
-            RefusedSpec: the detail says why.
         """
 
     def terms(self, *, least: int, most: int) -> Terms:
@@ -157,6 +153,24 @@ def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> 
         raise ValueError("no feature may be called 'intercept': the constant term is")
 
 
+def require_due(task: Study, population: int, sums: Sequence[ReleasedSum]) -> None:
+    """Check that `sums` answer the first of a task's rounds, in order.
+
+    Raises:
+        ValueError: `population` is not positive, or `sums` do not answer them.
+    """
+    if population < 1:
+        raise ValueError("the population must be positive")
+    names, rounds = [each.name for each in task.columns], task.asked()
+    if len(sums) > len(rounds) or any(
+        released.query.name != name
+        or released.query.records_per_client != task.records_per_client
+        or [each.name for each in released.query.columns] != names
+        for released, name in zip(sums, rounds, strict=False)
+    ):
+        raise ValueError("the sums are not those of this task's rounds, in order")
+
+
 def round_terms(
     query: Query,
     *,
@@ -196,9 +210,6 @@ class WholeStudy(Study):
     def batch(self) -> int | None:
         """How many clients a round asks: None, for all that joined."""
         return None
-
-    def participations(self, population: int) -> int:
-        return self.rounds
 
 
 class FixedStudy(WholeStudy):

@@ -13,7 +13,8 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import measured_means, measured_norm, query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.catalogue.study import require_due
+from shoal_studies.contract import RequestedRound
 from shoal_studies.regression.generalised import GeneralisedModel
 from shoal_studies.regression.linear import LinearModel, noise_sd
 from shoal_studies.regression.measured import Measured, records_of

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.scores import class_probabilities
 from shoal_studies.catalogue.regression import SMALLEST_SPREAD, RegressionTask, Verdict, misplaced
 from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
@@ -19,8 +20,10 @@ from shoal_studies.regression.score_likelihood import RegressionModel, ScoreMode
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_STRONG: Final = 2.2  # standard deviation of a logit: classes are nearly apart
+_APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_BETTER: Final = 1.5  # predictors' mean square over its sd: with odds of 3 to 1 the mean errs more
+_LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
@@ -32,8 +35,14 @@ _PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
-NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
-_NEARLY_APART: Final = "the classes are nearly apart, so that slopes have no upper end"
+NOISE_OUTWEIGHS: Final = (
+    "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
+    "anything within their intervals"
+)
+_NEARLY_APART: Final = (
+    "the classes are nearly apart: few records of one seem to be of the other, so that slopes have "
+    "no upper end"
+)
 NOT_ENDED: Final = "the last round was asked far from where it led: the path had not ended"
 
 
@@ -41,6 +50,7 @@ def judged_linear(
     task: RegressionTask,
     found: Measured,
     moments: NoisyMoments,
+    mean: Floats,
     covariance: Floats,
     prior_sd: Floats,
     *,
@@ -48,7 +58,9 @@ def judged_linear(
     target_kept: float,
     mean_weight: float,
 ) -> Verdict:
-    """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
+    """Return the verdict on coefficients `mean` with `covariance`, and priors of `prior_sd`.
+
+    In the units of the moments, shapes (k,), (k, k) and (k,).
 
     `complete` is how many records there are of how many clients, if that is known, and
     `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
@@ -69,6 +81,8 @@ def judged_linear(
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
     whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
     within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
+    if not predicts_better(mean[1:], covariance[1:, 1:], within):
+        reasons.append(NOISE_OUTWEIGHS)
     return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
 
 
@@ -128,8 +142,9 @@ def judged_scores(
     error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
     if error > OUTWEIGHED * float(predictors.var()):
         reasons.append(NOISE_OUTWEIGHS)
-    if model.family == "logistic" and float(model.sample.predictors(mean).std()) > _STRONG:
-        reasons.append(_NEARLY_APART)
+    if model.family == "logistic":
+        logits = model.sample.predictors(mean)
+        reasons += nearly_apart(np.column_stack([np.zeros(len(logits)), logits]))
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
     within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
@@ -172,9 +187,7 @@ def judged_classes(
         error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
     if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
         reasons.append(NOISE_OUTWEIGHS)
-    pairs = predictors[:, :, None] - predictors[:, None, :]
-    if float(pairs.std(axis=0).max()) > _STRONG:
-        reasons.append(_NEARLY_APART)
+    reasons += nearly_apart(predictors)
     if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
         reasons.append(NOT_ENDED)
     slopes = np.arange(levels * width) % width > 0
@@ -321,8 +334,34 @@ def crowded(target: ColumnBounds, found: Measured) -> list[str]:
         return []
     return [
         f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
-        "towards 0; ask again with wider ones unless none can lie outside"
+        "towards 0; ask again with wider bounds unless no value can lie outside"
     ]
+
+
+def predicts_better(slopes: Floats, covariance: Floats, products: Floats) -> bool:
+    """Tell whether predictions by `slopes` probably err less than the mean alone.
+
+    With features' covariances G, shape (q, q), true slopes b err by (m - b)'G(m - b) where those
+    that are learned are m, and b'Gb where they are 0. The first is less where m'Gb > m'Gm / 2. Of
+    b about m with covariance C, m'Gb has the mean m'Gm and the variance m'GCGm.
+    """
+    values, vectors = np.linalg.eigh(products)
+    raised = np.maximum(values, _LEAST_VALUE * np.abs(values).max())
+    through = (vectors * raised) @ vectors.T @ slopes
+    return float(slopes @ through) > _BETTER * math.sqrt(float(through @ covariance @ through))
+
+
+def nearly_apart(predictors: Floats) -> list[str]:
+    """Return the reason that two classes are nearly apart at `predictors`, shape (s, K); or none.
+
+    A record's likelier class of the two is what it seems to be of.
+    """
+    probabilities = class_probabilities(predictors)
+    one, other = np.triu_indices(probabilities.shape[1], 1)
+    mistaken = np.minimum(probabilities[:, one], probabilities[:, other]).sum(axis=0)
+    records = probabilities.sum(axis=0)
+    shares = mistaken / np.minimum(records[one], records[other])
+    return [_NEARLY_APART] if float(shares.min()) < _APART else []
 
 
 def one_class(reason: str) -> Verdict:
@@ -339,8 +378,13 @@ def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -
     for place in np.flatnonzero(shares > _MOST).tolist():
         each = features[place]
         narrow = found.spreads[place] <= _NARROWEST * each.half_range
+        is_indicator = (each.lower, each.upper) == (0.0, 1.0) or not np.isnan(found.shares[place])
         if is_level(each):
             what = "few records are of {}: merge levels"
+        elif is_indicator and each.term is None:
+            what = (
+                "nearly all records have about the same value of {}: drop it, or take more clients"
+            )
         elif narrow or found.looseness[place] > _UNSURE:
             what = "{} hardly varies, or few records far out make up most of it: drop it, or take "
             what += "its logarithm or narrower bounds"

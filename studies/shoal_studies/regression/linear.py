@@ -155,6 +155,7 @@ class LinearModel:
         mean[0] += found.centres[-1]
         offset = np.zeros_like(mean)
         offset[0] = found.centres[-1]
+        residual = scale / math.sqrt(_kept(query, moments))
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *(each.name for each in self.task.features)),
@@ -164,7 +165,8 @@ class LinearModel:
             covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=coefficients.residual_sd * scale / math.sqrt(_kept(query, moments)),
+            scatter=coefficients.residual_sd * residual,
+            scatter_sd=coefficients.residual_sd_sd * residual,
             spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
             pooled=pooled,
@@ -172,6 +174,7 @@ class LinearModel:
                 self.task,
                 found,
                 moments,
+                coefficients.mean,
                 covariance,
                 prior,
                 complete=(records[0], released.cohort_size),
@@ -267,11 +270,14 @@ def coefficients_of(
         wide = noise_aware_posterior(moments, own)
         apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
         covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
-    variance = float(weights_of(logs) @ np.array([one.residual_sd**2 for one in each]))
+    squares = np.array([one.residual_sd**2 for one in each])
+    likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in each]))
+    variance = float(weights_of(logs) @ squares)
     return Coefficients(
         mean=mean,
         covariance=covariance,
         residual_sd=variance**0.5,
+        residual_sd_sd=max(variance - float(weights_of(logs) @ likely) ** 2, 0.0) ** 0.5,
         log_evidence=float(logs.max()),
     )
 

@@ -22,7 +22,8 @@ from shoal_studies.catalogue.multinomial_regression import (
     MultinomialRegressionTask,
     coefficient_names,
 )
-from shoal_studies.contract import RequestedRound, require_due
+from shoal_studies.catalogue.study import require_due
+from shoal_studies.contract import RequestedRound
 from shoal_studies.regression.design_sample import (
     levels_of,
     part_pulled,

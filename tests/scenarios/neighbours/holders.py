@@ -28,9 +28,9 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries import QueryName
-from shoal_studies.catalogue import Task
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask, query_for
 from shoal_studies.catalogue.variational import LogisticRegressionTask
+from shoal_studies.registry import Task
 from tests.scenarios.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.world.around_holder_crowds import TASK as CROWD_TASK
@@ -88,10 +88,8 @@ def everybody(
 async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
     """Let a data holder with these records do all that the case asks; return what left it."""
     if case.kind == "crowd":
-        counts = {"contributions_per_client": 2 * case.records_per_client}
-        crowd = CrowdWorld(
-            directory, CLIENTS, **counts, contributions_per_record=2, task=case.crowd
-        )
+        task = case.crowd.model_copy(update={"records_per_client": case.records_per_client})
+        crowd = CrowdWorld(directory, CLIENTS, contributions_per_client=2, task=task)
         left = Leaving(crowd)
     elif case.kind == "studies":
         left = Leaving(World(directory, CLIENTS, queries=get_args(QueryName)))

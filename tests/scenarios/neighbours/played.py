@@ -11,6 +11,7 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import (
     Centred,
     ColumnBounds,
+    Legendre,
     Level,
     Log,
     OtherLevel,
@@ -18,9 +19,9 @@ from shoal_protocol.queries.columns import (
     Spline,
     Term,
 )
-from shoal_studies.catalogue import STUDIES, Task
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.catalogue.single_numbers import VectorSumTask
+from shoal_studies.registry import STUDIES, Task
 from tests.scenarios.neighbours.holders import CLIENTS, MANY, Rows
 from tests.world.around_holder import TASK
 from tests.world.around_holder_crowds import TASK as CROWD_TASK
@@ -38,7 +39,8 @@ def term(*factors: Any) -> ColumnBounds:
 AGE: Final = {"variable": "age", "lower": 18.0, "upper": 90.0}
 TERMS: Final = (
     term(Power(**AGE, exponent=2)),
-    term(Centred(**AGE), Log(variable="dose", lower=0.5, upper=80.0)),
+    term(Legendre(**AGE, degree=3)),
+    term(Centred(**AGE, at=50.0), Log(variable="dose", lower=0.5, upper=80.0)),
     term(Spline(**AGE, knots=(40.0, 60.0), place=2)),
     term(Level(variable="sex", value=1.0, among=(0.0, 1.0))),
     term(OtherLevel(variable="site", value=2.0, among=(0.0, 1.0, 2.0)), Power(**AGE, exponent=1)),

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from shoal_protocol.queries.design import Floats
-from shoal_studies.posteriors.variational import MOST_CORRELATED, Convergence
+from shoal_studies.catalogue.variational.posterior import MOST_CORRELATED, Convergence
 
 _STEPS, _WARM_UP = 60, 20  # of each chain
 _CHAINS: Final = ((16, 32), (64, 8))  # by dimension at most: larger ones are slower

@@ -13,9 +13,11 @@ from shoal import SimulatedFederation
 from shoal.estimators import KaplanMeier
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
+
+pytestmark = pytest.mark.slow
 
 SHAPE, SCALE = 1.3, 40.0
 WEEKS = ColumnBounds(name="weeks", lower=0.0, upper=70.0)

@@ -10,11 +10,13 @@ from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import Outcome, run
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
+
+pytestmark = pytest.mark.slow
 
 LEVELS = (0.05, 0.5, 0.95)
 TASK = QuantilesTask(
@@ -41,16 +43,12 @@ def incomes(count: int, seed: int) -> np.ndarray:
     return values
 
 
-def test_every_round_asks_what_the_terms_allow_and_what_follows_from_those_before() -> None:
+def test_every_round_asks_what_the_terms_allow() -> None:
     sums = learned(incomes(5000, 1), epsilon=2.0).sums
     terms = TASK.terms(least=4000, most=5000)
     assert (terms.rounds, [kind.recentred for kind in terms.kinds]) == (6, [False, True])
     for number, released in enumerate(sums):
         terms.check(released.query, number=number)
-        TASK.check_query(released.query, population=5000, earlier=sums[:number])
-        other = sums[(number + 2) % 6].query
-        with pytest.raises(RefusedSpec):
-            TASK.check_query(other, population=5000, earlier=sums[:number])
     assert len({released.query for released in sums}) == 6
 
 

@@ -9,9 +9,11 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from shoal_studies.catalogue.cells import CategoricalTask, HistogramTask
 from shoal_studies.catalogue.study import check_terms_of_task
-from shoal_studies.learners import learner_for
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import run
+
+pytestmark = pytest.mark.slow
 
 EDGES = (18.0, 30.0, 45.0, 60.0, 75.0, 90.0, 100.0)
 MIDDLES = np.array([(lower + upper) / 2.0 for lower, upper in pairwise(EDGES)])

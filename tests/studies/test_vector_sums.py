@@ -15,6 +15,8 @@ from tests.world.federation import Federation
 from tests.world.people import people
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
+pytestmark = pytest.mark.slow
+
 ENTRIES = 3
 VECTOR = ColumnBounds(name="x", lower=-1.0, upper=3.0)
 NAMES = ("x_0", "x_1", "x_2")

@@ -1,1 +1,0 @@
-"""Exponential families by their sufficient statistics: one round each, noise taken into account."""
