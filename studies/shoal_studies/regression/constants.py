@@ -83,6 +83,10 @@ MOST_OF_FAR: Final = 0.5
 """Part of a feature's mean square that long rows lose by their weight: above it, the fit is one of
 the other half."""
 
+FAR_BY_RECORDS: Final = 15.0
+"""The same part times the root of the number of records: the fit of the other half differs by about
+as much, and the more records, the less error hides it."""
+
 CONTRADICT: Final = 20.0
 """Odds that the design's error is large, from which on rounds contradict each other."""
 

@@ -42,6 +42,7 @@ from shoal_studies.regression.scores import Fit, NormalPrior, ScoreLikelihood, S
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
 _ROUGHLY, _NEARLY = 0.3, 0.1  # errors of a design while a dispersion is looked for
+_WIDER: Final = 1.01
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
@@ -286,9 +287,17 @@ class _JobSums(RegressionSums):
 
     @cached_property
     def scores(self) -> tuple[Scores, ...]:
-        """Sums of scores: the target's own mean, the moments' and those of later rounds."""
+        """Sums of scores: the target's own mean, the moments' and those of later rounds.
+
+        Those of the moments are left out where the last round's noise was so cheap that its ball
+        is wider: the weights of the smallest ball pull more than noise does.
+        """
         own = () if self.task.weights is not None else (self._target_scores(),)
-        return (*own, self._moment_scores(), *map(self._scores, self.sums[2:]))
+        later = tuple(map(self._scores, self.sums[2:]))
+        least = rules.default_squared_radius(self.task)
+        if later and later[-1].squared_radius > _WIDER * least:
+            return (*own, *later)
+        return (*own, self._moment_scores(), *later)
 
     def _target_scores(self) -> Scores:
         """Return what the first round tells of the target: its mean and mean square."""

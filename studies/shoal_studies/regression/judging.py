@@ -35,7 +35,6 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
-_MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
@@ -136,7 +135,8 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
             f"about {seen.cut:.0%} more of the residuals were cut than the model expects: "
             f"{target.name} scatters more than it says, or its bounds are too wide"
         )
-    reasons += far_out(task.features, _lost(task.features, seen), found)
+    most = min(constants.MOST_OF_FAR, constants.FAR_BY_RECORDS / math.sqrt(seen.records))
+    reasons += far_out(task.features, _lost(task.features, seen), found, most=most)
     rows, weights = seen.designs[0].rows, seen.designs[0].weights
     predictors = seen.designs[0].predictors(seen.mean)
     error = float(weights @ np.sum((rows[:, 1:] @ seen.noise[1:, 1:]) * rows[:, 1:], axis=1))
@@ -427,13 +427,19 @@ def one_class(reason: str) -> Verdict:
     return Verdict(kind="doubtful", reasons=(reason,))
 
 
-def far_out(features: Sequence[ColumnBounds], shares: Floats, found: Measured) -> list[str]:
-    """Return the reasons that the later rounds lack these `shares` of mean squares, (q,); or none.
+def far_out(
+    features: Sequence[ColumnBounds],
+    shares: Floats,
+    found: Measured,
+    *,
+    most: float = constants.MOST_OF_FAR,
+) -> list[str]:
+    """Return the reasons that rounds lack more than `most` of mean squares, `shares`, (q,); or none.
 
     Few rows far out have them, or the column has no spread but that of the noise.
     """
     said: dict[str, list[str]] = {}
-    for place in np.flatnonzero(shares > _MOST).tolist():
+    for place in np.flatnonzero(shares > most).tolist():
         each = features[place]
         narrow = found.spreads[place] <= _NARROWEST * each.half_range
         is_indicator = (each.lower, each.upper) == (0.0, 1.0) or not np.isnan(found.shares[place])

@@ -414,7 +414,7 @@ class PlausibleDesigns:
 def _boxed(columns: Floats, units: Sequence[Column]) -> Floats:
     centres = np.array([each.centre for each in units])
     scales = np.array([each.scale for each in units])
-    return np.clip((columns - centres) / scales, -1.0, 1.0)
+    return np.asarray(np.clip((columns - centres) / scales, -1.0, 1.0))
 
 
 def _symmetric(upper: Floats, count: int) -> Floats:
