@@ -434,7 +434,7 @@ def far_out(
     *,
     most: float = constants.MOST_OF_FAR,
 ) -> list[str]:
-    """Return the reasons that rounds lack more than `most` of mean squares, `shares`, (q,); or none.
+    """Return the reasons that rounds lack more than `most` of mean squares, (q,); or none.
 
     Few rows far out have them, or the column has no spread but that of the noise.
     """
