@@ -9,6 +9,7 @@ from numpyro import distributions
 
 from shoal.jobs.task_files import example, parse_task_file
 from shoal_protocol.queries.models.numpyro_models import compile_model
+from shoal_protocol.rounds.batches import participations
 from shoal_studies.contract import NoReliablePosterior
 from shoal_studies.registry import STUDIES, Task, learner_for
 from shoal_studies.simulation import Federation, run
@@ -70,18 +71,17 @@ def test_every_learner_asks_only_what_the_terms_of_its_study_allow(
         names = [each.name for each in task.columns]
         model = compile_model(normal_model, names, lower=np.array(lower), upper=np.array(upper))
     learner = learner_for(task, find_model=None if model is None else lambda *_: model)
-    asked = 0
+    shares: list[float] = []
 
     class Held:
         """The learner, held to its terms."""
 
         def next(self, population, sums):
-            nonlocal asked
             step = learner.next(population, sums)
             if hasattr(step, "query"):
                 terms.check(step.query, number=len(sums))
                 assert step.batch == task.batch
-                asked += 1
+                shares.append(step.share)
             return step
 
     gradients = None if model is None else model.gradients
@@ -95,4 +95,6 @@ def test_every_learner_asks_only_what_the_terms_of_its_study_allow(
         )
     except NoReliablePosterior:
         pass  # which is said only once all rounds are over
-    assert asked == terms.rounds == task.rounds
+    assert len(shares) == terms.rounds == task.rounds
+    paid = participations(task.rounds, task.batch, CLIENTS)  # by one client at most
+    assert sum(sorted(shares)[-paid:]) == pytest.approx(1.0)
