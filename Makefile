@@ -47,10 +47,12 @@ docs: .venv/ready
 bench-holders: .venv/ready
 	.venv/bin/python -m bench.holders --json build/bench/holders.json
 
-# How much estimators err and how often their intervals hold, simulated; QUICK=1 takes two minutes.
-# DATA=directory of the figures' data files adds sets.
+# How much estimators err, how often their intervals hold and whether verdicts are true, simulated, and
+# errors of rivals; DATA=directory with uci and rivals adds their sets, QUICK=1 takes some minutes.
 bench-statistics: .venv/ready
-	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.statistics $(if $(DATA),--data $(DATA))
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.statistics $(if $(QUICK),--repeats 10)
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.regressions $(if $(QUICK),--quick) \
+		$(if $(DATA),--data $(DATA)) --json build/bench/regressions.json --warn
 
 # Table 1 of Heikkilä et al. 2017 with all the cryptography; QUICK=1 in part, CELLS="1000x100 ..."
 # some, ROWS="server ..." of it. Hours for the whole.
@@ -61,11 +63,12 @@ bench-table1: .venv/ready
 bench: .venv/ready
 	.venv/bin/python -m bench
 
-# What got a quarter dearer than is stored, in multiples of bare primitives, and answers that take
-# longer than they are allowed; WARN=--warn only says so.
+# What got a quarter dearer than is stored, in multiples of bare primitives, answers that take longer
+# than they are allowed, and regressions whose intervals or verdicts fail; WARN=--warn only says so.
 bench-check: .venv/ready
 	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.unit_costs $(WARN)
 	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.allowances --quick $(WARN)
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.regressions --quick $(WARN)
 
 # Attacks the code with the distinguishing game: what privacy costs at least, some minutes.
 audit: .venv/ready

@@ -96,7 +96,7 @@ class ContributionGame:
 def both_steps(task: CrowdTask) -> Int64Vector:
     """Return the steps on both records from what was drawn, shape (2, p)."""
     rows, targets = design_rows(task, NEIGHBOURS)
-    return steps(task, np.tile(DRAWN, (2, 1)), rows, targets)
+    return steps(task, np.tile(DRAWN, (2, 1)), rows[:, None], targets[:, None])
 
 
 def submitted(

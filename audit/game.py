@@ -48,7 +48,9 @@ class Adversary(StrEnum):
     they sent, their own noise with it."""
 
     WORST_CASE = "worst case"
-    """The coalition, told the victim's own noise too: the claim counts on N - D - C - 1 noises."""
+    """The coalition with one more client, which reads the sum and subtracts its own noise: of
+    N - D - C - 1 clients' noise the claim is made. The game subtracts the victim's noise instead,
+    which has the same distribution, so that nobody else's size matters."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,7 @@ def queries(columns: int, records: int) -> Iterator[Query]:
         point=(0.1,) * columns,
         dispersion=1.0,
         residual_cut=2.0,
+        basis=_basis(columns),
         **ball,
     )
     yield GradientSum(
@@ -117,6 +118,7 @@ def queries(columns: int, records: int) -> Iterator[Query]:
         edges=edges,
         point=(0.1,) * (len(edges) - 1 + columns - 2),
         hazard_cut=2.0,
+        basis=_basis(columns - 2),
         **ball,
     )
     sites = min(64, columns // 2 - 1)
@@ -130,7 +132,12 @@ def queries(columns: int, records: int) -> Iterator[Query]:
     )
     classes = min(16, columns // 2)
     width = classes * (columns - classes + 1)
-    yield ClassScoreSum(columns=named, classes=classes, point=(0.1,) * width, **ball)
+    basis = _basis(columns - classes + 1)
+    yield ClassScoreSum(columns=named, classes=classes, point=(0.1,) * width, basis=basis, **ball)
+
+
+def _basis(coordinates: int) -> tuple[tuple[float, ...], ...]:
+    return tuple((0.1,) * row for row in range(1, coordinates + 1))
 
 
 def _tables(columns: tuple[Column, ...], rows: dict[str, Any]) -> Tables:

@@ -56,7 +56,7 @@ def weights_after(
         touched = generator.integers(0, p, runs)
         rows = np.where((touched == 0)[:, None], 0.0, generator.choice([-1.0, 1.0], (runs, p)))
         targets = generator.integers(0, 2, runs).astype(np.float64)
-        taken = steps(task, weights, rows, targets)[every, touched]
+        taken = steps(task, weights, rows[:, None], targets[:, None])[every, touched]
         weights[every, touched] += taken + discrete_laplace(task.noise_scale, (runs,), generator)
     return weights
 

@@ -24,7 +24,7 @@ from shoal.planning import (
     in_rounds_task,
     mean_of,
 )
-from shoal_studies.crowds.simulation import simulate
+from shoal_studies.crowds.simulation import Contributors, simulate, turning
 from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
@@ -44,16 +44,21 @@ CROWDS: Final = (
     {"instances": 3000},
     {"instances": 1000, "clipping": "residual"},
     {"instances": 100, "open_sessions": 100},
+    {"instances": 1, "horizon": 20_000},
+    {"instances": 20, "horizon": 20_000},
 )
 """All at epsilon 4."""
 
 
 def outcomes(
-    study: Study, shape: tuple[int, ...], generator: np.random.Generator
+    study: Study, shape: tuple[int, ...], generator: np.random.Generator, size: float = 1.0
 ) -> tuple[Floats, Floats]:
-    """Return features, shape (*shape, d), and targets, `shape`, as the study assumes them."""
+    """Return features, shape (*shape, d), and targets, `shape`, as the study assumes them.
+
+    The coefficients are `size` times those that it assumes.
+    """
     features = generator.uniform(-1.0, 1.0, (*shape, study.features))
-    truth = assume(study).truth
+    truth = size * assume(study).truth
     predictors = truth[0] + features @ truth[1:]
     if study.family == "linear":
         exact = predictors + study.residual_sd * generator.standard_normal(shape)
@@ -86,24 +91,37 @@ def errors_in_rounds(study: Study, *, runs: int) -> Floats:
 
 
 def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
-    """Return the mean squared error of the averaged model in each of so many crowds."""
+    """Return the mean squared error of the averaged model in each of so many crowds.
+
+    With a horizon the truth turns from zero after all contributions but those of the horizon, over
+    which the error is averaged.
+    """
     task = crowd_task(study, float(prospect.settings["learning rate"]))
     generator = np.random.default_rng(1)
 
-    def contributors(count: int, replicates: int) -> tuple[Floats, Floats]:
-        features, targets = outcomes(study, (count, replicates), generator)
-        return np.concatenate([np.ones((count, replicates, 1)), features], axis=2), targets
+    def contributors_of(size: float) -> Contributors:
+        def contributors(count: int, replicates: int) -> tuple[Floats, Floats]:
+            features, targets = outcomes(study, (count, replicates), generator, size)
+            rows = np.concatenate([np.ones((count, replicates, 1)), features], axis=2)
+            return rows[..., None, :], targets[..., None]
 
-    ended = simulate(
+        return contributors
+
+    contributors, after = contributors_of(1.0), [study.contributions]
+    if study.horizon is not None:
+        begun = study.contributions - study.horizon
+        contributors = turning(contributors_of(0.0), contributors, at=begun)
+        after = [begun + study.horizon * (2 * part + 1) // 32 for part in range(16)]
+    seen = simulate(
         task,
         contributors,
         generator,
-        contributions=study.contributions,
+        after=after,
         replicates=runs,
         open_sessions=round(study.open_sessions),
     )
-    averaged = ended.mean(axis=1) / task.grid
-    squares: Floats = np.mean((averaged - assume(study).truth) ** 2, axis=1)
+    averaged = seen.mean(axis=2) / task.grid
+    squares: Floats = np.mean((averaged - assume(study).truth) ** 2, axis=(0, 2))
     return squares
 
 

@@ -60,7 +60,6 @@ else:
         CrowdSettings(
             contributions=PHONES,
             contributions_per_client=1,
-            contributions_per_record=1,
             session_seconds=60,
             open_seconds=max(20, PHONES // 20),
         ),

@@ -124,7 +124,9 @@ task = CrowdTask(
 if DIRECTORY is None:
     generator = np.random.default_rng(2)
     rows, targets = design_rows(task, np.column_stack([records[n] for n in task.column_names]))
-    ended = simulate(task, in_turn(rows, targets, generator), generator, contributions=PHONES)
+    [ended] = simulate(
+        task, in_turn(rows[:, None], targets[:, None], generator), generator, after=[PHONES]
+    )
     crowd_model = CrowdModel.of(task, ended[0], PHONES)
 else:
     crowd = Analyst.open(f"{DIRECTORY}/parties/analyst", f"{DIRECTORY}/consortium").open_crowd(
@@ -132,7 +134,6 @@ else:
         CrowdSettings(
             contributions=PHONES,
             contributions_per_client=1,
-            contributions_per_record=1,
             session_seconds=60,
             open_seconds=max(20, PHONES // 20),
         ),

@@ -38,7 +38,7 @@ def _figure2(files: Files, report: Report, processes: int) -> None:
             report.show(f"Median absolute error, {name}{suffix}", each, "median")
         report.write(f"figure2{suffix}.json", curves)
         lines = said if as_authors else [notes.CORRECT_LOADING, *said]
-        pictures.draw_figure2(curves, report.directory / f"figure2{suffix}.png", lines, as_authors)
+        pictures.draw_figure2(curves, report.directory / f"figure2{suffix}.png", lines)
         report.said[f"figure2{suffix}"] = {
             "error of predicting zero": {name: round(each.zero, 5) for name, each in found.items()},
             "thresholds searched, features and target": {

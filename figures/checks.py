@@ -49,12 +49,14 @@ def figure2_findings(found: dict[str, Scores]) -> list[Finding]:
 def figure3_findings(scores: Scores, drugs: int) -> list[Finding]:
     """Return what Figure 3 shows; scores of shape (splits, draws, drugs).
 
-    The authors' figures are for 89 drugs: with others, ours is compared with the published method
-    on the same splits alone.
+    The published method is taken at the best of its searches for thresholds. The authors' figures
+    are for 89 drugs: with others, ours is compared with the published method on the same splits
+    alone.
     """
     findings = []
     for epsilon, ours in scores["ours"].items():
-        bars = {"the published proj_ddp here": float(scores["proj_ddp"][epsilon].mean())}
+        best = scores["proj_ddp_best_search"][epsilon]
+        bars = {"the published proj_ddp, best search": float(best.mean())}
         if drugs == DRUGS and epsilon in FIGURE3_EPSILONS:
             place = FIGURE3_EPSILONS.index(epsilon)
             for method in ("proj_ta", "proj_ddp"):
@@ -77,6 +79,7 @@ def _against_authors(name: str, scores: Scores) -> Iterator[Finding]:
             continue
         place = FIGURE2_EPSILONS.index(epsilon)
         bars = {method: MEDIAN_ERROR[name][method][place] for method in PUBLISHED_PRIVATE}
+        bars["proj_ddp, best search"] = float(np.median(scores["proj_ddp_best_search"][epsilon]))
         found = float(np.median(values))
         best = min(bars, key=lambda method: bars[method])
         yield Finding(

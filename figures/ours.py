@@ -5,7 +5,7 @@ out and nobody colludes, as in the paper's experiments.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,16 @@ from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import effective_noise_clients
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+    RegressionMethod,
+)
+from shoal_studies.catalogue.regression import (
+    MeasuredRegressionPosterior,
+    Purpose,
+    RegressionTask,
+)
 from shoal_studies.contract import RequestedRound
 from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
@@ -33,25 +42,37 @@ RESPONSE_BOUNDS: Final = (-2.0, 6.0)
 """Public bounds of ln IC50 in micromolar: .14 to 400, about what drugs are screened at."""
 
 
-def uci_task(features: int) -> RegressionTask:
+def uci_task(features: int, purpose: Purpose = "prediction") -> RegressionTask:
     """Return the task of Figure 2."""
-    return _task(features, (-UCI_BOUND, UCI_BOUND), (-UCI_BOUND, UCI_BOUND))
+    columns = _columns(features, (-UCI_BOUND, UCI_BOUND), (-UCI_BOUND, UCI_BOUND))
+    return RegressionTask(family="normal", **columns, purpose=purpose)
 
 
-def gdsc_task(genes: int) -> RegressionTask:
+def gdsc_task(genes: int, purpose: Purpose = "prediction") -> RegressionTask:
     """Return the task of Figure 3: rows as they are in the file, one response's bounds for all."""
-    return _task(genes, GENE_BOUNDS, RESPONSE_BOUNDS)
+    columns = _columns(genes, GENE_BOUNDS, RESPONSE_BOUNDS)
+    return RegressionTask(family="normal", **columns, purpose=purpose)
 
 
-def _task(count: int, each: tuple[float, float], target: tuple[float, float]) -> RegressionTask:
-    return RegressionTask(
-        family="normal",
-        features=tuple(
+def algorithm2_task(
+    features: int, bounds: tuple[float, float], method: RegressionMethod
+) -> LinearRegressionTask:
+    """Return Algorithm 2 with correct sensitivities, for columns that are centred already.
+
+    `bounds` are those of features and target about 0, as the published methods assume them.
+    """
+    feature, target = bounds
+    columns = _columns(features, (-feature, feature), (-target, target))
+    return LinearRegressionTask(**columns, method=method, intercept=0.0)
+
+
+def _columns(count: int, each: tuple[float, float], target: tuple[float, float]) -> dict[str, Any]:
+    return {
+        "features": tuple(
             ColumnBounds(name=f"x{place}", lower=each[0], upper=each[1]) for place in range(count)
         ),
-        target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
-        purpose="prediction",
-    )
+        "target": ColumnBounds(name="y", lower=target[0], upper=target[1]),
+    }
 
 
 def services_would_run(
@@ -79,12 +100,12 @@ def services_would_run(
 class Fit:
     """A job's posterior and the sums that it came from."""
 
-    posterior: MeasuredRegressionPosterior
+    posterior: MeasuredRegressionPosterior | LinearRegressionPosterior
     sums: tuple[ReleasedSum, ...]
 
 
 def fit(
-    task: RegressionTask,
+    task: RegressionTask | LinearRegressionTask,
     rows: Floats,
     *,
     epsilon: float,
@@ -96,6 +117,28 @@ def fit(
         population=len(rows), missing=0, dropouts=0, colluders=0, epsilon=epsilon, delta=delta
     )
     outcome = run(learner_for(task), rows, federation, generator)
-    if not isinstance(outcome.posterior, MeasuredRegressionPosterior):
+    return Fit(_regression(outcome.posterior), outcome.sums)
+
+
+def fit_without_noise(task: RegressionTask, rows: Floats) -> Fit:
+    """Return the outcome of a job that adds hardly any noise: NOT private, for comparison only."""
+    learner, sums = learner_for(task), []
+    while isinstance(step := learner.next(len(rows), sums), RequestedRound):
+        whole = step.query.model_copy(update={"records_per_client": len(rows)})
+        released = ReleasedSum(
+            query=step.query,
+            values=whole.encode(rows),
+            cohort_size=len(rows),
+            noise_sd=np.ones(step.query.dimension),
+            mechanism="discrete_gaussian",
+        )
+        sums.append(released)
+    return Fit(_regression(step), tuple(sums))
+
+
+def _regression(
+    posterior: object,
+) -> MeasuredRegressionPosterior | LinearRegressionPosterior:
+    if not isinstance(posterior, MeasuredRegressionPosterior | LinearRegressionPosterior):
         raise TypeError("a regression ended in another kind of posterior")
-    return Fit(outcome.posterior, outcome.sums)
+    return posterior

@@ -11,7 +11,7 @@ matplotlib.use("Agg")  # a picture for a file: no screen needed
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from figures.authors import FIGURE2_EPSILONS, MEAN_RANK_CORRELATION, MEDIAN_ERROR, key
+from figures.authors import key
 
 Curves = dict[str, dict[str, dict[str, float]]]
 
@@ -27,32 +27,33 @@ STYLES: Final = {
     "diffprivlib": ("diffprivlib (pure epsilon)", "#F0E442", "x"),
     "adassp": ("AdaSSP, as claimed", "#882255", "^"),
     "ours": ("ours, as claimed", "#009E73", "o"),
+    "default": ("our default estimator, for intervals", "#44AA99", "P"),
+    "noiseless": ("ours without noise, not private", "#009E73", "none"),
+    "algorithm2_box": ("Algorithm 2 corrected, box", "#332288", "^"),
+    "algorithm2_ball": ("Algorithm 2 corrected, ball", "#AA4499", "v"),
+    "proj_ddp_best_search": ("distributed, projected, best search*", "#0072B2", "none"),
+    "proj_ddp_worst_search": ("distributed, projected, worst search*", "#0072B2", "none"),
 }
+BAND: Final = ("proj_ddp_best_search", "proj_ddp_worst_search")
 TITLES: Final = {"red_wine": "Red wine", "white_wine": "White wine", "abalone": "Abalone"}
-CLOSE: Final = ("np", "proj_ta", "proj_ddp", "adassp", "ours")
+CLOSE: Final = (
+    *("np", "proj_ta", "adassp", "algorithm2_box", "algorithm2_ball"),
+    *("default", "noiseless", "ours"),
+)
 _HIGHEST: Final = 30.0
 _WIDTH: Final = 150
 
 
-def draw_figure2(
-    curves: dict[str, Curves], path: Path, said: list[str], with_authors: bool
-) -> None:
+def draw_figure2(curves: dict[str, Curves], path: Path, said: list[str]) -> None:
     """Draw medians with quartiles for each data set: all methods, and the best ones close by."""
     figure, axes = pyplot.subplots(
         2, len(curves), figsize=(4.6 * len(curves), 9.5), layout="constrained", squeeze=False
     )
     for column, (name, methods) in enumerate(curves.items()):
         whole, close = axes[0][column], axes[1][column]
-        _medians(whole, methods, tuple(STYLES))
+        _medians(whole, methods, tuple(each for each in STYLES if each not in BAND))
         _medians(close, methods, CLOSE)
-        if with_authors:
-            close.plot(
-                FIGURE2_EPSILONS,
-                MEDIAN_ERROR[name]["proj_ddp"],
-                "--",
-                color=STYLES["proj_ddp"][1],
-                label="the same by the authors' own code*",
-            )
+        _band(close, methods, "median")
         whole.set_yscale("log")
         whole.set_ylim(0.5, _HIGHEST)
         whole.set_title(TITLES.get(name, name))
@@ -70,6 +71,8 @@ def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> Non
     figure, axes = pyplot.subplots(figsize=(9.5, 8.0), layout="constrained")
     prices = [float(price) for price in curves["ours"]]
     for method, points in curves.items():
+        if method in BAND:
+            continue
         label, colour, marker = STYLES[method]
         axes.errorbar(
             prices,
@@ -80,14 +83,7 @@ def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> Non
             marker=marker,
             capsize=2,
         )
-    if len(prices) == len(MEAN_RANK_CORRELATION["proj_ddp"]):
-        axes.plot(
-            prices,
-            MEAN_RANK_CORRELATION["proj_ddp"],
-            "--",
-            color=STYLES["proj_ddp"][1],
-            label="distributed, projected, by the authors' own code, 89 drugs*",
-        )
+    _band(axes, curves, "mean")
     axes.set_xlabel("claimed epsilon of one drug's release, delta = 0.0001")
     axes.set_ylabel(f"Spearman's rank correlation on 100 test cell lines, mean of {drugs} drugs")
     axes.set_title("Drug sensitivity (GDSC)")
@@ -117,6 +113,19 @@ def _medians(axes: Axes, methods: Curves, shown: tuple[str, ...]) -> None:
             markersize=4,
             capsize=2,
         )
+
+
+def _band(axes: Axes, methods: Curves, what: str) -> None:
+    """Fill the range of the published method over the seeds of its search for thresholds."""
+    best, worst = (methods[each] for each in BAND)
+    axes.fill_between(
+        [float(price) for price in best],
+        [each[what] for each in best.values()],
+        [each[what] for each in worst.values()],
+        color=STYLES["proj_ddp"][1],
+        alpha=0.2,
+        label="distributed, projected, over the seeds of its search*",
+    )
 
 
 def _price_axis(axes: Axes, prices: list[float]) -> None:

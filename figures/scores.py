@@ -32,6 +32,24 @@ def stacked(scores: Iterable[Scores], axis: int = 0) -> Scores:
     }
 
 
+def best_and_worst_search(scores: Scores, *, lower_is_better: bool) -> Scores:
+    """Return the scores with those of every search replaced by the best and the worst search's.
+
+    The scores "proj_ddp_searches" have shape (splits, searches, ...). Searches are compared by
+    their median where lower is better, else by their mean.
+    """
+    rest = {method: each for method, each in scores.items() if method != "proj_ddp_searches"}
+    best: dict[float, Floats] = {}
+    worst: dict[float, Floats] = {}
+    for epsilon, values in scores["proj_ddp_searches"].items():
+        by_search = np.moveaxis(values, 1, 0)
+        flat = by_search.reshape(len(by_search), -1)
+        merits = -np.median(flat, axis=1) if lower_is_better else flat.mean(axis=1)
+        best[epsilon] = by_search[int(np.argmax(merits))][:, None]
+        worst[epsilon] = by_search[int(np.argmin(merits))][:, None]
+    return rest | {"proj_ddp_best_search": best, "proj_ddp_worst_search": worst}
+
+
 def quartiles(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
     """Return median and quartiles over all splits and draws, by method and epsilon."""
     return {

@@ -100,7 +100,7 @@ class Study(Model):
         default=20,
         ge=1,
         le=10_000,
-        description="instances of a crowd job, k; 20 if not by its load",
+        description="instances of a crowd job, k; as its load or a horizon asks, or 20",
     )
     variant: Variant = Field(default="one", description="one, feature or all")
     clipping: Clipping = Field(default="coordinate", description="coordinate or residual")
@@ -119,11 +119,21 @@ class Study(Model):
         le=1_000_000,
         description="contributions of each client, which share epsilon",
     )
+    horizon: int | None = Field(
+        default=None,
+        ge=1,
+        description="contributions until the truth may have turned, by effect; or it never does",
+    )
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
         if self.tolerated[0] + self.tolerated[1] + 1 >= self.clients:
             raise ValueError("there must be more clients than dropouts + colluders + 1")
+        if self.horizon is not None and self.horizon > self.contributions:
+            raise ValueError(
+                f"within {self.contributions:,} contributions such a truth does not turn: leave "
+                "horizon out"
+            )
         if reason := self.sharing.refusal(
             nodes=self.nodes, minimum_threshold=2, minimum_committee=2
         ):
@@ -206,7 +216,8 @@ class ErrorParts:
     """Root mean square errors of the p coefficients on the normalised scale, by cause.
 
     `bias` is what would stay with ever more clients: clipping and priors. `unfinished` is what the
-    start is still to blame for. `sampling` is there without privacy, `noise` is its price.
+    start is still to blame for, or the lag behind a truth that turned, as a root mean square over
+    the horizon. `sampling` is there without privacy, `noise` is its price.
     """
 
     noise: float
@@ -325,7 +336,6 @@ def of_crowd_job(task: CrowdTask) -> int:
         task=task,
         contributions=1_000_000,
         contributions_per_client=1,
-        contributions_per_record=1,
         session_seconds=3600,
         closes_at=_WHEN,
     )
@@ -520,6 +530,7 @@ _STRAYING: Final = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 33)])
 _EVERY: Final = 16  # of the assumed points, where it is averaged over instances besides
 _INSTANCE_NODES: Final = 9  # of Gauss and Hermite's rule, for the predictors of instances
 _ITERATIONS: Final = 60
+_MOMENTS: Final = 32  # of a horizon, over which the lag is averaged
 
 
 class Steps:
@@ -558,7 +569,7 @@ class Steps:
             keeps = replace(brings, update_variance=0.0)
             same = falls == fall
             scattered[same] = brings.squared_error_after(count, start_error=0.0)
-            left[same] = keeps.squared_error_after(count, start_error=1.0)
+            left[same] = self._left(keeps, count)
         scattered, left = np.maximum(0.0, scattered), np.maximum(0.0, left)  # but for rounding
         still = np.sqrt(left)
         # records that are used again do not scatter anew: what they have in common stays
@@ -573,6 +584,19 @@ class Steps:
             bias=self._settled + (1.0 - still) * means / falls - self._assumed.truth,
             unfinished=still * self._settled,
         )
+
+    def _left(self, keeps: Contraction, count: int) -> float:
+        """Return the part of a square that is left of the start, or of a turn over the horizon."""
+        horizon = self._study.horizon
+        if horizon is None:
+            return keeps.squared_error_after(count, start_error=1.0)
+        moments = horizon * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
+        return float(np.mean([keeps.squared_error_after(n, start_error=1.0) for n in moments]))
+
+    def time_constant(self, task: CrowdTask) -> float:
+        """Return over how many contributions a turn is forgotten but for 1/e, on average."""
+        pull = task.touched / task.dimension * task.learning_rate * float(self._falls.mean())
+        return (task.instances + self._study.open_sessions) / pull
 
     def _around(self, task: CrowdTask, count: int) -> tuple[Floats, Floats, Floats]:
         """Return the steps around instances as they stray: their means, falls, and scatter.
@@ -703,6 +727,7 @@ def draw_and_discard(study: Study) -> Prospect:
             "epsilon of a contribution": task.contribution_epsilon,
             "contributions": contributions,
             "learning rate": rate,
+            "time constant in contributions": steps.time_constant(task),
             "clip": task.clip,
             "noise sd on a weight": math.sqrt(task.noise_variance),
         },
@@ -717,8 +742,9 @@ def draw_and_discard(study: Study) -> Prospect:
             "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
             "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
             "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
-            "goes at k / (k + m) of that pace. bias: where the mean clipped step "
-            "is zero. sampling: as noise, with the variance of a record's own step."
+            "goes at k / (k + m) of that pace. With a horizon what is left is the lag behind a "
+            "truth that turned, as a mean square over the horizon. bias: where the mean clipped "
+            "step is zero. sampling: as noise, with the variance of a record's own step."
         ),
     )
 

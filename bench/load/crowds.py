@@ -205,8 +205,7 @@ class CrowdLoad:
         task: CrowdTask, draw: Signed[Draw], record: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         design = design_rows(task, record[None])
-        [step] = steps(task, np.array(draw.body.weights)[None], *design)
-        return np.asarray(step)
+        return steps(task, np.array(draw.body.weights), *design)
 
     async def _draw(
         self, trainer: PhonesTrainer, crowd: Crowd, nonces: list[str]
@@ -280,7 +279,6 @@ def opened(
         CrowdSettings(
             contributions=clients,
             contributions_per_client=1,
-            contributions_per_record=1,
             session_seconds=600,
             open_seconds=86_400,
         ),

@@ -38,7 +38,7 @@ from shoal_command.terminal import (
 from shoal_holder.crowds.status import is_cheating
 from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.policy import Policy
-from shoal_holder.restoring import allowed_of_a_record
+from shoal_holder.restoring import allowed_of_crowds
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -358,7 +358,7 @@ def restore(
     elif backup is not None or recovery_key is not None:
         fail("a backup is opened by --backup and --recovery-key together", ExitStatus.MISTAKE)
     own = Policy.from_toml(directory / POLICY) if (directory / POLICY).exists() else None
-    allowed = allowed_of_a_record(
+    allowed = allowed_of_crowds(
         own, ManifestBook.open(consortium, read_pin(directory), data).versions
     )
     confirm(
@@ -369,8 +369,8 @@ def restore(
         + (
             "Crowd jobs cost nothing: the consortium never allowed any."
             if allowed is None
-            else f"What crowd jobs cost is not known: for each record that a client may have, "
-            f"ε = {allowed:g} of its budget counts as spent, more if your policy ever allowed more."
+            else f"What crowd jobs cost is not known: of each client's budget ε = {allowed:g} "
+            "counts as spent, more if your policy ever allowed more."
         ),
         yes=yes,
     )

@@ -31,6 +31,11 @@ from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
 from shoal_studies.crowds.simulation import CrowdModel
 
+TURNED: Final = (
+    "turned at about contribution {:,}, more than noise explains (by chance in 1 of 100 jobs): "
+    "until the model has followed, its coefficients mix what was true before and after. If the "
+    "truth turns again and again, plan the next job with `shoal plan --horizon`"
+)
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
 )
@@ -190,7 +195,7 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Each contribution": f"ε = {task.contribution_epsilon:g}, local and pure; {task.variant}",
         "At most": (
             f"{request.contributions_per_client:,} of a client (ε = {request.client_epsilon:g}), "
-            f"{request.contributions_per_record:,} with a record (ε = {request.record_epsilon:g})"
+            f"each on {task.records_per_client:,} of its records"
         ),
         "Instances": f"{task.instances:,}",
         "Phase": state.phase.value,
@@ -199,6 +204,7 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Closes": ahead(state.closes_at, now=now),
         "Approval": state.waits_in_words,
         "If it stays so": None if state.contributions else NOBODY,
+        "Truth": None if state.turned_at is None else TURNED.format(state.turned_at),
         "Variance over instances": ", ".join(f"{each:.4g}" for each in state.spread or ()),
     }
     return {name: each for name, each in facts.items() if each}

@@ -195,7 +195,7 @@ def _number(value: float | None) -> str:
 
 
 def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
-    pure, gaussian, records = spent.left.pure, spent.left.gaussian, spent.left_to_records
+    pure, gaussian, crowds = spent.left.pure, spent.left.gaussian, spent.left_for_crowds
     return [
         f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
         f"{sum(each.clients for each in lines):,} times to a client.",
@@ -209,10 +209,10 @@ def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
         + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
         + " for Gaussian jobs. What open jobs may still ask for is counted as spent.",
         "Crowd jobs are not allowed."
-        if records is None
-        else f"For crowd jobs you allow each record epsilon {records.maximum:.4g}. Left to a "
-        f"record: {records.least:.4g} at the client with the least, {records.most:.4g} at the "
-        "client with the most, and never more than the client has for pure jobs.",
+        if crowds is None
+        else f"For crowd jobs you allow each client epsilon {crowds.maximum:.4g}. Left: "
+        f"{crowds.least:.4g} at the client with the least, {crowds.most:.4g} at the client with "
+        "the most, and never more than the client has for pure jobs.",
     ]
 
 

@@ -54,7 +54,7 @@ def plan(
     """
     sharing = sharing_of(threshold, committee)
     study = Study.model_validate(sizes | {"sharing": sharing})
-    if study.open_sessions and "instances" not in sizes:
+    if (study.open_sessions or study.horizon) and "instances" not in sizes:
         instances = instances_for_load(study.open_sessions, study.coefficients)
         study = Study.model_validate(sizes | {"sharing": sharing, "instances": instances})
     prospects = compare(study)
@@ -94,16 +94,27 @@ def _side_by_side(study: Study, prospects: tuple[Prospect, ...]) -> list[dict[st
         "  by the privacy noise": [f"{each.error.noise:.3g}" for each in prospects],
         "  by sampling, without privacy too": [f"{each.error.sampling:.3g}" for each in prospects],
         "  by clipping, bounds and priors": [f"{each.error.bias:.3g}" for each in prospects],
-        "  by ending too early": [f"{each.error.unfinished:.3g}" for each in prospects],
+        "  by ending too early, or lagging": [f"{each.error.unfinished:.3g}" for each in prospects],
     }
     names = [_NAMES[each.protocol] for each in prospects]
     return [{"": what, **dict(zip(names, cells, strict=True))} for what, cells in rows.items()]
 
 
 def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> list[str]:
+    if study.horizon is None:
+        needed = contributions_needed(study, study.effect / 4.0)
+        many = "more than 10^12" if needed is None else f"about {needed:,}"
+        aim = (
+            f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would "
+            f"need {many} contributions at this price each."
+        )
+    else:
+        aim = (
+            f"The error of Draw and Discard is the mean over {study.horizon:,} contributions after "
+            "a turn of the truth that is as large as the coefficients are: its learning rate is "
+            "the best between lag and noise. A job in rounds learns what was true at its time."
+        )
     single = draw_and_discard(study.model_copy(update={"instances": 1}))
-    needed = contributions_needed(study, study.effect / 4.0)
-    many = "more than 10^12" if needed is None else f"about {needed:,}"
     instances = (
         f"With one instance instead of {study.instances} Draw and Discard would err by "
         f"{single.error.total:.3g}: instances are for load, and cost accuracy."
@@ -112,8 +123,7 @@ def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> list[str]:
         f"An estimate of zero for every coefficient would err by {study.effect:g}.",
         *([instances] if study.instances > 1 else []),
         _of_the_load(study),
-        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
-        f"{many} contributions at this price each.",
+        aim,
         *(sentence for each in prospects for sentence in _of_a_protocol(study, each)),
         "Assumed: one record for each client, features spread evenly over their bounds and not "
         "correlated, coefficients of one size with alternating signs. Bytes are of documents and "

@@ -21,7 +21,7 @@ from rich.table import Table
 from figures.authors import key
 from figures.draw_and_discard import checks, experiments, pictures
 from figures.draw_and_discard.checks import EpsilonT
-from figures.draw_and_discard.experiments import Accuracy, Discards, Size, Spread
+from figures.draw_and_discard.experiments import Accuracy, Discards, Size, Spread, Turn
 from figures.draw_and_discard.later_noise import epsilon_t_table
 from figures.report import Report
 
@@ -35,6 +35,7 @@ def as_json(
     discards: dict[int, Discards],
     epsilon_t: EpsilonT,
     accuracies: list[Accuracy],
+    turns: list[Turn],
 ) -> dict[str, Any]:
     """Return the file's content: numbers by k, epsilon, T and family."""
     rmse: dict[str, dict[str, dict[str, float]]] = {}
@@ -55,6 +56,11 @@ def as_json(
             for epsilon, by_additions in epsilon_t.items()
         },
         "glm_rmse": rmse,
+        "turn": [
+            {"instances": each.instances, "learning_rate": each.learning_rate}
+            | {str(n): error for n, error in zip(each.contributions, each.errors, strict=True)}
+            for each in turns
+        ],
     }
 
 
@@ -65,16 +71,17 @@ def run(report: Report, size: Size, *, processes: int) -> None:
         OSError: a file cannot be written.
     """
     begun = time.monotonic()
-    spreads, discards, accuracies = experiments.run(size, processes=processes)
+    spreads, discards, accuracies, turns = experiments.run(size, processes=processes)
     epsilon_t = epsilon_t_table(EPSILONS, ADDITIONS, delta=DELTA)
-    report.write("draw_and_discard.json", as_json(spreads, discards, epsilon_t, accuracies))
+    report.write("draw_and_discard.json", as_json(spreads, discards, epsilon_t, accuracies, turns))
     directory = report.directory
     pictures.draw_spread(spreads, directory / "draw_and_discard_variance.png")
     pictures.draw_discards(discards, directory / "draw_and_discard_discards.png")
     pictures.draw_epsilon_t(epsilon_t, directory / "draw_and_discard_epsilon_T.png")
     pictures.draw_accuracy(accuracies, directory / "draw_and_discard_rmse.png")
+    pictures.draw_turns(turns, directory / "draw_and_discard_turn.png")
     report.console.print(_accuracies(accuracies))
-    report.judge(checks.findings(spreads, discards, epsilon_t, accuracies))
+    report.judge(checks.findings(spreads, discards, epsilon_t, accuracies, turns))
     report.write(
         "draw_and_discard_notes.json",
         {
@@ -83,6 +90,7 @@ def run(report: Report, size: Size, *, processes: int) -> None:
             "spread": {str(k): asdict(each) for k, each in spreads.items()},
             "discards": {str(k): asdict(each) for k, each in discards.items()},
             "accuracy": [asdict(each) for each in accuracies],
+            "turns": [asdict(each) for each in turns],
             "versions": {"numpy": version("numpy"), "python": platform.python_version()},
             "machine": f"{platform.machine()}, {processes} processes",
             "seconds": round(time.monotonic() - begun, 1),

@@ -39,12 +39,14 @@ def noisy_instances(
     start: float = 0.0,
     start_sd: float = 0.0,
     open_sessions: int = 0,
+    turn: tuple[int, float] = (0, 0.0),
 ) -> Moments:
     """Return moments of one coordinate of k instances after each of `updates`, ascending.
 
     A drawn b becomes, with probability `touched`, b - (pull / touched) b + noise, and replaces an
     independently drawn one. Instances start independent, N(start, start_sd^2). With m
-    `open_sessions` a submission is of an instance as it was m submissions ago.
+    `open_sessions` a submission is of an instance as it was m submissions ago. A `turn` (n, d):
+    after n updates the truth turns, so that all instances are d further off.
     """
     state = start + start_sd * generator.standard_normal((replicates, instances))
     everyone = np.arange(replicates)
@@ -62,6 +64,8 @@ def noisy_instances(
         touches = generator.random((block, replicates)) < touched
         for place in range(min(block, last + 1 - first)):
             number = first + place
+            if number == turn[0]:
+                state = state + turn[1]
             if number in wanted:
                 found.append(_moments(state))
             slot = (number + open_sessions) % (open_sessions + 1)

@@ -1,11 +1,13 @@
 """What the figures must show: rules with their false-alarm rates."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from math import hypot, sqrt
 from typing import Final
 
 from figures.authors import key
 from figures.checks import Finding
-from figures.draw_and_discard.experiments import Accuracy, Discards, Spread
+from figures.draw_and_discard.experiments import TURN, Accuracy, Discards, Spread, Turn
 
 STANDARD_ERRORS: Final = 4.5
 """Passed by chance in fewer than 1 of 10,000 runs with other seeds, with room for heavy tails."""
@@ -27,9 +29,10 @@ def findings(
     discards: dict[int, Discards],
     epsilon_t: EpsilonT,
     accuracies: Iterable[Accuracy],
+    turns: Iterable[Turn],
 ) -> list[Finding]:
     """Return every rule and whether it holds."""
-    accuracies = list(accuracies)
+    accuracies, turns = list(accuracies), list(turns)
     return [
         *(_near(f"k = {k}: the spread settles at k/2", each) for k, each in spreads.items()),
         *(_grows(k, each) for k, each in spreads.items()),
@@ -37,6 +40,8 @@ def findings(
         *_too_optimistic(epsilon_t),
         *(_as_reference(each) for each in accuracies),
         *_instances_cost(accuracies),
+        *(_follows(each) for each in turns),
+        *_longer_steps_follow_sooner(turns),
     ]
 
 
@@ -99,3 +104,37 @@ def _instances_cost(accuracies: list[Accuracy]) -> Iterator[Finding]:
             holds=errors == sorted(errors),
             detail=", ".join(f"{each:.3f}" for each in errors),
         )
+
+
+def _follows(found: Turn) -> Finding:
+    """Hold lags and errors against the formulas, which leave clipping out."""
+    off = max(
+        (abs(lag - formula) - STANDARD_ERRORS * error / sqrt(found.crowds)) / TURN
+        for lag, formula, error in zip(
+            found.lags, found.lag_formula, found.error_formula, strict=True
+        )
+    )
+    ratio = hypot(*found.errors) / hypot(*found.error_formula)
+    return Finding(
+        rule=f"{_setting(found)}: the model follows a turn as the formulas say",
+        holds=off < TOLERANCE / 2.0 and abs(ratio - 1.0) < TOLERANCE,
+        detail=f"lags at most {max(off, 0.0):.1%} of the turn off beyond chance, errors"
+        f" {ratio:.2f} times the formula's",
+    )
+
+
+def _longer_steps_follow_sooner(turns: list[Turn]) -> Iterator[Finding]:
+    for one, other in pairwise(turns):
+        if one.instances != other.instances:
+            continue
+        early, end = len(one.lags) // 4, -1
+        yield Finding(
+            rule=f"{_setting(other)}: follows sooner and settles noisier than {_setting(one)}",
+            holds=other.errors[early] < one.errors[early] and other.errors[end] > one.errors[end],
+            detail=f"{other.errors[early]:.3f} against {one.errors[early]:.3f} after a quarter,"
+            f" {other.errors[end]:.3f} against {one.errors[end]:.3f} at the end",
+        )
+
+
+def _setting(found: Turn) -> str:
+    return f"k = {found.instances}, step {found.learning_rate:g}"

@@ -5,6 +5,7 @@ that clients take. numpy draws everything, from fixed seeds: the same figures ev
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,13 +20,14 @@ from figures.draw_and_discard.theorems import (
     expected_lifetime,
     expected_rmse,
     spread_after,
+    squared_error_after_turn,
     stationary_spread,
 )
 from figures.running import run_all
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family
-from shoal_studies.crowds.simulation import Contributors, simulate
+from shoal_studies.crowds.simulation import Contributors, simulate, turning
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +53,13 @@ SETTINGS: Final = (
 )
 """Epsilon of a contribution, k, learning rate."""
 
+TURNED_WEIGHT: Final = 1
+TURN: Final = 0.8
+"""How far the coefficient of `TURNED_WEIGHT` turns: from -0.4 to 0.4."""
+
+TURN_SETTINGS: Final = ((1, 0.001), (1, 0.003), (20, 0.02), (20, 0.06), (100, 0.15))
+"""k, learning rate; at epsilon 4."""
+
 SLOPES: Final = {"linear": 1.0, "logistic": 0.230, "poisson": 1.73}
 """Means of mu'(x'b) at the truth, by 2 million records."""
 
@@ -67,6 +76,8 @@ class Size:
     updates: int = 200_000
     crowds: int = 128
     contributions: int = 200_000
+    turned: int = 64_000  # contributions before the truth turns, and as many after that
+    turning_crowds: int = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +118,34 @@ class Accuracy:
     """What the formulas for a pull expect, which leave clipping and correlations out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """How the averaged model follows a truth that turned: of the coefficient that did.
+
+    All are by the contributions since then. `lags` and `errors` are what is left of the turn: its
+    mean over crowds, and the root mean square with the noise; with what the formulas say.
+    """
+
+    instances: int
+    learning_rate: float
+    crowds: int
+    contributions: tuple[int, ...]
+    lags: tuple[float, ...]
+    lag_formula: tuple[float, ...]
+    errors: tuple[float, ...]
+    error_formula: tuple[float, ...]
+    spreads: tuple[float, ...]
+    """Mean variance of the coefficient over instances."""
+
+
 def run(
     size: Size, *, processes: int
-) -> tuple[dict[int, Spread], dict[int, Discards], list[Accuracy]]:
-    """Return spreads and discards by k, and the accuracies of all families and settings."""
+) -> tuple[dict[int, Spread], dict[int, Discards], list[Accuracy], list[Turn]]:
+    """Return spreads and discards by k, the accuracies of all families and settings, and turns."""
     settings = [(family, setting) for family in TARGETS for setting in SETTINGS]
     # long ones first
     units: list[Any] = [("accuracy", setting, size) for setting in settings]
+    units += [("turn", setting, size) for setting in TURN_SETTINGS]
     units += [("spread", k, size) for k in reversed(size.instances)]
     units += [("discards", k, size) for k in reversed(size.instances)]
     found = run_all(_work, units, "Draw and Discard", processes=processes)
@@ -124,11 +156,14 @@ def run(
         dict(sorted(by_kind["spread"])),
         dict(sorted(by_kind["discards"])),
         [result for _, result in by_kind["accuracy"]],
+        [result for _, result in by_kind["turn"]],
     )
 
 
-def _work(unit: Any) -> Spread | Discards | Accuracy:
+def _work(unit: Any) -> Spread | Discards | Accuracy | Turn:
     kind, what, size = unit
+    if kind == "turn":
+        return turn(what[0], what[1], size)
     if kind == "spread":
         return spread(what, size)
     return discards(what, size) if kind == "discards" else accuracy(what[0], what[1], size)
@@ -202,9 +237,11 @@ def target_scale(family: Family) -> float:
     return TARGETS["linear"][1] if family == "linear" else 1.0
 
 
-def glm_contributors(family: Family, generator: np.random.Generator) -> Contributors:
-    """Return contributors of the model that `TRUTH` makes; every record is a new one."""
-    truth = np.array(TRUTH)
+def glm_contributors(
+    family: Family, generator: np.random.Generator, coefficients: Sequence[float] = TRUTH
+) -> Contributors:
+    """Return contributors of the model that `coefficients` make; every record is a new one."""
+    truth = np.array(coefficients)
     lower, upper = TARGETS[family]
 
     def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
@@ -219,7 +256,7 @@ def glm_contributors(family: Family, generator: np.random.Generator) -> Contribu
             targets = ones.astype(np.float64)
         else:
             targets = np.minimum(generator.poisson(np.exp(predictors)), upper).astype(np.float64)
-        return rows, targets
+        return rows[..., None, :], targets[..., None]
 
     return pick
 
@@ -231,11 +268,11 @@ def accuracy(family: Family, setting: tuple[float, int, float], size: Size) -> A
     generator = np.random.default_rng(
         [SEED, 3, list(TARGETS).index(family), int(epsilon), instances]
     )
-    found = simulate(
+    [found] = simulate(
         task,
         glm_contributors(family, generator),
         generator,
-        contributions=size.contributions,
+        after=[size.contributions],
         replicates=size.crowds,
     )
     scale = target_scale(family)
@@ -254,4 +291,44 @@ def accuracy(family: Family, setting: tuple[float, int, float], size: Size) -> A
         quartiles=(low, high),
         root_mean_square=math.sqrt(float((errors**2).mean())),
         formula=formula * scale,
+    )
+
+
+def turn(instances: int, learning_rate: float, size: Size) -> Turn:
+    """Let crowds learn a linear model, then turn one coefficient of the truth."""
+    task = glm_task("linear", 4.0, instances, learning_rate)
+    generator = np.random.default_rng([SEED, 4, instances, round(1e4 * learning_rate)])
+    scale = target_scale("linear")
+    turned = np.array(TRUTH)
+    turned[TURNED_WEIGHT] += TURN
+    since = tuple(size.turned * part // 32 for part in range(33))
+    found = simulate(
+        task,
+        turning(
+            glm_contributors("linear", generator),
+            glm_contributors("linear", generator, tuple(turned)),
+            at=size.turned,
+        ),
+        generator,
+        after=[size.turned + each for each in since],
+        replicates=size.turning_crowds,
+    )
+    weights = found[..., TURNED_WEIGHT] / task.grid * scale
+    errors = turned[TURNED_WEIGHT] - weights.mean(axis=2)
+    learning = contractions(
+        task, slope=SLOPES["linear"], score_variance=SCORES["linear"] / scale**2
+    )[TURNED_WEIGHT]
+    return Turn(
+        instances=instances,
+        learning_rate=learning_rate,
+        crowds=size.turning_crowds,
+        contributions=since,
+        lags=tuple(map(float, errors.mean(axis=1))),
+        lag_formula=tuple(TURN * learning.pulled(each) for each in since),
+        errors=tuple(map(float, np.sqrt((errors**2).mean(axis=1)))),
+        error_formula=tuple(
+            scale * math.sqrt(squared_error_after_turn(learning, each, turn=TURN / scale))
+            for each in since
+        ),
+        spreads=tuple(map(float, weights.var(axis=2, ddof=min(1, instances - 1)).mean(axis=1))),
     )

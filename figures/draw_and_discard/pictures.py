@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from figures.authors import key
 from figures.draw_and_discard.checks import EpsilonT
-from figures.draw_and_discard.experiments import Accuracy, Discards, Spread
+from figures.draw_and_discard.experiments import TURN, Accuracy, Discards, Spread, Turn
 from figures.pictures import finish
 
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
@@ -35,6 +35,14 @@ ACCURACY: Final = (
     " families: .003, .03 and .15 for k = 1, 20 and 100. Bars: quartiles of simulated crowds."
     " Crosses: what the formulas expect, without clipping and curvature. k is a choice for the"
     " load: it costs accuracy."
+)
+
+TURNS: Final = (
+    "A linear model at epsilon 4, variant one: one coefficient turns from -.4 to .4 at 0. Left:"
+    " what the averaged model still lags behind, dots means over 128 simulated crowds, lines"
+    " exp(-n pull / k), a time constant of k / pull contributions. Right: the root mean square"
+    " error, dots simulated, lines the root of noise squared + lag squared. A longer step follows"
+    " sooner and settles noisier; more instances do both worse."
 )
 
 
@@ -116,6 +124,26 @@ def draw_accuracy(found: Sequence[Accuracy], path: Path) -> None:
         axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("root mean square error of coefficients")
     finish(figure, path, [ACCURACY])
+
+
+def draw_turns(found: Sequence[Turn], path: Path) -> None:
+    """Draw lag and error of the averaged model since the truth turned, for each k and step."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.0, 4.8), layout="constrained")
+    for each, colour in zip(found, COLOURS, strict=False):
+        label = f"k = {each.instances}, step {each.learning_rate:g}"
+        for axes, simulated, formula in (
+            (left, each.lags, each.lag_formula),
+            (right, each.errors, each.error_formula),
+        ):
+            axes.plot(each.contributions, simulated, "o", color=colour, markersize=3, label=label)
+            axes.plot(each.contributions, formula, color=colour, linewidth=1.0)
+            axes.set_xlabel("contributions since the truth turned")
+            axes.grid(alpha=0.3)
+    left.set_ylabel(f"mean lag, of a turn of {TURN:g}")
+    right.set_ylabel("root mean square error of the coefficient")
+    right.set_yscale("log")
+    left.legend(fontsize=8)
+    finish(figure, path, [TURNS])
 
 
 def _logarithmic(axes: Axes, across: str, up: str) -> None:

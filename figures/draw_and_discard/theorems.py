@@ -8,6 +8,7 @@ The proofs are in docs/mathematics.md. Under a pull: `shoal_studies.crowds.theor
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -85,6 +86,16 @@ def expected_rmse(
         for each, error in zip(learning, start_errors, strict=True)
     ]
     return math.sqrt(math.fsum(squares) / len(squares))
+
+
+def squared_error_after_turn(learning: Contraction, contributions: float, *, turn: float) -> float:
+    """Return the mean square of the averaged model, so many contributions after the truth turned.
+
+    It is the noise, as in stationarity, and what is left of the turn, which forgets at the rate
+    pull / (k + m): about averaged_variance + turn^2 exp(-2 contributions pull / (k + m)).
+    """
+    keeps = replace(learning, update_variance=0.0)
+    return learning.averaged_variance + keeps.squared_error_after(contributions, start_error=turn)
 
 
 def pulled_spread(learning: Contraction) -> float:

@@ -56,7 +56,6 @@ def request_of(target: Target, epsilon: float) -> CrowdJobRequest:
         task=task,
         contributions=TOTAL,
         contributions_per_client=SHARE,
-        contributions_per_record=SHARE,
         session_seconds=600,
         closes_at=target.after(OPEN_SECONDS),
     )

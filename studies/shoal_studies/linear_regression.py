@@ -25,9 +25,11 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.linear_regression import (
+    BOXES,
     LinearRegressionPosterior,
     LinearRegressionTask,
     Thresholds,
+    mean_square_in_box,
     query_for,
     thresholds_for,
 )
@@ -46,6 +48,7 @@ from shoal_studies.quasi_likelihood import (
     ridge_estimates,
 )
 
+_COARSE: Final = set(BOXES[1::3])
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
 _REMEMBERED: Final = 64  # a trainer asks at a submission, and again in the round
@@ -57,26 +60,53 @@ def choose_thresholds(
 ) -> Thresholds:
     """Return the thresholds with the smallest mean squared error of prediction.
 
-    Auxiliary data as in equations (4) to (6) of Heikkilä et al. 2017, x ~ N(0, I), b ~ N(0, I),
-    y ~ N(x'b, .), standardised, half of the target's variance explained. `noise_ratio` is the
-    standard deviation of the summed noise, at relative scale 1, over the sensitivity to one record;
-    Laplace noise is taken for normal. More than 2000 records are represented by 2000 with the same
-    ratio of noise to signal. The random numbers depend on the arguments alone: the same arguments
-    give the same answer.
+    Every third box is tried, and then all that are near the best. Auxiliary data are those of
+    equations (4) to (6) of Heikkilä et al. 2017, x ~ N(0, I), b ~ N(0, prior_sd^2 I),
+    y ~ N(x'b, residual_sd^2), standardised; without `residual_sd` half of the target's variance is
+    explained. `noise_ratio` is the standard deviation of the summed noise, at relative scale 1,
+    over the sensitivity to one record; Laplace noise is taken for normal. More than 2000 records
+    are represented by 2000 with the same ratio of noise to signal. The random numbers depend on the
+    arguments alone: the same arguments give the same answer.
     """
+    every = list(thresholds_for(task))
+    errors = functools.partial(
+        _mean_errors, task=task, records=records, mechanism=mechanism, noise_ratio=noise_ratio
+    )
+    few = [each for each in every if {each.features, each.target} <= _COARSE] or every
+    best = few[int(np.argmin(errors(few)))]
+    near = [
+        each
+        for each in every
+        if _is_near(each.features, best.features) and _is_near(each.target, best.target)
+    ]
+    return near[int(np.argmin(errors(near)))]
+
+
+def _is_near(box: float, best: float) -> bool:
+    return abs(box - best) <= max(0.2, best / 3.0) + 1e-9
+
+
+def _mean_errors(
+    candidates: list[Thresholds],
+    *,
+    task: LinearRegressionTask,
+    records: int,
+    mechanism: Mechanism,
+    noise_ratio: float,
+) -> Floats:
+    """Return each candidate's error on the same auxiliary data, up to a common factor."""
     features = len(task.features)
     sample = min(records, _LARGEST_SAMPLE)
-    candidates = list(thresholds_for(task))
     ratio = noise_ratio * sample / records
     noise_sds = np.array([_noise_sds(task, each.radius, mechanism, ratio) for each in candidates])
     generator = Generator(PCG64(_SEED))
     errors = np.zeros(len(candidates))
     for _ in range(6 if features <= 60 else 1):  # auxiliary data sets
-        x, y, b = _records(generator, sample, features)
+        x, y, b = _records(generator, sample, features, task.prior_sd, task.residual_sd)
         noise = _noise(generator, features + 2)
         moments = _moments(candidates, x, y, task.intercept)
         errors += _errors(candidates, moments, noise, noise_sds, b, task.intercept, sample)
-    return candidates[int(np.argmin(errors))]
+    return errors
 
 
 def _noise_sds(
@@ -98,12 +128,17 @@ def _noise_sds(
     return unit * design.blocks[0].relative_scale, unit * design.blocks[-2].relative_scale
 
 
-def _records(generator: Generator, sample: int, features: int) -> tuple[Floats, Floats, Floats]:
+def _records(
+    generator: Generator, sample: int, features: int, prior_sd: float, residual_sd: float | None
+) -> tuple[Floats, Floats, Floats]:
     """Return x, y and the coefficients b of one auxiliary data set, standardised."""
     x = generator.standard_normal((sample, features))
     b = generator.standard_normal(features)
-    b *= math.sqrt(0.5) / np.linalg.norm(b)
-    return x, x @ b + math.sqrt(0.5) * generator.standard_normal(sample), b
+    signal = float(np.linalg.norm(b))
+    residual = signal if residual_sd is None else residual_sd / prior_sd
+    spread = math.hypot(signal, residual)
+    b /= spread
+    return x, x @ b + residual / spread * generator.standard_normal(sample), b
 
 
 def _noise(generator: Generator, width: int) -> Floats:
@@ -159,10 +194,6 @@ def _errors(
     return errors
 
 
-MEASURING: Final = 0.2
-"""Share of mu^2, or of epsilon, of the round that measures spreads; the last one gets the rest."""
-
-
 @dataclass(frozen=True)
 class LinearRegression:
     """The learner of one `LinearRegressionTask`."""
@@ -186,7 +217,8 @@ class LinearRegression:
 
     def shares(self) -> tuple[float, ...]:
         """Return the rounds' shares of the job's mu^2, or of its epsilon, in order."""
-        return (MEASURING, 1.0 - MEASURING) if self.task.projects else (1.0,)
+        share = self.task.measuring_share
+        return (share, 1.0 - share) if self.task.projects else (1.0,)
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:
         """Choose thresholds for the noise of the last round, known from that of `measured`."""
@@ -196,7 +228,7 @@ class LinearRegression:
         ratio *= this / last if laplace else math.sqrt(this / last)
         return choose_thresholds(
             self.task,
-            records=record_count(measured),
+            records=int(float(f"{record_count(measured):.2g}")),  # about: noise makes no new search
             mechanism=measured.mechanism,
             noise_ratio=ratio * self.task.records_per_client,
         )
@@ -228,20 +260,41 @@ def _posterior(
         records_sd=rows_sd,
         largest_square=query.width if limit is None else limit / query.grid**2,
     )
-    result = noise_aware_posterior(moments, prior)
-    residual_sd = result.residual_sd / math.sqrt(_mean_squared_shrinkage(query, moments))
+    shrinkage = math.sqrt(_mean_squared_shrinkage(query, moments))
+    told = None if task.residual_sd is None else task.residual_sd / scales[-1] * shrinkage
+    result = noise_aware_posterior(moments, prior, residual_sd=told)
+    residual_sd = result.residual_sd / shrinkage
+    covariance = result.covariance
+    if spreads is not None:
+        covariance = covariance + np.diag((_pulls(query, spreads) * result.mean) ** 2)
     offset, transform = _to_data_units(query)
     *features, target = query.columns
     return LinearRegressionPosterior(
         names=("intercept", *(column.name for column in features)),
         target=target.name,
         coefficients=(offset + transform @ result.mean).tolist(),
-        covariance=(transform @ result.covariance @ transform.T).tolist(),
+        covariance=(transform @ covariance @ transform.T).tolist(),
         residual_sd=residual_sd * target.scale,
         records=record_count(released),
         prior_mean=tuple(offset.tolist()),
         prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
     )
+
+
+def _pulls(query: SecondMomentMatrix, spreads: Floats) -> Floats:
+    """Return what cutting changes in each coefficient, over what it leaves, if columns are normal.
+
+    For weak slopes, by Price's theorem: of a slope P(|x| < c) P(|y| < c') / E min(x^2, c^2) is left
+    for standard normal x and y with thresholds c and c', of a constant P(|y| < c').
+    """
+    *boxes, target_box = (np.array([column.scale for column in query.columns]) / spreads).tolist()
+    target = _within(target_box)
+    left = [_within(box) * target / (box**2 * mean_square_in_box(box)) for box in boxes]
+    return 1.0 / np.array([*([target] if query.constant else []), *left]) - 1.0
+
+
+def _within(box: float) -> float:
+    return math.erf(box / math.sqrt(2.0))
 
 
 def _to_data_units(

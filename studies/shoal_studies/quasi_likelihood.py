@@ -79,28 +79,32 @@ class _Fits:
     log_weights: Floats
 
 
-def noise_aware_posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
+def noise_aware_posterior(
+    moments: NoisyMoments, prior_sd: Floats, residual_sd: float | None = None
+) -> Coefficients:
     """Return the posterior of the regression of the last coordinate on the others.
 
-    `prior_sd`, shape (k,): independent normal priors with mean zero. The prior of s is uniform
-    over the grid's range, from .01 to 1.
+    `prior_sd`, shape (k,): independent normal priors with mean zero. s is `residual_sd`; None: its
+    prior is uniform over the grid's range, from .01 to 1.
 
     Raises:
         ArithmeticError, numpy.linalg.LinAlgError: a number is too large or too small for a float.
     """
     with np.errstate(over="raise", divide="raise", invalid="raise"):
-        return _posterior(moments, prior_sd)
+        return _posterior(moments, prior_sd, residual_sd)
 
 
-def _posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
+def _posterior(moments: NoisyMoments, prior_sd: Floats, residual_sd: float | None) -> Coefficients:
     gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records, moments.largest_square)
     precision = np.diag(prior_sd**-2.0)
     grid = np.geomspace(_SMALLEST_S, _LARGEST_S, _GRID_POINTS)
+    if residual_sd is not None:
+        grid = np.array([residual_sd])
     [start] = ridge_estimates(
         moments.matrix[None], np.array([moments.off_diagonal_sd]), moments.records
     )
     fits, weights = _weighted(grid, start, gram, moments, precision)
-    for _ in range(_REFINEMENTS - 1):
+    for _ in range(_REFINEMENTS - 1 if residual_sd is None else 0):
         kept = np.flatnonzero(weights > 1e-4)
         first, last = max(kept[0] - 1, 0), min(kept[-1] + 1, _GRID_POINTS - 1)
         if last - first > _GRID_POINTS // 2:
@@ -108,8 +112,8 @@ def _posterior(moments: NoisyMoments, prior_sd: Floats) -> Coefficients:
         grid = np.geomspace(grid[first], grid[last], _GRID_POINTS)
         start = fits.means[weights.argmax()]
         fits, weights = _weighted(grid, start, gram, moments, precision)
-    step = float(np.log(grid[1] / grid[0]))
-    evidence = float(np.log(weights.sum()) + fits.log_weights.max() + np.log(step))
+    evidence = float(np.log(weights.sum()) + fits.log_weights.max())
+    evidence += 0.0 if len(grid) == 1 else float(np.log(np.log(grid[1] / grid[0])))
     evidence += 0.5 * float(np.log(np.diagonal(precision)).sum())
     mean, covariance = averaged(fits.log_weights, fits.means, fits.covariances)
     shares = weights_of(fits.log_weights)

@@ -107,11 +107,11 @@ def test_of_a_table_only_the_columns_that_are_asked_for_are_read(with_gaps: bool
     assert found[0] == found[1] <= 2 * (rows * len(asked) + most * len(asked))
 
 
-def test_records_that_count_are_left_out_by_number_and_beyond_a_limit() -> None:
+def test_of_an_individuals_rows_as_many_count_as_its_identity_says() -> None:
     values = np.array([[1.0], [np.nan], [2.0], [3.0], [4.0], [5.0]])
     starts = np.array([0, 5, 6])
-    for skipped, limit, expected in ((0, 9, 1.0), (1, 9, 2.0), (3, 9, 4.0), (4, 9, 0), (1, 1, 0)):
+    for most, limit, expected in ((9, 9, [1, 2, 3, 4]), (2, 9, [1, 2]), (9, 1, [1])):
         records = Records(("x",), values, starts, Identity("id", ("a", "b"), limit))
-        found, there = chosen_together(records, [0, 1], ("x",), most=1, skipping=[skipped, 0])
-        assert found[:, 0, 0].tolist() == [expected, 5.0]
-        assert there[:, 0].tolist() == [expected > 0, True]
+        found, there = chosen_together(records, [0, 1], ("x",), most=most)
+        assert found[0, there[0], 0].tolist() == expected
+        assert found[1, there[1], 0].tolist() == [5.0]

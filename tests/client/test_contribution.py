@@ -18,15 +18,23 @@ from shoal_protocol.privacy.mechanisms import (
     LaplacePart,
     NoisePart,
 )
-from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.queries import (
+    ClassScoreSum,
+    HazardScoreSum,
+    Query,
+    ScoreSum,
+    SecondMomentMatrix,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import received, summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.encoding import Int64Vector
+from tests.privacy.sensitivity_search import in_data_units
 from tests.world.adding import added
 from tests.world.around_holder import COLUMNS, QUERY, World, no_noise
 from tests.world.people import rows_at
+from tests.world.strategies import make_query
 
 SHARING = ADDITIVE
 
@@ -133,17 +141,24 @@ def test_a_sampler_that_returns_anything_but_so_many_64_bit_integers_is_refused(
         contribute(world, spec, 0, noise=noise)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        QUERY.model_copy(update={"records_per_client": 3}),
+        *(make_query(kind, 4, records=3) for kind in (ScoreSum, ClassScoreSum, HazardScoreSum)),
+    ],
+    ids=lambda query: query.name,
+)
 def test_what_slots_contribute_together_is_the_sum_of_what_each_contributes(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
-    """Of two records each at most; how many are worked out at once changes nothing."""
-    query = QUERY.model_copy(update={"records_per_client": 2})
+    """Of three records each at most; how many are worked out at once changes nothing."""
     generator = np.random.default_rng(5)
-    values = generator.uniform(-50.0, 250.0, (9, 2, 2))
-    present = generator.random((9, 2)) < 0.6
+    values = in_data_units(query, generator.uniform(-1.2, 1.2, (9, 3, len(query.column_names))))
+    present = generator.random((9, 3)) < 0.6
     expected = np.sum([query.encode(values[k][present[k]]) for k in range(9)], axis=0)
     filled = np.where(present[:, :, None], values, 0.0)
-    for most in (1, 10, 50, 1 << 20):
+    for most in (1, 10, 27, 50, 1 << 20):
         monkeypatch.setattr(contribution, "MOST_ENTRIES", most)
         assert encoded_together(query, filled, present).tolist() == expected.tolist()
     assert not encoded_together(query, filled[:0], present[:0]).any()

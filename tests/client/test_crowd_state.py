@@ -17,11 +17,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.records_used import (
-    Limits,
-    allowed_places,
-    used_places,
-)
+from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
@@ -31,13 +27,11 @@ from tests.world.clock import NOW
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
-PLACES = 3  # of every client here
 LIMITS = Limits(
     cost=Cost.pure(1.0),
     per_client=300,
-    per_record=100,
     cap=Cap(epsilon=50.0, delta=1e-6),
-    record_cap=Cap(epsilon=50.0, delta=0.0),
+    crowds_cap=Cap(epsilon=50.0, delta=0.0),
 )
 
 
@@ -66,11 +60,11 @@ def limits(**changes: object) -> Limits:
 _drawn = iter(range(2**62))
 
 
-def prepared(client: int, place: int) -> tuple[int, Any]:
-    """Return a place, and what stands for a signed submission."""
+def prepared(client: int) -> Any:
+    """Return what stands for a signed submission."""
     number = next(_drawn)
     draw = SimpleNamespace(encode=lambda: b"draw")
-    return place, SimpleNamespace(
+    return SimpleNamespace(
         body=SimpleNamespace(client=client, draw=draw),
         digest=f"{number:064x}",
         encode=lambda: b"SECRET %d" % number,
@@ -78,16 +72,16 @@ def prepared(client: int, place: int) -> tuple[int, Any]:
 
 
 def contribute(
-    state: State, *who: tuple[int, int], job: str = CROWD, limits: Limits = LIMITS
+    state: State, *clients: int, job: str = CROWD, limits: Limits = LIMITS
 ) -> list[bool]:
-    """Charge contributions of (client, place)."""
-    ready = [prepared(client, place) for client, place in who]
+    """Charge contributions of clients."""
+    ready = [prepared(client) for client in clients]
     return memory.charge(state, job, ready, limits=limits, now=NOW)
 
 
-def allowed(state: State, client: int = 0, job: str = CROWD, limits: Limits = LIMITS) -> list[int]:
+def allowed(state: State, client: int = 0, job: str = CROWD, limits: Limits = LIMITS) -> bool:
     committed = state.committed().largest(BitMap([client]))
-    return allowed_places(state, job, client, limits, committed=committed)
+    return limits.allow(used_by(state, job, [client])[client], committed=committed)
 
 
 def epsilons(state: State) -> dict[int, float]:
@@ -96,7 +90,7 @@ def epsilons(state: State) -> dict[int, float]:
 
 
 def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
-    assert contribute(state, (0, 0), (1, 2), (0, 1)) == [True] * 3
+    assert contribute(state, 0, 1, 0) == [True] * 3
     entries = ledger.entries(state.file, after=0, count=9)
     assert verify_chain(entries).head.number == 3
     assert [(each.job, each.clients, each.cost) for each in entries] == [
@@ -106,7 +100,7 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert [client for _, _, client in charges] == [0, 1, 0]
     assert [what for what, _, _ in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
-    used = used_places(state, CROWD)
+    used = used_by(state, CROWD, range(3))
     assert [used[client].made for client in range(3)] == [2, 1, 0]
 
 
@@ -116,30 +110,28 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     tight = limits(cap=Cap(epsilon=20.0, delta=1e-6))
     assert allowed(state, limits=tight)
     times = 0
-    while any(contribute(state, (0, 0), limits=tight)):
+    while any(contribute(state, 0, limits=tight)):
         times += 1
     together = Cost(mu=math.hypot(0.5, math.sqrt(times) * LIMITS.cost.mu), epsilon=math.inf)
     assert state.committed().largest(BitMap([0])).mu == pytest.approx(together.mu)
     assert tight.cap.allows(together)
     one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
     assert not tight.cap.allows(one_more)
-    assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
+    assert contribute(state, 1, limits=tight) == [True]  # who did not join has more left
 
 
-def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
-    tight = limits(record_cap=Cap(epsilon=2.0, delta=0.0))
-    assert contribute(state, (0, 1), limits=tight) == [True]
-    assert contribute(state, (0, 1), job=OTHER_CROWD, limits=tight) == [True]
-    assert contribute(state, (0, 1), limits=tight) == [False]
-    assert allowed(state, limits=tight) == allowed(state, job=OTHER_CROWD, limits=tight) == [0, 2]
-    # whichever record was in that place may be in any place of the other job
-    assert contribute(state, (0, 2), (0, 2), limits=tight) == [True, False]
-    assert allowed(state, client=1, limits=tight) == [0, 1, 2]
+def test_crowds_have_a_cap_of_their_own_over_all_jobs(state: State) -> None:
+    tight = limits(crowds_cap=Cap(epsilon=2.0, delta=0.0))
+    assert contribute(state, 0, limits=tight) == [True]
+    assert contribute(state, 0, 0, job=OTHER_CROWD, limits=tight) == [True, False]
+    assert contribute(state, 0, limits=tight) == [False]
+    assert not allowed(state, limits=tight) and not allowed(state, job=OTHER_CROWD, limits=tight)
+    assert allowed(state, client=1, limits=tight)
 
 
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
     state.committed()
-    same = prepared(0, 0)
+    same = prepared(0)
     with pytest.raises(sqlite3.IntegrityError):
         memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
     assert ledger.entries(state.file, after=0, count=9) == []
@@ -148,7 +140,7 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
 
 
 def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:
-    contribute(state, (0, 0), (1, 0), (2, 0))
+    contribute(state, 0, 1, 2)
     first, second, _ = (each for each, _ in memory.pending(state, CROWD, count=9))
     memory.settle(state, [(first, "acknowledged", b"receipt"), (second, "session-expired", None)])
     assert len(memory.pending(state, CROWD, count=9)) == 1
@@ -165,12 +157,11 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
 
 
 CHANGES = {
-    "the record, to have it pay again": "UPDATE contributions SET record = 2",
     "the client": "UPDATE contributions SET client = client + 7",
     "the submission": f"UPDATE contributions SET submission = '{'f' * 64}'",
     "the job": f"UPDATE contributions SET job = '{OTHER_CROWD}'",
     "a contribution is gone": "DELETE FROM contributions WHERE number = 0",
-    "one was added": "INSERT INTO contributions SELECT submission, job, 9, number, record,"
+    "one was added": "INSERT INTO contributions SELECT submission, job, 9, number,"
     " submission, outcome FROM contributions LIMIT 1",
     "its price": "UPDATE ledger SET epsilon = 0.125",
 }
@@ -180,7 +171,7 @@ CHANGES = {
 def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     state: State, path: Path, name: str
 ) -> None:
-    contribute(state, (0, 0), (1, 1))
+    contribute(state, 0, 1)
     state.close()
     database = sqlite3.connect(path)
     for trigger in ("contributions_keep", "contributions_stay", "ledger_keeps", "ledger_stays"):
@@ -193,7 +184,7 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
 
 
 def test_evidence_that_was_damaged_on_file_is_refused(state: State) -> None:
-    contribute(state, (0, 0))
+    contribute(state, 0)
     state.file.write("UPDATE crowd_evidence SET draw = x'00'")
     with pytest.raises(MalformedDocument, match="changed on file"):
         memory.evidence(state, CROWD)
@@ -213,9 +204,9 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     first = memory.nonces_of(state, CROWD, [0, 1], source)
     assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
     nothing_left = limits(per_client=0)
-    assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
+    assert contribute(state, 0, limits=nothing_left) == [False]  # the draw is not on file
     assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
-    assert contribute(state, (0, 0)) == [True]
+    assert contribute(state, 0) == [True]
     later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
     memory.end(state, CROWD, "over")
@@ -225,24 +216,19 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
-    tried=st.lists(
-        st.lists(st.tuples(st.integers(0, 1), st.integers(0, PLACES - 1)), min_size=1, max_size=6),
-        max_size=8,
-    ),
+    tried=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=6), max_size=8),
     jobs=st.lists(st.sampled_from([CROWD, OTHER_CROWD]), min_size=8, max_size=8),
     per_client=st.integers(1, 6),
-    per_record=st.integers(1, 4),
     client_cap=st.floats(0.5, 8.0),
-    record_cap=st.floats(0.5, 4.0),
+    crowds_cap=st.floats(0.5, 4.0),
     rounds=st.booleans(),
 )
 def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
-    tried: list[list[tuple[int, int]]],
+    tried: list[list[int]],
     jobs: list[str],
     per_client: int,
-    per_record: int,
     client_cap: float,
-    record_cap: float,
+    crowds_cap: float,
     rounds: bool,
 ) -> None:
     """With a job in rounds that sets half an epsilon of client 0 aside, or without."""
@@ -253,26 +239,18 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
             memory.add(state, job, b"request", b"opening")
         if rounds:
             state.add_job(JOB, b"r", cost=Cost.pure(0.5), slots=BitMap([0]), join=b"j")
-        cap, of_record = Cap(epsilon=client_cap, delta=0.0), Cap(epsilon=record_cap, delta=0.0)
-        allowed_ = limits(
-            per_client=per_client, per_record=per_record, cap=cap, record_cap=of_record
-        )
-        made: Counter[tuple[str, int, int]] = Counter()
+        cap, of_crowds = Cap(epsilon=client_cap, delta=0.0), Cap(epsilon=crowds_cap, delta=0.0)
+        allowed_ = limits(per_client=per_client, cap=cap, crowds_cap=of_crowds)
+        made: Counter[tuple[str, int]] = Counter()
         for job, batch in zip(jobs, tried, strict=False):
             taken = contribute(state, *batch, job=job, limits=allowed_)
-            made.update((job, *who) for who, is_taken in zip(batch, taken, strict=True) if is_taken)
+            made.update((job, who) for who, is_taken in zip(batch, taken, strict=True) if is_taken)
         set_aside = {0: 0.5} if rounds else {}
         for client in (0, 1):
-            spent = sum(times for (_, who, _), times in made.items() if who == client)
+            own = [made[job, client] for job in (CROWD, OTHER_CROWD)]
+            spent = sum(own)
             assert spent == 0 or spent + set_aside.get(client, 0.0) <= client_cap * (1 + 1e-9)
-            # a record may have been in any place of each job
-            own = [
-                max(made[job, client, place] for place in range(PLACES))
-                for job in (CROWD, OTHER_CROWD)
-            ]
-            assert max(own) <= per_record and sum(own) <= record_cap * (1 + 1e-9)
-            for job in (CROWD, OTHER_CROWD):
-                assert sum(made[job, client, each] for each in range(PLACES)) <= per_client
+            assert max(own) <= per_client and spent <= crowds_cap * (1 + 1e-9)
         kept = epsilons(state)
         state.close()
         again = reopen(path)  # which checks the whole ledger
@@ -283,7 +261,7 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
 
 def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
     state.committed()
-    contribute(state, (0, 0), (0, 1), (2, 1))
+    contribute(state, 0, 0, 2)
     kept = epsilons(state)
     state.close()
     again = reopen(path)

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,6 @@ from shoal_holder.crowds import memory
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
-from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.outcome import OVER
 from shoal_protocol.crowds.draws import Submission
@@ -91,7 +91,7 @@ async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
     for each in sent:
         weights = np.array(each.draw.body.weights)
         rows, targets = design_rows(task, rows_at(world.records, each.client, task.column_names))
-        [step] = steps(task, weights[None], rows, targets)
+        step = steps(task, weights, rows, targets)
         moved = np.array(each.weights) - weights
         noises = (moved - step)[moved != 0]
         assert len(noises) == task.touched
@@ -101,26 +101,29 @@ async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
 
 
 @pytest.mark.parametrize("whole", [0, 1, 3, 5])
-async def test_a_client_contributes_as_often_whatever_its_records_and_their_cap_holds(
+async def test_a_client_contributes_as_often_whatever_its_records_each_time_with_all_that_count(
     tmp_path: Path, whole: int
 ) -> None:
-    """Of five rows so many are whole, of which each may spend as much as one contribution."""
-    world = CrowdWorld(tmp_path, 1, contributions_per_client=3, contributions_per_record=1)
+    """Of five rows so many are whole, and four count."""
+    task = TASK.model_copy(update={"records_per_client": 4, "variant": "all"})
+    world = CrowdWorld(tmp_path, 1, contributions_per_client=3, task=task)
     values = np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0], [5.0, 80.0], [70.0, 70.0]])
     values[whole:, 1] = np.nan
     holder = world.holder(
         records=people(COLUMNS, values, [0, 5]),
-        policy=policy(maximum_local_epsilon=0.5),
+        noise=lambda part, count: np.zeros(count, np.int64),
     )
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3}
     await holder.close()
-    state = State(
-        world.directory / "holder" / "holder.sqlite",
-        authority=world.book.current.manifest.authority,
-    )
-    assert sorted(state.file.rows("SELECT record FROM contributions")) == [(0,), (1,), (2,)]
-    state.close()
+    some = [*combinations(range(whole), min(whole, 4))]
+    for each in submissions(world):
+        weights = np.array(each.draw.body.weights)
+        allowed = [
+            steps(task, weights, *design_rows(task, values[[*rows]])).tolist() if rows else [0, 0]
+            for rows in some
+        ]
+        assert (np.array(each.weights) - weights).tolist() in allowed
 
 
 async def test_nobody_spends_more_than_the_owner_allows(world: CrowdWorld) -> None:
@@ -303,7 +306,7 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
 
     It has one client, and so at most one draw is asked for and not on file.
     """
-    world = CrowdWorld(tmp_path, 1, contributions_per_client=10, contributions_per_record=10)
+    world = CrowdWorld(tmp_path, 1, contributions_per_client=10)
     wide = {"maximum_local_epsilon": 10.0, "maximum_epsilon": 40.0}
     policy = CROWD_POLICY.model_copy(update=wide)
     asked: list[str] = []
@@ -360,8 +363,8 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
         ({"crowd_families": ("poisson",)}, "crowd_families"),
         ({"analysts": ("somebody",)}, "analyst"),
         ({"columns": ("age",)}, "column 'pressure'"),
-        ({"maximum_local_epsilon": 0.4}, "one record"),
-        ({"maximum_epsilon": 0.4, "delta": 0.0, "mechanisms": ()}, "one client"),
+        ({"maximum_local_epsilon": 0.4}, "crowd jobs may cost one client"),
+        ({"maximum_epsilon": 0.4, "delta": 0.0, "mechanisms": ()}, "all jobs may cost one client"),
     ],
 )
 async def test_the_owners_policy_decides(
@@ -393,7 +396,7 @@ async def test_a_policy_that_was_tightened_ends_a_job_that_goes_on(world: CrowdW
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"contributions_per_client": 900, "contributions_per_record": 1}, "exceeds"),
+        ({"contributions_per_client": 900}, "exceeds"),
         ({"closes_at": NOW}, "passed"),
     ],
 )

@@ -42,7 +42,6 @@ pressure = [80, 180]
 [settings]
 contributions = 1000
 contributions_per_client = 1
-contributions_per_record = 1
 open_seconds = 3600
 session_seconds = 600
 """

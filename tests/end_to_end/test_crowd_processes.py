@@ -53,7 +53,6 @@ TASK = CrowdTask(
 SETTINGS = CrowdSettings(
     contributions=CONTRIBUTIONS,
     contributions_per_client=CONTRIBUTIONS // CLIENTS,
-    contributions_per_record=CONTRIBUTIONS // CLIENTS,
     session_seconds=3600,
     open_seconds=3600,
 )

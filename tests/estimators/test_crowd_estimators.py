@@ -183,7 +183,6 @@ def real(world: CrowdWorld) -> CrowdFederation:
         CrowdSettings(
             contributions=1000,
             contributions_per_client=3,
-            contributions_per_record=3,
             session_seconds=60,
             open_seconds=60,
         ),
@@ -235,6 +234,7 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
         wanted=1000,
         contributors=0,
         spread=None,
+        turned_at=None,
         closes_at=NOW,
     )
     empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)

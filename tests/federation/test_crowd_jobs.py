@@ -49,7 +49,6 @@ async def open_crowd(federation: Federation, **changes: Any) -> str:
         "task": TASK,
         "contributions": 1000,
         "contributions_per_client": 2,
-        "contributions_per_record": 2,
         "session_seconds": 60,
         "open_seconds": OPEN_SECONDS,
     }

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from figures.draw_and_discard.experiments import (
     Discards,
     Size,
     Spread,
+    Turn,
 )
 from figures.draw_and_discard.later_noise import epsilon_t_table
 from figures.report import Report
 
 ROOT = Path(__file__).parents[2]
 SMALL = Size(instances=(2, 5), replicates=300, updates=3000, crowds=3, contributions=300)
+SMALL = replace(SMALL, turned=320, turning_crowds=3)
 EPSILON_T = {
     1.0: {10: {"paper": 0.74, "exact": 0.60}},
     4.0: {10: {"paper": 2.9, "exact": 2.6}, 100: {"paper": 0.93, "exact": 1.01}},
@@ -41,7 +44,7 @@ def small_run(directory: Path) -> Report:
 def test_a_small_run_writes_every_figure_with_its_keys_and_is_the_same_again(tmp_path: Path):
     report = small_run(tmp_path / "one")
     written = json.loads((tmp_path / "one/draw_and_discard.json").read_text())
-    assert set(written) == {"variance", "discarded", "epsilon_T", "glm_rmse"}
+    assert set(written) == {"variance", "discarded", "epsilon_T", "glm_rmse", "turn"}
     assert set(written["variance"]) == set(written["discarded"]) == {"2", "5"}
     assert written["variance"]["5"]["formula"] == 2.5
     assert written["discarded"]["5"] == {
@@ -55,12 +58,12 @@ def test_a_small_run_writes_every_figure_with_its_keys_and_is_the_same_again(tmp
     assert {family: {e: set(ks) for e, ks in by.items()} for family, by in REFERENCE.items()} == {
         family: {e: set(ks) for e, ks in by.items()} for family, by in written["glm_rmse"].items()
     }
-    for name in ("variance", "discards", "epsilon_T", "rmse"):
+    for name in ("variance", "discards", "epsilon_T", "rmse", "turn"):
         assert (tmp_path / f"one/draw_and_discard_{name}.png").stat().st_size > 10_000
     notes = json.loads((tmp_path / "one/draw_and_discard_notes.json").read_text())
     assert len(notes["findings"]) == len(report.findings) > 20
-    spreads, discards, accuracies = experiments.run(SMALL, processes=1)
-    again = command.as_json(spreads, discards, {}, accuracies)
+    spreads, discards, accuracies, turns = experiments.run(SMALL, processes=1)
+    again = command.as_json(spreads, discards, {}, accuracies, turns)
     assert again == written | {"epsilon_T": {}}
 
 
@@ -98,10 +101,26 @@ def good() -> tuple[dict[int, Spread], dict[int, Discards], list[Accuracy]]:
     return {10: spread}, {10: discards}, accuracies
 
 
-def broken(spreads, discards, epsilon_t, accuracies) -> list[str]:
-    return [
-        each.rule for each in findings(spreads, discards, epsilon_t, accuracies) if not each.holds
-    ]
+def turn(learning_rate: float, errors: tuple[float, ...]) -> Turn:
+    return Turn(
+        instances=20,
+        learning_rate=learning_rate,
+        crowds=100,
+        contributions=(0, 100, 200, 300),
+        lags=(0.8, 0.4, 0.2, 0.1),
+        lag_formula=(0.8, 0.4, 0.2, 0.1),
+        errors=errors,
+        error_formula=errors,
+        spreads=(1.0, 1.0, 1.0, 1.0),
+    )
+
+
+TURNS = [turn(0.02, (0.8, 0.6, 0.4, 0.1)), turn(0.06, (0.8, 0.4, 0.2, 0.2))]
+
+
+def broken(spreads, discards, epsilon_t, accuracies, turns: Sequence[Turn] = TURNS) -> list[str]:
+    found = findings(spreads, discards, epsilon_t, accuracies, turns)
+    return [each.rule for each in found if not each.holds]
 
 
 def test_figures_as_they_should_be_hold():
@@ -128,6 +147,13 @@ def test_each_rule_can_fail():
     upside_down = [replace(each, median=1.0 / each.instances) for each in accuracies]
     costs = [each for each in broken(spreads, discards, EPSILON_T, upside_down) if "larger" in each]
     assert len(costs) == 6
+    late = replace(TURNS[0], lags=(0.8, 0.75, 0.6, 0.4))
+    [rule] = broken(spreads, discards, EPSILON_T, accuracies, [late])
+    assert rule == "k = 20, step 0.02: the model follows a turn as the formulas say"
+    noisy = replace(TURNS[0], errors=(1.1, 0.9, 0.6, 0.2))
+    assert broken(spreads, discards, EPSILON_T, accuracies, [noisy]) == [rule]
+    [rule] = broken(spreads, discards, EPSILON_T, accuracies, TURNS[::-1])
+    assert "follows sooner and settles noisier" in rule
 
 
 def test_the_page_has_the_figures_of_the_exact_curve():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.machine import crowds_epsilon
 from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
 from shoal_holder.opening import from_files
 from shoal_holder.records import chosen_together
@@ -19,7 +18,6 @@ from shoal_holder.status import RECORDS_NOT_TAKEN, RECORDS_TAKEN
 from shoal_holder.vault import Vault
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
-from tests.client.test_policy import RULES
 from tests.client.test_slots import no_noise
 
 MAPPING = """
@@ -143,19 +141,3 @@ async def test_a_table_with_texts_in_place_of_numbers_is_refused_without_quoting
     os.utime(path, (2, 2))
     fault = (await Courier(vault).step()).records_fault
     assert fault is not None and "no table of records" in fault and "SECRET" not in fault
-
-
-async def test_more_records_in_a_slot_raise_what_a_restored_holder_counts_for_crowds(
-    by_id: Settings,
-) -> None:
-    home = by_id.party
-    (home / "records.toml").write_text(MAPPING.replace("\n\n", "\nrows_per_record = 2\n\n", 1))
-    rules = 'maximum_local_epsilon = 1.5\ncrowd_families = ["linear"]\n'
-    (home / "policy.toml").write_text(RULES + rules)
-    load(by_id, FIRST, second=2)
-    vault = from_files(by_id, sources=Sources(no_noise), isolation="none")
-    assert crowds_epsilon(vault._state.file) == 1.5
-    load(by_id, FIRST, second=3, visits=2)
-    await Courier(vault).step()
-    assert crowds_epsilon(vault._state.file) == 3.0
-    vault.close()

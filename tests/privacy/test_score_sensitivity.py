@@ -20,13 +20,14 @@ from shoal_protocol.queries import (
     WeightedRowMatrix,
 )
 from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
+from shoal_protocol.wire.encoding import LARGEST
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
 from tests.world.strategies import make_query, score_sums
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 FAMILIES = get_args(Family)
-EXTREMES = (5e-324, 1e-300, 1e-6, LARGEST_COORDINATE)
-FAR = (LARGEST_COORDINATE, -LARGEST_COORDINATE, LARGEST_COORDINATE)
+EXTREMES = (5e-324, 1e-300, 1e-6, LARGEST)
+FAR = (LARGEST, -LARGEST, LARGEST)
 
 
 @pytest.mark.slow
@@ -50,7 +51,7 @@ def test_pitfall_15_no_point_dispersion_or_cut_exceeds_the_sensitivity(family, m
         found = search(query, mechanism, starts=4, seed=1)
         assert not found.exceeds
         # Else weights may be too small for a score of a step of the lattice.
-        if cut < 1.0 and dispersion >= 1e-6 and (family == "logistic" or far < 0.0):
+        if cut < 1.0 and dispersion == 1e-6 and (family == "logistic" or far < 0.0):
             assert found.distance > 0.5
 
 
@@ -105,6 +106,65 @@ def test_a_score_is_in_its_ball_and_no_coordinate_above_the_largest_value(query,
     assert np.abs(query.encode(records)).max() <= query.largest_value
 
 
+def basis_of(matrix):
+    """Return the basis whose rows are those of a lower-triangular matrix."""
+    return tuple(tuple(row[: place + 1].tolist()) for place, row in enumerate(matrix))
+
+
+def bases(size):
+    """Yield bases of so many coordinates, or of fewer."""
+    numbers = np.random.default_rng(size).uniform(-1.0, 1.0, (size, size))
+    yield "random", 10.0 * numbers
+    yield "ill-conditioned", np.diag(np.geomspace(1e-6, 1e5, size)) + 1e-3 * numbers
+    yield "large", LARGEST_COORDINATE * np.where(numbers > 0.0, 1.0, -1.0)
+    yield "of zeros but for one row", numbers * (np.arange(size) == size - 1)[:, None] * 8.0
+    yield "of fewer coordinates", 10.0 * numbers[: size - 1, : size - 1]
+    yield "of hardly anything", 1e-300 * numbers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("records", [1, 3])
+@pytest.mark.parametrize("kind", [ScoreSum, ClassScoreSum, HazardScoreSum])
+def test_pitfall_15_no_basis_exceeds_the_sensitivity(kind, records, mechanism):
+    plain = make_query(kind, 5, records=records)
+    for name, matrix in bases(plain.coordinates):
+        query = kind.model_validate(plain.model_dump() | {"basis": basis_of(matrix)})
+        found = search(query, mechanism, starts=4, seed=1)
+        assert not found.exceeds, name
+        if name == "random":
+            assert found.distance > 0.6
+
+
+def test_a_basis_of_ones_on_the_diagonal_is_none():
+    for kind in (ScoreSum, ClassScoreSum, HazardScoreSum):
+        query = make_query(kind, 5, records=4, radius=0.7)
+        ones = query.model_copy(update={"basis": basis_of(np.eye(query.coordinates))})
+        records = np.random.default_rng(1).uniform(-1.0, 1.0, (4, 5))
+        assert np.array_equal(ones.encode(records), query.encode(records))
+        for mechanism in MECHANISMS:
+            assert ones.design(mechanism) == query.design(mechanism)
+
+
+def test_a_coordinate_beyond_the_basis_has_no_score_and_counts_in_predictors():
+    query = make_query(ScoreSum, 3, point=(0.0, 0.0, 2.0), basis=((1.0,), (0.0, 1.0)))
+    assert query.dimension == 6
+    low, high = (query.encode(np.array([[0.25, offset, 0.9]])) for offset in (-1.0, 1.0))
+    assert np.all(low[:2] > 0) and np.all(high[:2] < 0)
+
+
+def test_squares_of_a_thousand_records_on_the_finest_grid_are_exact():
+    query = make_query(ScoreSum, 2, records=1000, grid_bits=15, intercept=0.9, radius=0.9)
+    records = np.tile([0.0, -1.0], (1000, 1))
+    [row] = query.rows(records[:1]).tolist()
+    sums = [1000 * each for each in row]
+    assert abs(sums[0]) > 1000 * 2**15 * 0.99
+    expected = [2**15 * sums[0], 2**15 * sums[1], sums[0] ** 2, sums[1] ** 2]
+    assert query.encode(records).tolist() == [*expected, 4**15 * sums[2], 4**15 * 1000]
+    assert max(map(abs, expected)) <= query.largest_value == 1000**2 * 4**15
+    assert query.largest_value * 2048 < 2**61  # of so many clients a sum is in the ring
+
+
 def test_a_residual_at_the_cut_is_not_cut_and_one_beyond_it_is():
     # At 0 a count's mean is 1, and its weight with a dispersion of 1/3 is 1/2.
     query = make_query(
@@ -134,13 +194,13 @@ class ResidualsNotCut(OutOfTheBall):
 
 
 class NotWeighted(OutOfTheBall):
-    """f cut(v (y - m)) x / c: what is left if f^2 / R is forgotten."""
+    """cut(v (y - m)) x / c: what is left if f / R is forgotten."""
 
     def _arranged(self, boxed):
         found = super()._arranged(boxed)
         rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
         norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
-        return np.column_stack([found[:, :-1] * norms**2 / self.radius, found[:, -1]])
+        return np.column_stack([found[:, :-1] * norms, found[:, -1]])
 
 
 class WeightsOverTheirMiddle(OutOfTheBall):
@@ -179,7 +239,7 @@ class OfSeveralClasses(ClassScoreSum):
         found = super()._arranged(boxed)
         rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, : -self.classes]])
         norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
-        weighted = rows * self.radius / norms**2 / math.sqrt(2.0)
+        weighted = rows / norms / math.sqrt(2.0)
         said = boxed[:, -self.classes :] > 0.0
         more = said & (np.cumsum(said, axis=1) > 1)
         extra = more[:, :, None] * weighted[:, None, :]
@@ -208,14 +268,14 @@ class OfOneClassAlone(ClassScoreSum):
 
 
 class HazardsNotShrunk(HazardScoreSum):
-    """(k d, k m, (D - M) x) / (c R): f^2 forgotten, and rows not checked in integers."""
+    """(k d, k m, (D - M) x) / (c R): f forgotten, and rows not checked in integers."""
 
     _on_the_lattice = OfSeveralClasses._on_the_lattice
 
     def _arranged(self, boxed):
         rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-2]])
         norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
-        return super()._arranged(boxed) * (norms / self.radius) ** 2
+        return super()._arranged(boxed) * (norms / self.radius)
 
 
 class FollowedForLonger(HazardScoreSum):
@@ -247,10 +307,28 @@ def with_scales(design, scales):
 
 
 class SquaresWithLessNoise(ScoreSum):
-    """Squares' noise as wide as scores', at the sensitivity for twice as wide."""
+    """Squares' noise as wide as scores', at the sensitivity for wider."""
 
     def design(self, mechanism):
-        return with_scales(super().design(mechanism), (1.0, 1.0, None))
+        return with_scales(super().design(mechanism), (1.0, 1.0, None, None))
+
+
+class SquaresOfOneRecord(ScoreSum):
+    """Squares' noise for a record's squares, not for those of a client's sum."""
+
+    def design(self, mechanism):
+        return with_scales(super().design(mechanism), (1.0, 2.0, None, None))
+
+
+class ShrunkBeforeItIsTurned(OutOfTheBall):
+    """f of x, not of z = A x."""
+
+    def _arranged(self, boxed):
+        found = super()._arranged(boxed)
+        x = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
+        lengths = (np.linalg.norm(each, axis=1) for each in (self._turned(x), x))
+        norms, instead = (np.maximum(each, self.radius) for each in lengths)
+        return np.column_stack([found[:, :-1] * (norms / instead)[:, None], found[:, -1]])
 
 
 class CutForNothing(ScoreSum):
@@ -286,6 +364,14 @@ class SumsAlone(ColumnMoments):
         return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
 
 
+class ColumnsSquaresWithLessNoise(ColumnMoments):
+    """Squares' noise .55 times that of sums, in L1 .8 times."""
+
+    def design(self, mechanism):
+        scale = 0.55 if mechanism == GAUSSIAN else 0.8
+        return with_scales(super().design(mechanism), (None, scale, None))
+
+
 class SquaresInTheDatasUnits(ColumnMoments):
     """Squares of columns that are not cut."""
 
@@ -297,11 +383,14 @@ class SquaresInTheDatasUnits(ColumnMoments):
 
 PLANTED = [
     *(make_query(kind, 4) for kind in (SquaresWithLessNoise, CutForNothing, SquaresForNothing)),
+    make_query(SquaresOfOneRecord, 4, records=3),
+    make_query(ShrunkBeforeItIsTurned, 3, basis=((2.0,), (1.0, 3.0))),
     make_query(ResidualsNotCut, 4),
     make_query(NotWeighted, 4, intercept=0.3),
     make_query(WeightsOverTheirMiddle, 4, record_weights=True),
     *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
-    *(make_query(kind, 4) for kind in (SumsAlone, SquaresInTheDatasUnits)),
+    make_query(SumsAlone, 4),
+    *(make_query(kind, 4) for kind in (ColumnsSquaresWithLessNoise, SquaresInTheDatasUnits)),
     make_query(OfSeveralClasses, 7, classes=5),
     *(make_query(kind, 4) for kind in (RootForgotten, OfOneClassAlone)),
     make_query(HazardsNotShrunk, 4, radius=0.5),
@@ -327,6 +416,30 @@ def test_a_row_that_was_made_too_long_is_shrunk_into_its_ball_all_the_same(kind,
 
     query = make_query(InTheBall, 4, radius=0.9, intercept=0.3)
     assert not search(query, mechanism, starts=6, seed=1).exceeds
+
+
+@pytest.mark.parametrize("width", [4, 10, 40])
+def test_many_records_against_one_opposite_record_are_no_further_apart_than_is_declared(width):
+    """Squares are of sums, so what is left of nine records is more than nine records alone."""
+    records = 10
+    edge = 1.0 / math.sqrt(width)
+    query = make_query(ScoreSum, width, records=records, intercept=edge, grid_bits=15)
+    rows = np.full((records, width), edge)
+    rows[:, -1] = -1.0
+    one, other = rows, rows[:1] * np.append(np.ones(width - 1), -1.0)
+    assert not exceeds(query, LAPLACE, one, other)
+    design = query.design(LAPLACE)
+    reach = query.unit / design.blocks[-1].relative_scale
+
+    class AsOfRecords(ScoreSum):
+        """The number's noise for sqrt(p) + 1 of a client left out, whose rows have squares."""
+
+        def design(self, mechanism):
+            most = 2.0 * math.sqrt(width + 1) + 0.5 - (math.sqrt(width) + 1.0)
+            assert most * query.unit > reach
+            return with_scales(design, (None, None, None, 1.0 / most))
+
+    assert exceeds(AsOfRecords(**query.model_dump()), LAPLACE, one, other) == (width > 4)
 
 
 def test_opposite_scores_of_which_one_was_cut_are_as_far_apart_as_is_declared():

@@ -160,10 +160,10 @@ def weighted_rows(columns, radius, mechanism, *, intercept=0.0, records=1, weigh
 
 
 def scores(family, columns, radius, mechanism, *, intercept, records=1, weights=False):
-    """L2: opposite scores on the sphere, one of a cut residual. L1: one on the diagonal, or none.
+    """L2: opposite scores on the sphere, one of a cut residual.
 
-    In L1 two differ by less than 2 sqrt(p + 1) + 1/2, by a fiftieth or less; but one left out
-    differs from none by as much, for that is how wide the number's noise is made.
+    In L1 two differ by less than 2 sqrt(p + 1) + 1/2, by a twentieth or less; of two coordinates by
+    a fifth, for the constant is the shorter of them.
     """
     gaussian = mechanism == GAUSSIAN
     supremum = math.sqrt(4.25) if gaussian else 2.0 * math.sqrt(columns + 1) + 0.5
@@ -175,7 +175,8 @@ def scores(family, columns, radius, mechanism, *, intercept, records=1, weights=
         family=family,
         record_weights=weights,
     )
-    return case(query, mechanism, records * supremum, 0.02)
+    closeness = 0.02 if gaussian else 0.2 if columns == 2 else 0.05
+    return case(query, mechanism, records * supremum, closeness)
 
 
 def hazards(columns, radius, mechanism, *, records=1):
@@ -192,7 +193,7 @@ def hazards(columns, radius, mechanism, *, records=1):
 
 
 def class_scores(classes, features, radius, mechanism, *, records=1):
-    """L2: opposite scores on the sphere. L1: one on the diagonal, or none; as `scores`.
+    """Opposite scores on the sphere, or on its diagonal; as `scores`.
 
     The constant is as long as each feature on the diagonal.
     """
@@ -211,7 +212,8 @@ def class_scores(classes, features, radius, mechanism, *, records=1):
         supremum = 2.0 * math.sqrt(2 * width + 1)
     else:
         supremum = 2.0 * math.sqrt(2 * width) + 1.0
-    return case(query, mechanism, records * supremum, 0.03, starts=30)
+    closeness = 0.03 if mechanism == GAUSSIAN else 0.1
+    return case(query, mechanism, records * supremum, closeness, starts=30)
 
 
 SEARCHES = {
@@ -497,7 +499,9 @@ def the_other_norm(design, query):
 
 
 TO_THE_STEP = [  # reached up to a step of rounding, also in L1
-    kind for kind in SEARCHES if kind not in {WeightedRowMatrix, ClassScoreSum, HazardScoreSum}
+    kind
+    for kind in SEARCHES
+    if kind not in {WeightedRowMatrix, ScoreSum, ClassScoreSum, HazardScoreSum}
 ]
 FAULTS = [
     *((half, make_query(kind, 4, records=2)) for kind in SEARCHES),

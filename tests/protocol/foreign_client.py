@@ -352,7 +352,10 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         "first_moments": ([2 * b2] * m + [0 if limit is None else k * b], [b2] * m + [k * b]),
         "second_moments": ([b2] * m + [0 if limit is None else k * k], [b2] * m + [k * k]),
         "norm_counts": ([b2, b2], [b2]),
-        "column_moments": ([2 * b2 if gaussian else 9 / 4 * b2] * m, [b2] * 2 * m),
+        "column_moments": (
+            [2 * b2 if gaussian else 9 / 4 * b2] * m,
+            [b2 * math.sqrt(64 / 17) if gaussian else 2 * b2] * m,
+        ),
     }
     if query["name"] in box:
         changed, left_out = (norm(each, order) for each in box[query["name"]])
@@ -362,7 +365,9 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         if limit is not None and query["name"] == "second_moments":
             changed = min(changed, limit * (math.sqrt(2) if gaussian else 2))
             left_out = min(left_out, limit)
-        blocks = [({"norm_counts": 27, "column_moments": 2 * m}.get(query["name"], p), 1.0)]
+        blocks = [(27 if query["name"] == "norm_counts" else p, 1.0)]
+        if query["name"] == "column_moments":
+            blocks = [(m, 1.0), (m, math.sqrt(17 / 47) if gaussian else 1.0)]
         return with_count(blocks, changed, left_out, unit=b2, r=r, gaussian=gaussian)
     pairs = p * (p - 1) // 2
     if p == 1:
@@ -422,26 +427,41 @@ def with_count(
 
 
 def describe_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    p, b2 = len(regressed(query)), 4 ** query["grid_bits"]
-    blocks, r = [(p, 1.0), (p + 1, 2.0)], query["records_per_client"]
+    s, r = len(query["basis"]) or len(regressed(query)), query["records_per_client"]
+    n = math.sqrt(s + 1)
+    changed, left_out = 2 * n + 1 / 2, 3 / 2 * n + 1 / 2
     if gaussian:
-        changed, left_out = math.sqrt(17 / 4), math.sqrt(3 / 2)
-    else:
-        changed, left_out = 2 * math.sqrt(p + 1) + 1 / 2, math.sqrt(p) + 1
-    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+        changed, left_out = math.sqrt(17 / 4), math.sqrt(7 / 4)
+    blocks = [(s, 1.0), (s, (math.sqrt(2) if gaussian else 2) * r), (1, 2.0)]
+    return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
+
+
+def scores_with_count(
+    query: dict[str, Any],
+    blocks: list[tuple[int, float]],
+    changed: float,
+    left_out: float,
+    *,
+    gaussian: bool,
+) -> dict[str, Any]:
+    b2, r = 4 ** query["grid_bits"], query["records_per_client"]
+    bounds = changed * b2, left_out * b2
+    found = with_count(blocks, *bounds, unit=b2, r=r, gaussian=gaussian)
+    return found | {"largest_value": b2 * r * r}
 
 
 def describe_hazards(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    q, b2, r = len(query["columns"]) - 2, 4 ** query["grid_bits"], query["records_per_client"]
-    p = q + 2 * (len(query["edges"]) - 1)
-    if gaussian:
-        changed, left_out = 2.0, math.sqrt(5 / 4)
-    else:
-        once = 2 * query["intercept"] / query["radius"] * (1 + 1e-9)
-        changed = min(2 * (once + math.sqrt(q + 1)), 2 * math.sqrt(p + 1))
-        left_out = min(once + math.sqrt(q), math.sqrt(p)) + 1 / 2
-    blocks = [(p, 1.0), (q, 2.0)]
-    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+    s, r = len(query["basis"]) or len(query["columns"]) - 2, query["records_per_client"]
+    p = s + 2 * (len(query["edges"]) - 1)
+    once = 2 * query["intercept"] / query["radius"] * (1 + 1e-9)
+    changed, left_out = 2.0, math.sqrt(3 / 2)
+    if not gaussian:
+        n, whole = math.sqrt(s + 1), math.sqrt(p + 1)
+        changed, left_out = 2 * (once + n), once + 3 / 2 * n
+        if 2 * whole < changed:
+            changed, left_out = 2 * whole, 3 / 2 * whole
+    blocks = [(p, 1.0), (s, (math.sqrt(2) if gaussian else 2) * r)]
+    return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
 
 
 def describe_predictions(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -456,13 +476,17 @@ def describe_predictions(query: dict[str, Any], *, gaussian: bool) -> dict[str, 
 
 
 def describe_class_scores(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    n, b2 = len(query["point"]), 4 ** query["grid_bits"]
-    blocks, r = [(n, 1.0), (n, 2.0)], query["records_per_client"]
-    changed, left_out = 2.0, math.sqrt(5 / 4)
+    classes, r = query["classes"], query["records_per_client"]
+    s = len(query["basis"]) or len(query["columns"]) - classes + 1
+    n = classes * s
+    changed, left_out = 2.0, math.sqrt(3 / 2)
     if not gaussian:
-        left_out = math.sqrt(2 * n / query["classes"]) + 1 / 2
-        changed = min(2 * left_out, 2 * math.sqrt(n + 1))
-    return with_count(blocks, changed * b2, left_out * b2, unit=b2, r=r, gaussian=gaussian)
+        left_out, root = math.sqrt(2 * s) + 1 / 2, math.sqrt(n + 1)
+        changed = 2 * left_out
+        if 2 * root < changed:
+            changed, left_out = 2 * root, 3 / 2 * root
+    blocks = [(n, 1.0), (n, (math.sqrt(2) if gaussian else 2) * r)]
+    return scores_with_count(query, blocks, changed, left_out, gaussian=gaussian)
 
 
 def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -567,17 +591,18 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         return [*prediction_sums(query, records), counted]
     if query["name"] == "score_sum":
         found = [score(query, record) for record in records]
-        scores = [row for row, _ in found]
         cut = sum(beyond for _, beyond in found) * 4 ** query["grid_bits"]
-        return [*sums_and_squares(query, scores), cut, counted]
+        s = len(query["basis"]) or len(regressed(query))
+        return [*sum_and_its_squares(query, [row for row, _ in found], s, s), cut, counted]
     if query["name"] == "hazard_score_sum":
         rows = [hazard_row(query, record) for record in records]
-        q, p = len(query["columns"]) - 2, len(query["columns"]) + 2 * len(query["edges"]) - 4
-        sums = [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
-        return [*sums, *(sum(row[i] ** 2 for row in rows) for i in range(p - q, p)), counted]
+        s = len(query["basis"]) or len(query["columns"]) - 2
+        p = s + 2 * (len(query["edges"]) - 1)
+        return [*sum_and_its_squares(query, rows, p, s), counted]
     if query["name"] == "class_score_sum":
-        rows = [class_score(query, record) for record in records]
-        return [*sums_and_squares(query, rows), counted]
+        rows, classes = [class_score(query, record) for record in records], query["classes"]
+        n = classes * (len(query["basis"]) or len(query["columns"]) - classes + 1)
+        return [*sum_and_its_squares(query, rows, n, n), counted]
     rows = [lattice_row(query, record) for record in records]
     p = len(regressed(query)) + (query["intercept"] > 0)
     if query["name"] == "column_moments":
@@ -606,9 +631,23 @@ def share(query: dict[str, Any], row: list[float]) -> tuple[list[float], float]:
     return row[:-1], max(0.0, min(1.0, weight))
 
 
+def sum_and_its_squares(
+    query: dict[str, Any], rows: list[list[int]], width: int, squared: int
+) -> list[int]:
+    """Return B times the sum of a client's rows, and the squares of its last coordinates."""
+    total = [sum(row[i] for row in rows) for i in range(width)]
+    squares = [each * each for each in total[width - squared :]]
+    return [*(2 ** query["grid_bits"] * each for each in total), *squares]
+
+
+def in_the_basis(query: dict[str, Any], x: list[float]) -> list[float]:
+    if not query["basis"]:
+        return x
+    return [sum(a * b for a, b in zip(row, x, strict=False)) for row in query["basis"]]
+
+
 def sums_and_squares(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
-    width = len((query.get("classes") and query["point"]) or regressed(query))
-    columns = [[row[i] for row in rows] for i in range(width)]
+    columns = [[row[i] for row in rows] for i in range(len(query["columns"]))]
     sums = [2 ** query["grid_bits"] * sum(column) for column in columns]
     return [*sums, *(sum(w * w for w in column) for column in columns)]
 
@@ -653,10 +692,14 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
     (*features, last), counts = share(query, whole)
     row, radius = [query["intercept"], *features], query["radius"]
     predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
-    mean = math.exp(max(-30.0, min(30.0, predictor)))
+    mean = predictor
+    if query["family"] != "normal":
+        mean = math.exp(max(-30.0, min(30.0, predictor)))
     target = regressed(query)[-1]
     y, a = target["centre"] + target["scale"] * last, query["dispersion"]
-    if query["family"] == "logistic":
+    if query["family"] == "normal":
+        residual = y - mean
+    elif query["family"] == "logistic":
         residual = (last > 0) - mean / (1 + mean)
     elif query["family"] == "poisson":
         residual = (y - mean) * math.sqrt(a / (a + mean))
@@ -666,8 +709,9 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
         residual = (y - mean) / (1 + a * mean)
     limit = query["residual_cut"]
     cut = max(-limit, min(limit, residual))
-    weight = radius / max(radius, math.hypot(*row))
-    scaled = [x * weight**2 * (cut / limit) / radius * counts for x in row]
+    z = in_the_basis(query, row)
+    weight = radius / max(radius, math.hypot(*z))
+    scaled = [each * weight * (cut / limit) / radius * counts for each in z]
     bits = query["grid_bits"]
     return onto_the_grid(scaled, 1.0, 4**bits, bits), cut != residual
 
@@ -690,8 +734,9 @@ def hazard_row(query: dict[str, Any], record: list[float]) -> list[int]:
     d = [float(counted and j == ended) for j in range(len(logs))]
     m = [min(b, cut) - min(a, cut) for a, b in itertools.pairwise(passed)]
     k, radius = query["intercept"], query["radius"]
-    weight = (radius / max(radius, math.hypot(k, *x))) ** 2 / (cut * radius)
-    row = [*(k * each for each in (*d, *m)), *((sum(d) - sum(m)) * each for each in x)]
+    z = in_the_basis(query, x)
+    weight = radius / max(radius, math.hypot(k, *z)) / (cut * radius)
+    row = [*(k * each for each in (*d, *m)), *((sum(d) - sum(m)) * each for each in z)]
     bits = query["grid_bits"]
     return onto_the_grid([weight * each for each in row], 1.0, 4**bits, bits)
 
@@ -743,9 +788,10 @@ def class_score(query: dict[str, Any], record: list[float]) -> list[int]:
     residuals = [-size / sum(sizes) for size in sizes]
     if any(said):
         residuals[said.index(True)] += 1.0
-    weight = (radius / max(radius, math.hypot(*row))) ** 2 / (math.sqrt(2) * radius)
+    z = in_the_basis(query, row)
+    weight = radius / max(radius, math.hypot(*z)) / (math.sqrt(2) * radius)
     bits = query["grid_bits"]
-    return onto_the_grid([e * x * weight for e in residuals for x in row], 1.0, 4**bits, bits)
+    return onto_the_grid([e * each * weight for e in residuals for each in z], 1.0, 4**bits, bits)
 
 
 def values_of(columns: list[dict[str, Any]], record: list[float]) -> dict[str, float]:

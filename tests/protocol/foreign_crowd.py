@@ -36,12 +36,19 @@ def to_box(value: float, bounds: dict[str, Any]) -> float:
 
 
 def take_step(given: dict[str, Any]) -> dict[str, Any]:
-    task, record = given["task"], given["record"]
+    task, records = given["task"], given["records"]
+    grid, limit = 2.0 ** task["grid_bits"], math.floor(task["clip"] * 2.0 ** task["grid_bits"])
+    each = [score_of(task, record, given["weights"]) for record in records]
+    means = [math.fsum(steps) / len(records) for steps in zip(*each, strict=True)]
+    return {"values": [math.trunc(min(max(mean * grid, -limit), limit)) for mean in means]}
+
+
+def score_of(task: dict[str, Any], record: list[float], weights: list[int]) -> list[float]:
     grid = 2.0 ** task["grid_bits"]
     row = [to_box(value, of) for value, of in zip(record, task["features"], strict=False)]
     row = [1.0, *row] if task["intercept"] else row
     target = to_box(record[-1], task["target"])
-    predictor = math.fsum(x * w / grid for x, w in zip(row, given["weights"], strict=True))
+    predictor = math.fsum(x * w / grid for x, w in zip(row, weights, strict=True))
     if task["family"] == "linear":
         mean = predictor
     elif task["family"] == "logistic":
@@ -52,8 +59,7 @@ def take_step(given: dict[str, Any]) -> dict[str, Any]:
     score = task["learning_rate"] * (target - mean)
     if task["clipping"] == "residual":
         score = min(max(score, -task["clip"]), task["clip"])
-    limit = math.floor(task["clip"] * grid)
-    return {"values": [math.trunc(min(max(score * x * grid, -limit), limit)) for x in row]}
+    return [score * x for x in row]
 
 
 def contribute_step(given: dict[str, Any]) -> dict[str, Any]:

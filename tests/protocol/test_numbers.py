@@ -293,7 +293,7 @@ def test_a_crowd_task_is_refused_or_computed_with(wire: Any) -> None:
     weights, rows, targets = first_weights(task), *design_rows(task, EXTREME_RECORDS)
     for place in range(len(rows)):
         for drawn in (weights, np.full_like(weights, 2**52), np.full_like(weights, -(2**52))):
-            step = steps(task, drawn, rows[place], targets[place])
+            step = steps(task, drawn, rows[place, None], targets[place, None])
             assert np.abs(step).max() <= task.lattice_clip
             coordinate = 0 if task.variant == "one" else None
             contribute(task, drawn, step, coordinate=coordinate, noise=drawn[: task.touched])

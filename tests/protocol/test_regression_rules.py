@@ -113,7 +113,7 @@ def lies(query: Moments, task: LinearRegressionTask, number: int) -> Iterator[tu
         for sign in (-1.0, 1.0):
             centre = column.centre + sign * 1e-3 * bounds.half_range
             yield f"centre {sign} of {index}", with_column(query, index, centre=centre)
-        factors = (1e-300, 0.01, 100.0) if projected else (1e-300, 1.0 / BEYOND, BEYOND, 1e6)
+        factors = (1e-300, 0.001, 1000.0) if projected else (1e-300, 1.0 / BEYOND, BEYOND, 1e6)
         for factor in factors:
             yield (
                 f"scale of {index} times {factor}",

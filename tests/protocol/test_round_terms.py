@@ -53,6 +53,7 @@ def changed(**changes: Any) -> ScoreSum:
         {"residual_cut": 5e-324},
         {"residual_cut": 1e6},
         {"radius": 0.5},
+        {"basis": ((1e6,), (-1e6, 1e-300))},
     ],
 )
 def test_a_round_chooses_where_scores_are_taken_and_cut_and_costs_no_more(
@@ -86,6 +87,14 @@ def test_a_round_of_scores_that_is_another_ones_is_refused(
 ) -> None:
     with pytest.raises(RefusedSpec, match=reason):
         terms(recentred=recentred).check(changed(**change), number=0)
+
+
+def test_a_round_of_scores_of_fewer_coordinates_costs_no_more() -> None:
+    query = changed(basis=((2.5,),))
+    terms(recentred=True).check(query, number=0)
+    assert query.dimension == SCORES.dimension - 2
+    for mechanism in MECHANISMS:
+        assert query.design(mechanism).sensitivity <= SCORES.design(mechanism).sensitivity
 
 
 def test_a_round_of_scores_may_not_take_a_point_of_another_length_nor_ask_once_more() -> None:

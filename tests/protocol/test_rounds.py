@@ -1,5 +1,6 @@
 """The round spec: every party refuses one that contradicts itself, the manifest or the policy."""
 
+import math
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -14,12 +15,13 @@ from pyroaring import BitMap
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost, price
 from shoal_protocol.privacy.job_costs import noise_for
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.queries import Column, ScoreSum
+from shoal_protocol.rounds.round_spec import LARGEST_SPEC_BYTES, RoundSpec, check_spec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedSpec
 from tests.world.examples import (
     CLIENTS,
@@ -38,6 +40,7 @@ from tests.world.examples import (
     signing_key,
     spec,
 )
+from tests.world.strategies import make_query
 
 SECOND = timedelta(seconds=1)
 
@@ -101,6 +104,21 @@ def test_every_spec_that_is_made_is_accepted_and_survives_the_wire(
     assert made.mu == pytest.approx(mu)
     assert set(read.body.clients()) == population
     assert sum(coordinates for coordinates, _ in made.noise_blocks()) == made.dimension
+
+
+def test_a_spec_with_the_largest_basis_and_roster_survives_the_wire_within_its_limit() -> None:
+    size = 512
+    columns = tuple(Column(name=f"{place:-<64}", centre=0.0, scale=1.0) for place in range(size))
+    query = make_query(ScoreSum, size).model_copy(
+        update={
+            "columns": columns,
+            "basis": tuple((-1.23456e-05,) * row for row in range(1, size + 1)),
+        }
+    )
+    encoded = named("trainer", changed(query=query)).encode()
+    assert decode(encoded, RoundSpec).body.query == query
+    largest_roster = 4 * 8192 * math.ceil(LARGEST_SET / 65_536) // 3  # in base64
+    assert len(encoded) + largest_roster < LARGEST_SPEC_BYTES
 
 
 def test_noise_meets_theorem_one_in_the_smallest_cohort_without_its_colluders() -> None:

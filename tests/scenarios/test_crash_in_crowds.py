@@ -45,7 +45,6 @@ async def run(trust: Trust, directory: Path, plan: list[Death]) -> Ended:
             job = await open_crowd(
                 federation,
                 contributions_per_client=1,
-                contributions_per_record=1,
                 open_seconds=30,
             )
             model = await finish(federation, job)

@@ -15,13 +15,15 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_studies import linear_regression
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
+    thresholds_for,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.linear_regression import MEASURING, LinearRegression
+from shoal_studies.linear_regression import LinearRegression, choose_thresholds
 from shoal_studies.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_studies.simulation import Federation, run
 
@@ -124,7 +126,7 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     learner = LinearRegression(wide)
     first = learner.next(2000, [])
     assert isinstance(first.query, SecondMoments)
-    assert first.share == MEASURING
+    assert first.share == 0.2
     assert [column.scale for column in first.query.columns] == [50.0, 1000.0, 100.0]
     second = learner.next(2000, [exact_sum(first.query, records)])
     assert isinstance(second.query, SecondMomentMatrix)
@@ -133,6 +135,64 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     # Age's threshold times its spread; weight is as narrow as the floor of .05 allows.
     assert weight / age == pytest.approx(50.0 / spread_of_age, rel=0.05)
     assert [column.centre for column in second.query.columns] == [50.0, 80.0, 150.0]
+
+
+def test_under_strong_noise_the_thresholds_are_those_that_a_search_of_all_finds_and_low():
+    task = unit_task(10, method="box_projection")
+    setting = {"records": 400, "mechanism": "discrete_gaussian", "noise_ratio": 5.0}
+    chosen = choose_thresholds(task, **setting)
+    assert chosen.features < 1.5
+    every = list(thresholds_for(task))
+    errors = linear_regression._mean_errors(every, task=task, **setting)
+    assert errors[every.index(chosen)] < 1.02 * errors.min()
+    low = [each for each in every if max(each.features, each.target) <= 2.1]
+    assert len(low) == 21**2
+    assert min(each.features for each in low) == 0.1
+
+
+def test_shares_thresholds_and_residuals_are_those_that_are_given():
+    records = people(np.random.default_rng(3), 2000)
+    fields = {"method": "box_projection", "measuring_share": 0.35, "thresholds": (1.7, 2.9)}
+    task = PEOPLE.model_copy(update={**fields, "residual_sd": 0.5})
+    learner = LinearRegression(task)
+    first = exact_sum(learner.next(2000, []).query, records)
+    assert learner.shares() == (0.35, 0.65)
+    scales = [column.scale for column in learner.next(2000, [first]).query.columns]
+    spreads = np.sqrt(np.mean((records - [50.0, 90.0, 150.0]) ** 2, axis=0))
+    assert scales == pytest.approx(spreads * [1.7, 1.7, 2.9], rel=1e-2)
+    assert without_noise(task, records)[0].residual_sd == pytest.approx(0.5 * spreads[-1], rel=0.01)
+    known, learned = (
+        without_noise(PEOPLE.model_copy(update={"residual_sd": each}), records)[0]
+        for each in (0.12, None)
+    )
+    assert known.sd[1:] == pytest.approx(12.0 / learned.residual_sd * learned.sd[1:], rel=0.1)
+
+
+@pytest.mark.parametrize("thresholds", [(0.4, 0.4), (1.0, 2.1), (2.5, 0.7)])
+def test_intervals_of_a_projection_count_what_cutting_does_to_weak_slopes_of_normal_columns(
+    thresholds,
+):
+    generator = np.random.default_rng(8)
+    x = generator.normal(0.0, 0.2, (100_000, 2))
+    y = x @ [0.3, -0.2] + generator.normal(0.0, 0.19, len(x))
+    task = unit_task(2, method="box_projection").model_copy(
+        update={"thresholds": thresholds, "prior_sd": 10.0}
+    )
+    posterior, _ = without_noise(task, np.column_stack([x, y]))
+    pulls = np.abs(posterior.mean[1:] - [0.3, -0.2])
+    assert posterior.sd[1:] == pytest.approx(pulls, rel=0.25)
+
+
+@pytest.mark.parametrize(("residual_sd", "explained"), [(None, 0.5), (10.0, 2 / 3), (0.5, 0.998)])
+def test_auxiliary_data_have_the_precisions_that_are_given(residual_sd, explained):
+    # 200 features of prior deviation 1: the signal's variance is about 200.
+    generator = np.random.default_rng(7)
+    shares = []
+    for _ in range(10):
+        x, y, b = linear_regression._records(generator, 4000, 200, 1.0, residual_sd)
+        assert np.var(y) == pytest.approx(1.0, abs=0.2)
+        shares.append(1.0 - np.var(y - x @ b) / np.var(y))
+    assert np.mean(shares) == pytest.approx(explained, abs=0.03)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from statsmodels.datasets import anes96
 from statsmodels.discrete.discrete_model import MNLogit
 
-from bench.five_rounds import sets
+from bench import regressions
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.scores import class_probabilities
@@ -104,13 +104,13 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
 
 @pytest.mark.slow
 def test_real_columns_are_predicted_better_than_by_shares_alone_and_intervals_hold() -> None:
-    voters = sets.columns_of(anes96, sets.VOTERS, "PID")
+    voters = regressions.table_of(anes96, *regressions.VOTERS, "PID")
     voters[:, -1] = np.digitize(voters[:, -1], [2.5, 3.5])
-    bounds = sets.DataSet("party", "normal", voters).bounds()[:-1]
+    bounds = regressions.columns_of("party", "normal", voters).bounds
     task = MultinomialRegressionTask(
         features=tuple(
             ColumnBounds(name=name, lower=low, upper=high)
-            for name, (low, high) in zip(sets.VOTERS, bounds.tolist(), strict=True)
+            for name, (low, high) in zip(regressions.VOTERS, bounds.values(), strict=False)
         ),
         target="party",
         levels=tuple(TargetLevel(name=str(place), value=float(place)) for place in range(3)),

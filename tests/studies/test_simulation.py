@@ -53,7 +53,7 @@ def carried_out(batch: int | None, monkeypatch, missing: int = 0) -> tuple[Count
         asked.update(records[:, 0].tolist())
         return np.array([0])
 
-    monkeypatch.setattr(SecondMoments, "encode", encode)
+    monkeypatch.setattr(SecondMoments, "encode_apart", encode)
     federation = Federation(
         population=CLIENTS, missing=missing, dropouts=2, colluders=1, epsilon=1.0, delta=1e-5
     )

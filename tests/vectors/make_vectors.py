@@ -351,6 +351,15 @@ def score_queries() -> dict[str, ScoreSum]:
         "negative_binomial": {"point": (19.0, 0.25), "dispersion": 0.125, "residual_cut": 1.75},
         "gamma": {"point": (19.0, 0.25), "dispersion": 12.5, "residual_cut": 0.5},
         "poisson, far away": {"point": (-1e6, 1e6), "dispersion": 1e-3, "residual_cut": 1e6},
+        "normal": {"point": (480.0, 12.5), "dispersion": 1.0, "residual_cut": 15.0},
+        "poisson, in a basis": {
+            **{"point": (19.0, 0.25), "dispersion": 90.0, "residual_cut": 25.0},
+            "basis": ((4.0,), (-3.25, 1.5)),
+        },
+        "gamma, of the constant alone": {
+            **{"point": (19.0, 0.25), "dispersion": 12.5, "residual_cut": 0.5},
+            "basis": ((2.5,),),
+        },
     }
     shape = MATRIX.model_dump(exclude={"name"})
     found = {
@@ -420,8 +429,10 @@ def hazard_cases() -> Iterator[Case]:
         fields = {"query": query.model_dump(mode="json"), "records": rows}
         yield f"hazards, {name}", "encode_query", fields
     far = query.model_copy(update={"point": (-1e6, 1e6, 0.0, 1e6, -1e6), "hazard_cut": 100.0})
-    fields = {"query": far.model_dump(mode="json"), "records": [[40.0, 120.0, 20.5, 1.0]]}
-    yield "hazards, far away", "encode_query", fields
+    turned = query.model_copy(update={"basis": ((1.5,), (-2.25, 0.75))})
+    for name, one in {"far away": far, "in a basis": turned}.items():
+        fields = {"query": one.model_dump(mode="json"), "records": [[40.0, 120.0, 20.5, 1.0]]}
+        yield f"hazards, {name}", "encode_query", fields
 
 
 def class_score_queries() -> dict[str, ClassScoreSum]:
@@ -439,10 +450,13 @@ def class_score_queries() -> dict[str, ClassScoreSum]:
     shape = MATRIX.model_dump(exclude={"name", "columns"}) | {"columns": (age, *classes)}
     far = (0.0, 0.0, -1e6, 1e6, 1e6, -1e6)
     places = {"near": (0.0, 0.0, 0.5, -1.25, -0.25, 2.0), "far away": far}
-    return {
+    found = {
         f"class scores, {name}": ClassScoreSum(**shape, classes=3, point=point)
         for name, point in places.items()
     }
+    basis = ((3.0,), (-2.5, 1.25))
+    in_a_basis = {"classes": 3, "point": places["near"], "basis": basis}
+    return found | {"class scores, in a basis": ClassScoreSum(**shape, **in_a_basis)}
 
 
 def table_cases() -> Iterator[Case]:
@@ -812,8 +826,10 @@ def crowd_cases() -> Iterator[Case]:
         },
     }.items():
         task = CROWD_TASK.model_dump(mode="json") | changes
-        inputs = {"task": task, "weights": weights, "record": crowd.RECORD[0].tolist()}
+        inputs = {"task": task, "weights": weights, "records": crowd.RECORD.tolist()}
         yield name, "take_step", inputs
+    several = [[each + 0.25 for each in crowd.RECORD[0].tolist()], *crowd.RECORD.tolist()]
+    yield "a step on two records", "take_step", inputs | {"records": several}
     kept = {
         "task": CROWD_TASK.model_dump(mode="json") | {"l2": 0.25},
         "weights": weights,

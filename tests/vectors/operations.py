@@ -337,9 +337,9 @@ def digest_weights(given: Inputs) -> Output:
 
 def take_step(given: Inputs) -> Output:
     task = CrowdTask.model_validate(given["task"])
-    rows, targets = tasks.design_rows(task, np.array([given["record"]]))
+    rows, targets = tasks.design_rows(task, np.array(given["records"]))
     weights = np.array(given["weights"], np.int64)
-    return {"values": tasks.steps(task, weights, rows[0], targets[0]).tolist()}
+    return {"values": tasks.steps(task, weights, rows, targets).tolist()}
 
 
 def contribute_step(given: Inputs) -> Output:

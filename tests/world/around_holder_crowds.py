@@ -167,6 +167,7 @@ class StandIn(FakeTrainer):
             "contributors": len({each.body.client for each in self.taken.values()}),
             "instances": len(self.instances),
             "spread": None,
+            "turned_at": None,
             "closes_at": self.request.body.closes_at.isoformat(),
         }
 
@@ -296,7 +297,6 @@ class CrowdWorld(World):
             "task": TASK,
             "contributions": 1000,
             "contributions_per_client": 3,
-            "contributions_per_record": 3,
             "session_seconds": 60,
             "closes_at": self.clock() + timedelta(seconds=1000),
         }

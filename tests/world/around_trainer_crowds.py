@@ -57,7 +57,6 @@ def crowd(**changes: Any) -> CrowdJobRequest:
         "task": TASK,
         "contributions": 1000,
         "contributions_per_client": 20,
-        "contributions_per_record": 20,
         "session_seconds": 60,
         "closes_at": examples.OPENED_AT + timedelta(hours=1),
     }

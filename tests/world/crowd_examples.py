@@ -48,7 +48,6 @@ CROWD_JOB = CrowdJobRequest(
     task=CROWD_TASK,
     contributions=1000,
     contributions_per_client=2,
-    contributions_per_record=1,
     session_seconds=600,
     closes_at=OPENED_AT + timedelta(days=7),
 )
@@ -81,7 +80,7 @@ def submission(draw: Signed[Draw] | None = None, *, client: int = CONTRIBUTOR) -
     sent = contribute(
         CROWD_TASK,
         weights,
-        steps(CROWD_TASK, weights, rows[0], targets[0]),
+        steps(CROWD_TASK, weights, rows, targets),
         coordinate=1,
         noise=np.array([-12_345], np.int64),
     )

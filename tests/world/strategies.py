@@ -26,7 +26,7 @@ from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.moments import LARGEST_RADIUS
 from shoal_protocol.queries.scores import LARGEST_COORDINATE, Family, mean_of, weight_of
 from shoal_protocol.sharing.shares import SEED_BYTES
-from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX
+from shoal_protocol.wire.encoding import LARGEST, LARGEST_CLIENT_INDEX
 
 LARGEST_JSON_INTEGER: Final = 2**53 - 1
 
@@ -136,14 +136,26 @@ _shapes = {
     "records": st.integers(1, 3),
 }
 _coordinates = st.sampled_from([0.0, 1.0, -1.0, LARGEST_COORDINATE, -LARGEST_COORDINATE])
-_positive = st.sampled_from([5e-324, 1e-308, 1e-6, 1.0, LARGEST_COORDINATE]) | st.floats(0.01, 10.0)
+_reals = st.sampled_from([0.0, 1.0, -1.0, LARGEST, -LARGEST])
+_positive = st.sampled_from([5e-324, 1e-308, 1e-6, 1.0, LARGEST]) | st.floats(0.01, 10.0)
+
+
+def _bases(coordinates):
+    """Return a strategy for bases of so many coordinates at most, () among them."""
+    numbers = _coordinates | st.floats(-5.0, 5.0)
+    return st.integers(0, coordinates).flatmap(
+        lambda size: st.tuples(*(st.tuples(*[numbers] * row) for row in range(1, size + 1)))
+    )
+
+
 score_sums = st.integers(2, 7).flatmap(
     lambda columns: st.builds(
         make_query,
         st.just(ScoreSum),
         st.just(columns),
         family=st.sampled_from(get_args(Family)),
-        point=st.tuples(*[_coordinates | st.floats(-5.0, 5.0)] * columns),
+        point=st.tuples(*[_reals | st.floats(-5.0, 5.0)] * columns),
+        basis=_bases(columns),
         dispersion=_positive,
         residual_cut=_positive,
         **_shapes,
@@ -157,6 +169,7 @@ hazard_sums = st.tuples(st.integers(3, 6), st.integers(1, 4)).flatmap(
         edges=st.just(tuple(np.linspace(-1.0, 1.0, sizes[1] + 1).tolist())),
         point=st.tuples(*[_coordinates | st.floats(-3.0, 3.0)] * (sum(sizes) - 2)),
         hazard_cut=st.sampled_from([1.0, 100.0]) | st.floats(1.0, 4.0),
+        basis=_bases(sizes[0] - 2),
         **_shapes,
     )
 )
@@ -167,6 +180,7 @@ class_score_sums = st.tuples(st.integers(1, 4), st.integers(2, 4)).flatmap(
         st.just(sum(sizes)),
         classes=st.just(sizes[1]),
         point=st.tuples(*[_coordinates | st.floats(-5.0, 5.0)] * (sizes[1] * (sizes[0] + 1))),
+        basis=_bases(sizes[0] + 1),
         **_shapes,
     )
 )

@@ -96,14 +96,13 @@ class JobSettings:
 class CrowdSettings:
     """What a crowd job (Draw and Discard) asks of clients; its task says what a step costs.
 
-    A client makes at most `contributions_per_client`, with each of its records
-    `contributions_per_record`; the job is closed after `contributions` of them, or `open_seconds`
-    from its opening. A model that was drawn must come back within `session_seconds`.
+    A client makes at most `contributions_per_client`; the job is closed after `contributions` of
+    them, or `open_seconds` from its opening. A model that was drawn must come back within
+    `session_seconds`.
     """
 
     contributions: Annotated[Place, Strict()]
     contributions_per_client: Annotated[Place, Strict()]
-    contributions_per_record: Annotated[Place, Strict()]
     session_seconds: Seconds
     open_seconds: Seconds
 
@@ -128,7 +127,6 @@ class CrowdSettings:
                 task=task,
                 contributions=self.contributions,
                 contributions_per_client=self.contributions_per_client,
-                contributions_per_record=self.contributions_per_record,
                 session_seconds=self.session_seconds,
                 closes_at=now + timedelta(seconds=self.open_seconds),
             )

@@ -48,6 +48,7 @@ learning_rate = 0.03
 clip = 0.03                    # largest step of a weight; the noise is 2 clip / epsilon
 instances = 20                 # as many as contributions that are under way at once, or fewer:
                                # more of them cost accuracy; see `shoal plan`
+# records_per_client = 1       # a contribution is a step on so many records of a client, at most
 # variant = "one"              # or feature, all: which weights a contribution touches
 # clipping = "coordinate"      # or residual: feature and all need it for later noise to hide more
 # start = [0, 0, 0]            # normalised weights to begin with: `shoal crowd model JOB`
@@ -63,7 +64,6 @@ body_mass_index = [10, 60]
 [settings]
 contributions = 100000         # the job is closed after so many of them, or after open_seconds
 contributions_per_client = 1
-contributions_per_record = 1
 open_seconds = 86400
 session_seconds = 600          # within which a model that was drawn must come back
 """

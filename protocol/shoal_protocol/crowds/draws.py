@@ -57,13 +57,13 @@ class RefusedDraw(ProtocolError):
 class SessionExpired(ProtocolError):
     title = "The draw has expired"
     status = 410
-    remedy = "Draw again, if the record's budget allows another contribution."
+    remedy = "Draw again, if the client's budget allows another contribution."
 
 
 class RefusedSubmission(ProtocolError):
     title = "The submission is refused"
     status = 422
-    remedy = "Answer a draw of this job by one step on one record, as the specification says."
+    remedy = "Answer a draw of this job by one step, as the specification says."
 
 
 class ContributionsUsedUp(ProtocolError):
@@ -92,9 +92,8 @@ DrawNonce = Digest  # 32 random bytes of a client, in hex
 class CrowdJobRequest(AnalystDocument):
     """Analyst -> trainer: the task of a crowd, the number of contributions, and the closing time.
 
-    A client contributes at most `contributions_per_client` times, with each of its records at most
-    `contributions_per_record` times. A draw may be answered for `session_seconds`. The job closes
-    after `contributions` of them, or at `closes_at`.
+    A client contributes at most `contributions_per_client` times. A draw may be answered for
+    `session_seconds`. The job closes after `contributions` of them, or at `closes_at`.
     """
 
     kind: Literal["crowd_job_request"] = "crowd_job_request"
@@ -102,25 +101,13 @@ class CrowdJobRequest(AnalystDocument):
     task: CrowdTask
     contributions: int = Field(ge=1, le=10**12)
     contributions_per_client: int = Field(ge=1, le=1_000_000)
-    contributions_per_record: int = Field(ge=1, le=1_000_000)
     session_seconds: int = Field(ge=1, le=86_400)
     closes_at: Timestamp
-
-    @model_validator(mode="after")
-    def _counts_agree(self) -> Self:
-        if self.contributions_per_record > self.contributions_per_client:
-            raise ValueError("contributions_per_record is above contributions_per_client")
-        return self
 
     @property
     def client_epsilon(self) -> float:
         """Pure epsilon of all that one client may contribute to the job."""
         return self.contributions_per_client * self.task.contribution_epsilon
-
-    @property
-    def record_epsilon(self) -> float:
-        """Pure epsilon of all that one record may contribute to the job."""
-        return self.contributions_per_record * self.task.contribution_epsilon
 
 
 class CrowdOpening(TrainerDocument):
@@ -151,7 +138,7 @@ class Draw(TrainerDocument):
 
 
 class Submission(BoundDocument):
-    """Client -> trainer: the weights of a draw after one noised step on a record."""
+    """Client -> trainer: the weights of a draw after one noised step on its records."""
 
     signed_by: ClassVar[Role] = Role.CLIENT
 

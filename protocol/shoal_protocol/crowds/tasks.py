@@ -1,11 +1,11 @@
-"""The task of a crowd, a generalised linear model, and one step of it on one record, in integers.
+"""The task of a crowd, a generalised linear model, and one step of it, in integers.
 
 All weights are integers on the lattice 2^-grid_bits. Features are taken to [-1, 1] by their
 bounds, and so is a linear model's target; the intercept, the first weight, belongs to a constant 1.
 
-A step is within +-lattice_clip on every coordinate, whatever the record and the weights are; the
-noise is calibrated to that. Shapes may have leading axes, so that a simulation of many crowds takes
-the same steps as clients.
+A step is the mean over all records of a client, and within +-lattice_clip on every coordinate,
+whatever the records, their number and the weights are; the noise is calibrated to that. Shapes may
+have leading axes, so that a simulation of many crowds takes the same steps as clients.
 """
 
 import math
@@ -43,9 +43,10 @@ _Start = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 class CrowdTask(Model):
     """A generalised linear model with its canonical link, learned by Draw and Discard.
 
-    One contribution is a step u = `learning_rate` (y - mean(x'b)) x, clipped to `clip`: each
-    coordinate of it, or the scalar before x (`clipping` "residual", which keeps the step a
-    contraction for small learning rates). Then noise is added, by `variant`:
+    One contribution is a step u, the mean of `learning_rate` (y - mean(x'b)) x over a client's
+    records, clipped to `clip`: each coordinate of the mean, or each record's scalar before x
+    (`clipping` "residual", which keeps the step a contraction for small learning rates). Of a
+    client's records the first `records_per_client` count. Then noise is added, by `variant`:
 
     one      a single coordinate, chosen at random, is sent, with noise of scale 2 clip / epsilon
     feature  every coordinate, with that noise: `epsilon` is the price of each, and p epsilon of all
@@ -67,6 +68,7 @@ class CrowdTask(Model):
     learning_rate: _Positive
     l2: Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)] = 0.0
     instances: Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     grid_bits: Annotated[int, Field(ge=4, le=40, strict=True)] = 20
     start: tuple[_Start, ...] | None = None
 
@@ -131,8 +133,8 @@ class CrowdTask(Model):
         """Scale of the discrete Laplace on a touched coordinate, in lattice units.
 
         2 lattice_clip / epsilon, and p times that for the variant "all"; raised by the margin that
-        covers rounding. The sensitivity is 2 lattice_clip on each coordinate: any record may be
-        exchanged for any other.
+        covers rounding. The sensitivity is 2 lattice_clip on each coordinate: all records of a
+        client may be exchanged for any others, fewer or more.
         """
         shared_by = self.dimension if self.variant == "all" else 1
         exact = 2.0 * self.lattice_clip * shared_by / self.epsilon
@@ -140,7 +142,7 @@ class CrowdTask(Model):
 
     @property
     def contribution_epsilon(self) -> float:
-        """Pure epsilon of one contribution: its price for the record, and for the client."""
+        """Pure epsilon of one contribution: its price for the client, with all its records."""
         return self.epsilon * (self.dimension if self.variant == "feature" else 1)
 
     @property
@@ -237,17 +239,18 @@ def means(task: CrowdTask, predictors: Floats) -> Floats:
 def steps(task: CrowdTask, weights: IntArray, rows: Floats, targets: Floats) -> IntArray:
     """Return the clipped steps, shape (..., p), in lattice units, each within +-lattice_clip.
 
-    `weights`, shape (..., p), are on the lattice; `rows`, shape (..., p), and `targets`, shape
-    (...), are those of `design_rows`. Rounding is towards zero.
+    `weights`, shape (..., p), are on the lattice; `rows`, shape (..., r, p), and `targets`, shape
+    (..., r), are those of `design_rows`, of each client's r records. Rounding is towards zero.
     """
-    predictors = np.sum(rows * (weights / task.grid), axis=-1)
+    predictors = np.sum(rows * (weights / task.grid)[..., None, :], axis=-1)
     scores = task.learning_rate * (targets - means(task, predictors))
     if task.clipping == "residual":
         scores = np.clip(scores, -task.clip, task.clip)
-    exact = scores[..., None] * rows * task.grid
+    exact: Floats = np.mean(scores[..., None] * rows, axis=-2) * task.grid
     limit = float(task.lattice_clip)
     # clipped as floats first: what is far outside has no int64
-    return np.trunc(np.clip(exact, -limit, limit)).astype(np.int64)
+    taken: IntArray = np.trunc(np.clip(exact, -limit, limit)).astype(np.int64)
+    return taken
 
 
 def contribute(
@@ -260,7 +263,7 @@ def contribute(
 ) -> Int64Vector:
     """Return what a client sends, shape (p,): the drawn weights with one noised step taken.
 
-    `step` is one record's, shape (p,). `coordinate`, uniform on 0, ..., p - 1 and independent of
+    `step` is one client's, shape (p,). `coordinate`, uniform on 0, ..., p - 1 and independent of
     all data, is the one that the variant "one" touches; None for the others. `noise` is exact
     discrete Laplace noise of `task.noise_scale`, shape (touched,).
 

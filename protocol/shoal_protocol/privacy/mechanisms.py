@@ -1,8 +1,8 @@
 """The noise that clients add, its distribution, and the (epsilon, delta) that it gives a release.
 
 There are two mechanisms. Both draw integers exactly. `parties` is N - D - C - 1 throughout: how
-many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106). More of them
-only add independent noise.
+many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106), as
+`effective_noise_clients` explains. More of them only add independent noise.
 
 A Gaussian release is described by its parameter `mu` = sensitivity / standard deviation of the
 noise. (epsilon, delta) follow from the exact condition of Balle and Wang (2018, arXiv:1805.06530,
@@ -200,8 +200,9 @@ def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -
     """Return N - D - C - 1, how many clients' noise protects a client in the worst case.
 
     Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) with T = D + C: `dropouts` may be
-    missing from the sum, `colluders` may reveal their noise or add none, and the one client by
-    whom neighbours differ is not counted either.
+    missing from the sum, and `colluders` may reveal their noise or add none. The 1 is the reader of
+    the sum, who may be another client and subtract its own noise. The protected client's own noise
+    counts: nobody else knows it.
 
     Raises:
         ValueError: an argument is negative, or no noise would be left.
@@ -211,8 +212,8 @@ def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -
     clients = population - dropouts - colluders - 1
     if clients < 1:
         raise ValueError(
-            f"{population} clients less {dropouts} dropouts, {colluders} colluders and the "
-            "protected one leave nobody to add noise"
+            f"{population} clients less {dropouts} dropouts, {colluders} colluders and one who "
+            "reads the sum leave nobody to add noise"
         )
     return clients
 

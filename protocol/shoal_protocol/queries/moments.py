@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import Column, LatticeQuery, design_of
-from shoal_protocol.queries.design import Floats, Mechanism, NoiseDesign
+from shoal_protocol.queries.design import Floats, Mechanism, NoiseDesign, rounded_up
 from shoal_protocol.wire.encoding import Radius
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
@@ -279,6 +279,7 @@ def _entry_names(name: str, entries: int) -> tuple[str, ...]:
 
 
 _MOST_IN_L1 = 2.25  # of d (3 - d), at d = 3/2
+_OF_SQUARES = 17.0 / 47.0  # what variance the noise of squares has, over that of sums
 
 
 class ColumnMoments(Moments):
@@ -297,19 +298,24 @@ class ColumnMoments(Moments):
         return 2 * len(self.columns) + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere but on the number of records.
+        """Gaussian noise of squares is sqrt(17/47) = .60 times that of sums, Laplace's as wide.
 
-        A record in another's place moves the two sums of a column by B^2 |u - v| (1, |u + v|),
-        where |u + v| is at most 2 - |u - v|: L2 2 B^2, L1 9/4 B^2. One left out moves them by
-        B^2 (|u|, u^2): L2 sqrt(2) B^2, L1 2 B^2.
+        A record in another's place moves the two sums of a column by B^2 d (1, |u + v|), d = |u -
+        v|, where |u + v| is at most 2 - d. In L2 that is d^2 (1 + 47/17 (2 - d)^2) <= 4, for d^2 (2
+        - d) / (2 + d) is .3607 at most, at d = sqrt(5) - 1, and 17/47 is .3617: so 2 B^2, as if
+        there were no squares. In L1 9/4 B^2. One left out moves them by B^2 (|u|, u^2): L2
+        sqrt(1 + 47/17) B^2, so that the number of records costs nothing; L1 2 B^2.
         """
         columns, square = len(self.columns), float(self.grid**2)
         if mechanism == "discrete_gaussian":
-            changed, left_out = 2.0 * math.sqrt(columns), math.sqrt(2.0 * columns)
+            scale = rounded_up(math.sqrt(_OF_SQUARES))
+            changed = 2.0 * math.sqrt(columns)
+            left_out = math.sqrt((1.0 + 1.0 / _OF_SQUARES) * columns)
         else:
-            changed, left_out = _MOST_IN_L1 * columns, 2.0 * columns
+            scale, changed, left_out = 1.0, _MOST_IN_L1 * columns, 2.0 * columns
+        blocks = (columns, 1.0), (columns, scale)
         return self._with_count(
-            mechanism, (2 * columns, 1.0), changed=changed * square, left_out=left_out * square
+            mechanism, *blocks, changed=changed * square, left_out=left_out * square
         )
 
     def summed(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

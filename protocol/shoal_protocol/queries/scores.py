@@ -149,8 +149,12 @@ Family = Literal["normal", "logistic", "poisson", "negative_binomial", "gamma"]
 """What a target is: a number that scatters alike everywhere, one of two classes, a count, a count
 that scatters more than Poisson's, a positive number that scatters in proportion to its mean."""
 
-SQUARES_SCALE: Final = 2.0
-"""Noise of squares of one record's scores, and of the number of cut residuals, over scores'."""
+SQUARES_SCALE: Final[dict[Mechanism, float]] = {
+    "discrete_gaussian": math.sqrt(2.0),  # the float is above the root, never below
+    "discrete_laplace": 2.0,
+}
+"""Noise of squares of one record's scores over that of scores: the least that costs nothing."""
+_CUT_SCALE: Final = 2.0  # the same of the number of cut residuals
 LARGEST_PREDICTOR: Final = 30.0
 """Beyond it predictors of all families but the normal are cut: means are floats, far from data."""
 
@@ -169,17 +173,21 @@ class _UnitScores(Moments):
     has its i + 1 numbers; without a basis z = x. A coordinate of x after the first s has no score,
     but counts in predictors.
 
-    Noise of squares is 2 r times that of W, r the `records_per_client`. The sensitivity follows
-    from |W| <= m B for m records, and hangs neither on A nor on anything else in the query. Let u =
-    W / (r B) be of one client, with |u| <= 1, and v of another, with |v| <= t: t is the share of
-    the larger number of records. A coordinate has sizes a and b in u and v; let s = a + b and
-    e = |a - b|. It moves by s at most, and half its square by s e / 2, in units of r times noise.
+    Noise of squares is r times `SQUARES_SCALE` times that of W, r the `records_per_client`. The
+    sensitivity follows from |W| <= m B for m records, and hangs neither on A nor on anything else
+    in the query. Let u = W / (r B) be of one client and v of another. The larger number of records
+    is r, and the smaller t r, without loss: all that moves grows with a common factor. So |u| <= 1
+    and |v| <= t. A coordinate has sizes a and b in u and v; let s = a + b and e = |a - b|. It moves
+    by s at most, and its square by s e.
 
-    In L2, s <= 1 + t, so s^2 + s^2 e^2 / 4 <= s^2 + k e^2 with k = (1 + t)^2 / 4 <= 1. Over all
-    coordinates that is (1 + k) (|u|^2 + |v|^2) + 2 (1 - k) sum(a b) <= (1 + t)^2 + k (1 - t)^2 = D:
-    4 if t = 1, 5/4 if t = 0. The number of records moves by 1 - t, times sqrt(4 - 5/4) in units of
-    its noise. With q = 1 - t, D + 11/4 q^2 - 4 = q (-4 + 19/4 q - q^2 + q^3 / 4) <= 0, for the
-    second factor increases up to 0 at q = 1. So all moves by 2 at most.
+    In L2, let c be the sum of a b. Coordinates move by |u|^2 + |v|^2 + 2 c at most, squared and
+    summed. The a^2 - b^2 have sizes that sum to at most sqrt((|u|^2 + |v|^2)^2 - 4 c^2) (Cauchy and
+    Schwarz), and sum to |u|^2 - |v|^2. So their squares sum to half of the squares of these two at
+    most, |u|^4 + |v|^4 - 2 c^2, of which half counts. As c <= |u| |v| <= 1, all moves by D = (|u| +
+    |v|)^2 + (|u|^2 - |v|^2)^2 / 2 at most, squared, which increases in both norms: (1 + t)^2 + (1 -
+    t^2)^2 / 2. The number of records moves by 1 - t, times sqrt(5/2) in units of its noise: D +
+    5/2 (1 - t)^2 is convex in t, and 4 at both ends. So all moves by 2 at most, and without the
+    number by sqrt(3/2) if one client has no record.
 
     In L1, with p the coordinates that have squares and n = sqrt(p + 1), s <= p s^2 / (4 n) + n / p
     and s e / 2 <= s^2 / (4 n) + n e^2 / 4, at most n (s^2 + e^2) / 4 + n / p together; over all
@@ -234,8 +242,8 @@ class _UnitScores(Moments):
 
     def _scores_design(self, mechanism: Mechanism, changed: float, left_out: float) -> NoiseDesign:
         """Return the design whose bounds are `changed` and `left_out`, over r B^2."""
-        squares = SQUARES_SCALE * self.records_per_client
-        blocks = (self.width, 1.0), (self.squared, squares), (self.counted, SQUARES_SCALE)
+        squares = SQUARES_SCALE[mechanism] * self.records_per_client
+        blocks = (self.width, 1.0), (self.squared, squares), (self.counted, _CUT_SCALE)
         return self._with_count(
             mechanism, *blocks, changed=changed * self.unit, left_out=left_out * self.unit
         )
@@ -326,15 +334,15 @@ class ScoreSum(_UnitScores, RegressionMoments):
         return 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Squares have 2 r times the noise of scores, and the number of cut residuals twice it.
+        """Noise of the number of cut residuals is twice that of scores.
 
         Scores and squares are bounded as `_UnitScores` proves, and the number of cut residuals
         moves by half a record at most. In L2 a client in another's place moves them by
-        sqrt(4 + 1/4) r B^2, one left out by sqrt(1 + 1/4 + 1/4) r B^2. In L1, with n = sqrt(s + 1),
+        sqrt(4 + 1/4) r B^2, one left out by sqrt(3/2 + 1/4) r B^2. In L1, with n = sqrt(s + 1),
         by (2 n + 1/2) r B^2 and (3/2 n + 1/2) r B^2.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.5))
+            return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.75))
         root = math.sqrt(self.width + 1)
         return self._scores_design(mechanism, 2.0 * root + 0.5, 1.5 * root + 0.5)
 
@@ -437,16 +445,16 @@ class ClassScoreSum(_UnitScores):
         return self.width
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """Squares have 2 r times the noise of scores; as `ScoreSum`, without cut residuals.
+        """As `ScoreSum`, without cut residuals.
 
-        L2 2 r B^2, and a client left out sqrt(1 + 1/4) r B^2. In L1 m records' scores are at most
+        L2 2 r B^2, and a client left out sqrt(3/2) r B^2. In L1 m records' scores are at most
         m sqrt(2 s) B, and half their squares over r are m^2 / (2 r) B^2. So a client in another's
         place moves both by (1 + t) sqrt(2 s) + (1 + t^2) / 2 at most, convex in t again: (2 sqrt(2
         s) + 1) r B^2, and one left out by half of that; or, if it is less, as of any rows, with n =
         sqrt(K s + 1), 2 n r B^2 and 3/2 n r B^2.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.5))
         of_classes, root = math.sqrt(2.0 * self.size) + 0.5, math.sqrt(self.width + 1)
         bounds = min((2.0 * of_classes, of_classes), (2.0 * root, 1.5 * root))
         return self._scores_design(mechanism, *bounds)
@@ -668,13 +676,13 @@ class HazardScoreSum(_UnitScores):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
 
-        A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(1 + 1/4) r
-        B^2. In L1 m records' events and hazards are m k (1 + c) / (c R) <= 2 m k / R at most, and
+        A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(3/2) r B^2.
+        In L1 m records' events and hazards are m k (1 + c) / (c R) <= 2 m k / R at most, and
         with n = sqrt(s + 1) the rest moves by 2 n r B^2 and 3/2 n r B^2; or, with the width in
         place of s, all of it does.
         """
         if mechanism == "discrete_gaussian":
-            return self._scores_design(mechanism, 2.0, math.sqrt(1.25))
+            return self._scores_design(mechanism, 2.0, math.sqrt(1.5))
         counted = 2.0 * self.intercept / self.radius * _ABOVE_ROUNDING
         pairs = (counted, self.size), (0.0, self.width)
         roots = ((one, math.sqrt(size + 1)) for one, size in pairs)

@@ -8,7 +8,7 @@ population at once, so whoever counts answers counts the slots behind them.
 import math
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,8 @@ LARGEST_DIMENSION: Final = 1_000_000
 class RoundSpec(TrainerDocument):
     """Trainer -> everyone. Its digest is the round's id, so another spec is another round."""
 
+    most_values: ClassVar[int] = 1 << 18  # a basis of 512 coordinates has 131,328 numbers
+
     kind: Literal["round_spec"] = "round_spec"
     job: Digest
     number: Count  # counts the job's rounds from 0
@@ -165,9 +167,10 @@ class RoundSpec(TrainerDocument):
         ]
 
 
-# a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
-# 512 columns with the longest names take 180 KiB.
-LARGEST_SPEC_BYTES: Final = 2 << 20
+# A roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
+# 512 columns with the longest names take 180 KiB; a basis of 512 coordinates, whose numbers have
+# six digits, takes 1.7 MiB, and one of 251 0.4 MiB.
+LARGEST_SPEC_BYTES: Final = 4 << 20
 # Everyone recomputes the declared cost. What may be missing, relative, is rounding, which
 # `PRICE_MARGIN` covers: what is charged is never below what the noise costs.
 _LEAST_OF_COST: Final = 1.0 - 4e-11

@@ -140,7 +140,7 @@ def create_agent_application(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),
                 left=_left((await holder.committed()).values(), policy.cap),
-                left_to_records=crowds.left,
+                left_for_crowds=crowds.left,
             ),
             crowds=list(crowds.jobs),
             reserved=await holder.reserved(),

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from shoal_holder.approvals import Asking, JobAsking
-from shoal_holder.crowds.status import CrowdSpending, CrowdStatus, RecordsLeft
+from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
@@ -164,7 +164,7 @@ class Spent(pydantic.BaseModel):
     epsilon: Spread
     maximum_epsilon: Loss
     left: Left
-    left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
+    left_for_crowds: CrowdLeft | None = None  # None: no crowd job is allowed
 
 
 class AgentPage(pydantic.BaseModel):

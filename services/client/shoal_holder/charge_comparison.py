@@ -277,7 +277,7 @@ class ChargeComparison(Part):
             [each for _, each in sorted(self._forgotten.items())],
             own=own,
             by_id=site.records.identity is not None,
-            crowds=restoring.crowds_allowed(self._state, site.policy, versions, site.most_records),
+            crowds=restoring.crowds_allowed(self._state, site.policy, versions),
             now=site.clock(),
         )
         make_sure(self._state.file)

@@ -95,7 +95,7 @@ def encoded_together(
     for first in range(0, slots, together):
         every = values[first : first + together].reshape(-1, columns)
         counted = present[first : first + together].ravel()
-        owners, gathered = np.arange(len(every)) // most, np.int64(0)
+        owners, gathered = np.arange(len(every)) // most, np.zeros(1, np.int64)
         for start in range(0, len(every), size):
             records = every[start : start + size]
             counts = counted[start : start + size] & in_levels(query.columns, records)

@@ -72,12 +72,9 @@ def adopt(file: StateFile, forgotten: ChargedElsewhere, now: datetime) -> None:
     append(file, round_id, job, number, forgotten.cost, now, forgotten.clients)
 
 
-def contribution_id(submission: str, record: int) -> str:
-    """Return the id under which a contribution is charged, a digest of submission and place.
-
-    So neither can be changed on file unnoticed; the record's place never leaves here.
-    """
-    return sha256("contribution", canonical_json({"record": record, "submission": submission}))
+def contribution_id(submission: str) -> str:
+    """Return the id under which a contribution is charged, which the submission's digest fixes."""
+    return sha256("contribution", submission.encode())
 
 
 def append(
@@ -182,15 +179,15 @@ def _place(file: StateFile, entry: LedgerEntry) -> int | None:
     if round_of is not None:
         return int(round_of[0])
     found = file.one(
-        "SELECT job, client, record, submission FROM contributions WHERE contribution = ?",
+        "SELECT job, client, submission FROM contributions WHERE contribution = ?",
         entry.round,
     )
     if found is None or found[0] != entry.job:
         what = "a round or contribution that is not on file"
         raise LedgerBroken(f"ledger entry {entry.number} charges {what}")
-    _, client, record, submission = found
+    _, client, submission = found
     if (entry.round, entry.population) != (
-        contribution_id(submission, record),
+        contribution_id(submission),
         population_digest(encode_clients(BitMap([client]))),
     ):
         raise LedgerBroken(f"the contribution of ledger entry {entry.number} was changed")

@@ -30,7 +30,7 @@ class Policy(HolderRules):
     job assumes of a column are within its range.
     `models` are the NumPyro models whose gradients may be computed here, each as "name@digest":
     their code was read by whoever lists it. `maximum_local_epsilon` caps what all crowd jobs
-    together may cost one record, in pure epsilon under local privacy, and `crowd_families` are the
+    together may cost one client, in pure epsilon under local privacy, and `crowd_families` are the
     models that crowds may learn; without either no crowd job is contributed to. What a client
     contributes to crowds counts towards `maximum_epsilon`, too. `maximum_join_seconds` and
     `maximum_job_seconds` say how far ahead, from now, the time to join and a job's end may be: what

@@ -138,7 +138,6 @@ def chosen_together(
     columns: Sequence[str],
     *,
     most: int,
-    skipping: Sequence[int] | None = None,
     with_gaps: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the records that count of the clients at `positions`, and which of them are there.
@@ -146,7 +145,7 @@ def chosen_together(
     Shapes (positions, most, m), zeros where there is none, and (positions, most). At position None,
     and behind the last client's, there are none. A client's records are its first rows that lack
     none of `columns`, as many as count; `with_gaps` those that have a value in any column at all,
-    with NaN where one is missing. The first `skipping` of them, by position, are left out.
+    with NaN where one is missing.
 
     Of the table only `columns` are read, and of them only the values that are returned: the time it
     takes is covered by `release_timing.encoding_seconds`, which knows nothing else.
@@ -170,11 +169,9 @@ def chosen_together(
             counting &= ~records.missing[column].take(rows)
     so_far = np.concatenate([[0], np.cumsum(counting)])
     ranks = so_far[:-1] - np.repeat(so_far[before], counts)
-    skipped = np.zeros(len(positions), np.int64) if skipping is None else np.asarray(skipping)
-    ranks_given = ranks - np.repeat(skipped[filled], counts)
     limit = 1 if records.identity is None else records.identity.rows_per_record
-    kept = counting & (ranks < limit) & (ranks_given >= 0) & (ranks_given < most)
-    here = np.repeat(filled, counts)[kept], ranks_given[kept]
+    kept = counting & (ranks < min(limit, most))
+    here = np.repeat(filled, counts)[kept], ranks[kept]
     values[here], present[here] = records.values[rows[kept][:, None], where], True
     return values, present
 

@@ -59,22 +59,19 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
         machine.begin_anew(state.file, random_bytes, known=encode_clients(known), now=now)
 
 
-def crowds_allowed(
-    state: State, own: Policy, versions: Sequence[Consortium], most_records: int
-) -> Cost:
+def crowds_allowed(state: State, own: Policy, versions: Sequence[Consortium]) -> Cost:
     """Return what crowd jobs may have cost a slot on the machine that was lost.
 
-    The highest of what this state ever allowed, and of what `allowed_of_a_record` says for as many
-    records as a slot has at most.
+    The highest of what this state ever allowed, and of what `allowed_of_crowds` says.
     """
-    allowed = allowed_of_a_record(own, versions)
+    allowed = allowed_of_crowds(own, versions)
     if allowed is None:
         return NOTHING
-    epsilon = max(allowed * most_records, machine.crowds_epsilon(state.file))
+    epsilon = max(allowed, machine.crowds_epsilon(state.file))
     return Cost.pure(epsilon) if epsilon else NOTHING
 
 
-def allowed_of_a_record(own: Policy | None, versions: Sequence[Consortium]) -> float | None:
+def allowed_of_crowds(own: Policy | None, versions: Sequence[Consortium]) -> float | None:
     """Return the highest ε that the owner's policy or a manifest version allows crowd jobs.
 
     None: `versions`, oldest first, begin with the consortium's first, and none allows crowd jobs.

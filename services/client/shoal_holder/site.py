@@ -124,11 +124,6 @@ class Site:
         timer.sleep(leaves - timer.now())
 
     @property
-    def most_records(self) -> int:
-        """Return how many records a slot has at most."""
-        return max((int(each) for each in self.records.counts), default=0)
-
-    @property
     def holder(self) -> int | None:
         """Return this holder's index under the current manifest; None if it is not enrolled."""
         return self.book.current.roster.holder_with(self.key.verify_key)

@@ -27,7 +27,7 @@ from shoal_hosting.marks import (
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.wire.errors import LedgerBroken
 
-SCHEMA_VERSION: Final = 19
+SCHEMA_VERSION: Final = 20
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -123,11 +123,10 @@ CREATE TABLE crowds (                -- crowd jobs that are contributed to
 );
 
 CREATE TABLE contributions (
-    contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
+    contribution TEXT PRIMARY KEY,   -- a digest of the submission's: the ledger's "round"
     job TEXT NOT NULL REFERENCES crowds,
     client INTEGER NOT NULL,
     number INTEGER NOT NULL,         -- of the client's contributions to the job
-    record INTEGER NOT NULL,         -- the place in the job's choice; empty or not, none can tell
     submission TEXT NOT NULL,        -- digest of the document
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     UNIQUE (job, client, number)
@@ -141,12 +140,12 @@ CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closi
     draw BLOB NOT NULL,              -- packed
     receipt BLOB
 ) WITHOUT ROWID;
-CREATE INDEX contributions_of ON contributions (client, record);
+CREATE INDEX contributions_of ON contributions (client);
 CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
 CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER contributions_stay
-BEFORE UPDATE OF contribution, job, client, number, record, submission ON contributions
+BEFORE UPDATE OF contribution, job, client, number, submission ON contributions
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER contributions_add BEFORE INSERT ON contributions
 WHEN EXISTS (

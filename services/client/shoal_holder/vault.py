@@ -160,21 +160,17 @@ class Vault:
         )
         if self._takes_crowds:
             self._load_crowds()
-            self._note_crowds()
-
-    def _note_crowds(self) -> None:
-        """Keep the most that crowd jobs may cost a slot here, for whoever restores this state."""
-        allowed = self._site.policy.maximum_local_epsilon or 0.0
-        machine.note_crowds(self._state.file, allowed * self._site.most_records)
+            # for whoever restores this state
+            machine.note_crowds(state.file, site.policy.maximum_local_epsilon or 0.0)
 
     def _load_crowds(self) -> None:
-        from shoal_holder.crowds import memory, records_used  # only where the owner allows them
+        from shoal_holder.crowds import allowance, memory  # only where the owner allows them
         from shoal_holder.crowds.messages import REQUESTS
         from shoal_holder.crowds.vault import CrowdVault
 
         self._crowd_answers = {
             "crowds": lambda: memory.statuses(self._state),
-            "spent on crowds": lambda: records_used.so_far(self._state, self._site),
+            "spent on crowds": lambda: allowance.so_far(self._state, self._site),
         }
         self._requests = {**self._requests, **REQUESTS}
         own = (self._site, self._state, self._report, self._faults)
@@ -269,7 +265,6 @@ class Vault:
         try:
             if self._renew():
                 self._records_fault = None
-                self._note_crowds()
                 self._report(RECORDS_TAKEN)
         except ValueError as error:
             self._records_fault = str(error)

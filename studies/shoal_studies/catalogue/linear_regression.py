@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -33,7 +34,9 @@ from shoal_studies.posteriors.base import (
 )
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
-_BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
+BOXES: Final = (*(step / 10.0 for step in range(1, 22)), 2.5, 3.0, 4.0)
+"""Thresholds to choose from, in spreads: the paper's, from .1 to 2.1, and wider ones."""
+
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 
 
@@ -48,14 +51,22 @@ class Thresholds:
 
 def thresholds_for(task: "LinearRegressionTask") -> Iterator[Thresholds]:
     """Yield all thresholds that the task's projection may choose from."""
-    for x_box, y_box in itertools.product(_BOXES, _BOXES):
+    boxes = itertools.product(BOXES, BOXES) if task.thresholds is None else [task.thresholds]
+    for x_box, y_box in boxes:
         if task.method == "box_projection":
             yield Thresholds(features=x_box, target=y_box, radius=None)
             continue
-        mean_square = len(task.features) / x_box**2 + 1.0 / y_box**2
+        mean_square = len(task.features) * mean_square_in_box(x_box) + mean_square_in_box(y_box)
         for size in _SQUARED_NORMS:
             radius = math.sqrt(task.intercept**2 + size * mean_square)
             yield Thresholds(features=x_box, target=y_box, radius=radius)
+
+
+def mean_square_in_box(box: float) -> float:
+    """Return the mean square of a standard normal cut to [-box, box], over the largest there."""
+    normal = NormalDist()
+    beyond = 2.0 * normal.cdf(-box)
+    return (1.0 - beyond - 2.0 * box * normal.pdf(box)) / box**2 + beyond
 
 
 def query_for(
@@ -108,8 +119,10 @@ def _kind(task: "LinearRegressionTask", name: QueryName, least: int, most: int) 
     stretch = AS_STATED
     radii: list[float] = []
     if name == "second_moment_matrix" and task.projects:
-        stretch = Range(least=SMALLEST_SPREAD * min(_BOXES), most=max(_BOXES))
-        radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
+        allowed = list(thresholds_for(task))
+        boxes = [box for each in allowed for box in (each.features, each.target)]
+        stretch = Range(least=SMALLEST_SPREAD * min(boxes), most=max(boxes))
+        radii = [each.radius for each in allowed if each.radius is not None]
     else:
         radii = [_radius(task, population) for population in (least, most)]
     query = _query(task, name, scales=task.scales, radius=min(radii, default=None))
@@ -187,6 +200,8 @@ class LinearRegressionPosterior(RegressionPosterior):
         return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
 
+_Threshold = Annotated[float, Field(ge=0.05, le=20.0, allow_inf_nan=False)]
+
 RegressionMethod = Literal["plain", "box_projection", "ball_projection"]
 
 
@@ -203,10 +218,16 @@ class LinearRegressionTask(FixedStudy):
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
 
-    Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
-    in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
-    normalised units, or, with a projection, in units of the measured spreads; the constant term's
-    is twice that.
+    `intercept` is the constant coordinate in a row (0: no constant term). `prior_sd` is the prior
+    standard deviation of a coefficient in normalised units, or, with a projection, in units of the
+    measured spreads; the constant term's is twice that. `residual_sd` is that of the target about
+    the line, in the same units, if it is known; None learns it.
+
+    Of a projection alone: `measuring_share` is the measuring round's part of the job's mu^2, or of
+    its epsilon; the last round gets the rest. `thresholds` are the multiples for the features and
+    for the target, if they are not to be chosen. The auxiliary data have coefficients of `prior_sd`
+    and residuals of `residual_sd`, the paper's 1 / sqrt(lambda_0) and 1 / sqrt(lambda); where that
+    is None, half of the target's variance is explained.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (LinearRegressionPosterior,)
@@ -231,6 +252,9 @@ systolic_pressure = [60, 220]
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
+    residual_sd: Annotated[float, Field(ge=0.01, le=100.0, allow_inf_nan=False)] | None = None
+    measuring_share: Annotated[float, Field(ge=0.01, le=0.99, allow_inf_nan=False)] = 0.2
+    thresholds: tuple[_Threshold, _Threshold] | None = None
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
 
     @model_validator(mode="after")
@@ -240,6 +264,8 @@ systolic_pressure = [60, 220]
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
+        if self.thresholds is not None and not self.projects:
+            raise ValueError('method "plain" cuts columns at their bounds: leave thresholds out')
         return self
 
     @property

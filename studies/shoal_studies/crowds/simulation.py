@@ -9,7 +9,7 @@ planning and for teaching.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
@@ -18,7 +18,14 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.crowds import tasks
 from shoal_protocol.crowds.draws import CrowdClosing, Weights
-from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, design_rows, steps
+from shoal_protocol.crowds.tasks import (
+    LARGEST_WEIGHT,
+    CrowdTask,
+    decayed,
+    design_rows,
+    first_weights,
+    steps,
+)
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
@@ -96,6 +103,14 @@ class CrowdModel(Model):
         return np.asarray(self.weights.mean(axis=0))
 
     @property
+    def spread(self) -> Floats:
+        """The variance of each normalised weight over the instances, divisor k - 1, shape (p,).
+
+        Zeros if there is one instance.
+        """
+        return np.asarray(self.weights.var(axis=0, ddof=min(1, len(self.instances) - 1)))
+
+    @property
     def coefficients(self) -> Floats:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
         return _to_data_units(self.task, self.averaged)
@@ -168,8 +183,8 @@ def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
 
 
 Contributors = Callable[[int, int], tuple[Floats, Floats]]
-"""(n, R) -> rows, shape (n, R, p), and targets, shape (n, R), as `design_rows` has them: whose
-records the next n contributions to each of R crowds come from."""
+"""(n, R) -> rows, shape (n, R, r, p), and targets, shape (n, R, r), as `design_rows` has them: of
+the r records of each client that makes the next n contributions to each of R crowds."""
 
 _DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
 
@@ -177,7 +192,8 @@ _DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
 def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Contributors:
     """Return contributors of whom each has contributed as often as any other, give or take one.
 
-    Every crowd meets all records in an order of its own, then in another.
+    `rows`, shape (n, r, p), and `targets`, shape (n, r), are of n clients. Every crowd meets all of
+    them in an order of its own, then in another.
     """
     waiting = np.zeros((0, 0), dtype=np.int64)
 
@@ -194,40 +210,63 @@ def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Co
     return pick
 
 
+def turning(first: Contributors, second: Contributors, *, at: int) -> Contributors:
+    """Return contributors of `first`, and after `at` contributions of `second`: the truth turns."""
+    made = 0
+
+    def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
+        nonlocal made
+        early = min(count, max(0, at - made))
+        made += count
+        parts = [
+            contributors(several, replicates)
+            for contributors, several in ((first, early), (second, count - early))
+            if several
+        ]
+        rows, targets = zip(*parts, strict=True)
+        return np.concatenate(rows), np.concatenate(targets)
+
+    return pick
+
+
 def simulate(
     task: CrowdTask,
     contributors: Contributors,
     generator: np.random.Generator,
     *,
-    contributions: int,
+    after: Sequence[int],
     replicates: int = 1,
     noisy: bool = True,
     open_sessions: int = 0,
 ) -> IntArray:
-    """Let so many contributions come to each of R crowds; instances all begin at the task's start.
+    """Let contributions come to each of R crowds; instances all begin at the task's start.
 
-    Returned are all instances of all crowds after that, shape (R, k, p). `noisy` False leaves the
-    noise out: what the same steps would learn without privacy. With m `open_sessions` a client's
-    instance is drawn m contributions before it comes back.
+    Returned are all instances of all crowds `after` so many contributions, which ascend: shape
+    (len(after), R, k, p). `noisy` False leaves the noise out: what the same steps would learn
+    without privacy. With m `open_sessions` a client's instance is drawn m contributions before it
+    comes back.
 
     Raises:
-        ValueError: contributions or sessions are below 0.
+        ValueError: sessions are below 0, or `after` is empty, or does not ascend from 0 or above.
     """
-    if contributions < 0 or open_sessions < 0:
-        raise ValueError("contributions and open sessions are counted from 0")
-    state = np.tile(_start(task), (replicates, task.instances, 1))
+    if open_sessions < 0 or not after or [*after] != sorted({*after}) or after[0] < 0:
+        raise ValueError("contributions and open sessions are counted from 0, and `after` ascends")
+    state = np.tile(first_weights(task), (replicates, task.instances, 1))
     everyone = np.arange(replicates)
-    open_draws = np.tile(_start(task), (open_sessions + 1, replicates, 1))  # a ring
+    open_draws = np.tile(first_weights(task), (open_sessions + 1, replicates, 1))  # a ring
+    seen, wanted, last = list[IntArray](), {*after}, after[-1]
     size = max(1, _DRAWS // (replicates * task.dimension))
-    for first in range(0, contributions + 1, size):
-        count = min(size, contributions + 1 - first)
+    for first in range(0, last + 1, size):
+        count = min(size, last + 1 - first)
         rows, targets = contributors(count, replicates)
         drawn = generator.integers(0, task.instances, (count, replicates))
         replaced = generator.integers(0, task.instances, (count, replicates))
         noise = _noise(task, generator, count, replicates, noisy)
         touched = _touched(task, generator, count, replicates)
-        for place in range(min(count, contributions - first)):
+        for place in range(count):
             number = first + place
+            if number in wanted:
+                seen.append(state.copy())
             slot = (number + open_sessions) % (open_sessions + 1)
             open_draws[slot] = state[everyone, drawn[place]]
             weights = open_draws[number % (open_sessions + 1)]
@@ -236,7 +275,7 @@ def simulate(
             if touched is not None:
                 moved = np.where(touched[place], moved, weights)
             state[everyone, replaced[place]] = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-    return state
+    return np.array(seen)
 
 
 def discrete_laplace(
@@ -249,12 +288,6 @@ def discrete_laplace(
     success = -math.expm1(-1.0 / scale)
     gain, loss = generator.geometric(success, (2, *shape))
     return np.asarray(gain - loss, np.int64)
-
-
-def _start(task: CrowdTask) -> IntArray:
-    if task.start is None:
-        return np.zeros(task.dimension, dtype=np.int64)
-    return np.rint(np.array(task.start) * task.grid).astype(np.int64)
 
 
 def _noise(
@@ -278,7 +311,10 @@ def _touched(
 
 
 class SimulatedCrowd(OnRecords):
-    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+    """Clients and their records, in memory. NO PRIVACY: for planning and for teaching.
+
+    Every `records_per_client` of a task's records, in their order, are one client's; a rest is left
+    out.
 
     `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
     noise; the same `seed` and the same calls give the same models, distributed as those of a real
@@ -298,7 +334,7 @@ class SimulatedCrowd(OnRecords):
         self._seeds = np.random.SeedSequence(seed)
 
     def __repr__(self) -> str:
-        return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
+        return f"<SimulatedCrowd of {len(self):,} records: NO PRIVACY>"
 
     def beyond(self, task: CrowdTask) -> tuple[str, ...]:
         """Return which columns have more than one value in a hundred beyond a task's bounds.
@@ -325,21 +361,62 @@ class SimulatedCrowd(OnRecords):
         Raises:
             ValueError: a column of the task is missing or coded otherwise, or sessions are below 0.
         """
+        return self.follow(
+            task,
+            moments=1,
+            contributions_per_client=contributions_per_client,
+            open_sessions=open_sessions,
+        )[-1]
+
+    def follow(
+        self,
+        task: CrowdTask,
+        *,
+        moments: int,
+        turning_to: "SimulatedCrowd | None" = None,
+        contributions_per_client: int = 1,
+        open_sessions: int = 0,
+    ) -> tuple[CrowdModel, ...]:
+        """Return the model at the start and at so many even `moments`, the last at the end.
+
+        After all clients of this crowd those of `turning_to` contribute, in the same job: the
+        truth turns in mid-stream. `averaged` and `spread` of the models are the trajectory.
+
+        Raises:
+            ValueError: as `learn`, or there are no moments.
+        """
+        [seeds] = self._seeds.spawn(1)
+        generator = np.random.default_rng(seeds)
+        rows, targets = self._design(task)
+        total = contributions_per_client * len(rows)
+        contributors = in_turn(rows, targets, generator)
+        if turning_to is not None:
+            rows, targets = turning_to._design(task)
+            second = in_turn(rows, targets, generator)
+            contributors = turning(contributors, second, at=total)
+            total += contributions_per_client * len(rows)
+        after = sorted({total * number // moments for number in range(moments + 1)})
+        seen = simulate(task, contributors, generator, after=after, open_sessions=open_sessions)
+        return tuple(
+            CrowdModel.of(task, instances[0], made)
+            for made, instances in zip(after, seen, strict=True)
+        )
+
+    def _design(self, task: CrowdTask) -> tuple[Floats, Floats]:
+        """Return rows, shape (n, r, p), and targets, (n, r), of n clients.
+
+        Records with levels that the task does not have are left out.
+
+        Raises:
+            ValueError: a column of the task is missing or coded otherwise.
+        """
         self._require_codings(_codings_of(task))
         self.beyond(task)
         records = self._records.select(task.column_names)
         rows, targets = design_rows(task, records[in_levels(task.columns, records)])
-        total = contributions_per_client * len(rows)
-        [seeds] = self._seeds.spawn(1)
-        generator = np.random.default_rng(seeds)
-        ended = simulate(
-            task,
-            in_turn(rows, targets, generator),
-            generator,
-            contributions=total,
-            open_sessions=open_sessions,
-        )
-        return CrowdModel.of(task, ended[0], total)
+        each, clients = task.records_per_client, len(rows) // task.records_per_client
+        rows, targets = rows[: clients * each], targets[: clients * each]
+        return rows.reshape(clients, each, task.dimension), targets.reshape(clients, each)
 
 
 def _codings_of(task: CrowdTask) -> tuple[Coding, ...]:

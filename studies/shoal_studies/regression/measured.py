@@ -112,7 +112,8 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
     query = query_of(released, ColumnMoments)
     middles = np.array([each.centre for each in bounds])
     halves = np.array([each.half_range for each in bounds])
-    sd = float(in_units(query, released.noise_sd)[0]) / records
+    sds = in_units(query, released.noise_sd) / records
+    sd, of_squares = float(sds[0]), float(sds[-2])
     means, squares = in_units(query, released.values)[:-1].reshape(2, -1) / records
     elsewhere = records * (1.0 - np.abs(means)) / 2.0
     hidden = np.hypot(sd * records, records_of([released])[1]) / 2.0
@@ -120,7 +121,7 @@ def measured(released: ReleasedSum, bounds: Sequence[ColumnBounds], records: flo
     one_bound = np.where(is_one, np.sign(means), 0.0)
     means = np.clip(means, -_FARTHEST, _FARTHEST)
     widest = 1.0 - means**2
-    errors = sd * np.sqrt(1.0 + 4.0 * means**2)
+    errors = np.hypot(of_squares, 2.0 * sd * means)
     variances, precisions = np.array(
         [_variance(*pair) for pair in zip(squares - means**2, errors, strict=True)]
     ).T

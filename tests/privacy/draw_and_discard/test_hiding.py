@@ -85,7 +85,7 @@ def test_the_claim_for_a_single_weight_holds_for_the_very_steps_that_clients_tak
     for _ in range(3):
         row, target = generator.uniform(-1.0, 1.0, 1), generator.uniform(-1.0, 1.0)
         moved = np.trunc(weights * task.decay).astype(int)
-        moved += steps(task, weights[:, None], row, np.full(points, target))[:, 0]
+        moved += steps(task, weights[:, None], row[None], np.full((points, 1), target))[:, 0]
         maps.append(np.clip(moved + points // 2, 0, points - 1))
     low, high = points // 2 - task.lattice_clip, points // 2 + task.lattice_clip
     for noises in 2, 3, 4:
@@ -232,7 +232,9 @@ def test_residual_clipping_brings_weights_closer_and_coordinate_clipping_does_no
         rows = np.concatenate([np.ones((4000, 1)), generator.uniform(-1, 1, (4000, 5))], axis=1)
         targets = generator.uniform(0.0, 1.0, 4000)
         before = np.linalg.norm(first - second, axis=1)
-        moved = [each + steps(task, each, rows, targets) for each in (first, second)]
+        moved = [
+            each + steps(task, each, rows[:, None], targets[:, None]) for each in (first, second)
+        ]
         after = np.linalg.norm(moved[0] - moved[1], axis=1)
         apart[clipping] = float(np.max(after - before))
     assert apart["residual"] <= math.sqrt(6.0) * rounding(residual)

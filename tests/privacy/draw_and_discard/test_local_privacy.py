@@ -37,7 +37,12 @@ records = st.lists(
 
 def steps_on(task: CrowdTask, weights: list[int], rows: np.ndarray) -> np.ndarray:
     design, targets = design_rows(task, rows)
-    return steps(task, np.tile(np.array(weights, np.int64), (len(rows), 1)), design, targets)
+    return steps(
+        task,
+        np.tile(np.array(weights, np.int64), (len(rows), 1)),
+        design[:, None],
+        targets[:, None],
+    )
 
 
 @settings(deadline=None, max_examples=150)
@@ -59,6 +64,37 @@ def test_no_two_records_are_further_apart_than_twice_the_clip_on_any_weight(
         assert abs(first - second) <= 2 * task.lattice_clip
     reach = max(abs(step) for step in (*one, *other))
     assert reach <= task.lattice_clip
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    family=st.sampled_from(FAMILIES),
+    clipping=st.sampled_from(CLIPPINGS),
+    clip=st.floats(1e-4, 2.0),
+    rate=st.floats(1e-4, 1e6),
+    weights=weights_of_any_size,
+    clients=st.tuples(*[st.lists(records, min_size=1, max_size=4)] * 2),
+)
+def test_no_two_clients_are_further_apart_than_that_whatever_their_records_and_how_many(
+    family, clipping, clip, rate, weights, clients
+) -> None:
+    task = make_task(family, weights=3, clipping=clipping, clip=clip, learning_rate=rate)
+    task = task.model_copy(update={"records_per_client": 4})
+    one, other = (
+        steps(task, np.array(weights, np.int64), *design_rows(task, np.array(rows)))
+        for rows in clients
+    )
+    assert np.abs(one - other).max() <= 2 * task.lattice_clip
+    assert np.abs([one, other]).max() <= task.lattice_clip
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+def test_a_step_on_several_records_is_their_mean_clipped_as_one(clipping: str) -> None:
+    # residuals are .3 and -.2 at weights of zero, each beyond the clip; features are 1 and .5
+    task = make_task(weights=1, clipping=clipping, clip=0.15, learning_rate=1.0)
+    taken = steps(task, np.zeros(1, np.int64), np.array([[1.0], [0.5]]), np.array([0.3, -0.2]))
+    exact = (0.3 - 0.1) / 2.0 if clipping == "coordinate" else (0.15 - 0.15 * 0.5) / 2.0
+    assert abs(int(taken[0]) - exact * task.grid) <= 1.0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

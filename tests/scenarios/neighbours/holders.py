@@ -88,10 +88,8 @@ def everybody(
 async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
     """Let a data holder with these records do all that the case asks; return what left it."""
     if case.kind == "crowd":
-        counts = {"contributions_per_client": 2 * case.records_per_client}
-        crowd = CrowdWorld(
-            directory, CLIENTS, **counts, contributions_per_record=2, task=case.crowd
-        )
+        task = case.crowd.model_copy(update={"records_per_client": case.records_per_client})
+        crowd = CrowdWorld(directory, CLIENTS, contributions_per_client=2, task=task)
         left = Leaving(crowd)
     elif case.kind == "studies":
         left = Leaving(World(directory, CLIENTS, queries=get_args(QueryName)))

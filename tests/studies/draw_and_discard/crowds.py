@@ -38,6 +38,7 @@ def linear_contributors(
         rows = generator.uniform(-1.0, 1.0, (count, replicates, len(truth)))
         rows[..., 0] = 1.0
         scatter = residual_sd * generator.standard_normal((count, replicates))
-        return rows, np.clip(rows @ truth + scatter, -1.0, 1.0)
+        targets = np.clip(rows @ truth + scatter, -1.0, 1.0)
+        return rows[..., None, :], targets[..., None]
 
     return pick

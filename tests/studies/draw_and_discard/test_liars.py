@@ -30,7 +30,9 @@ def test_liars_move_a_weight_by_their_share_times_the_largest_change_over_the_pu
         drawn = weights[crowds, generator.integers(0, 2, CROWDS)]
         chosen = generator.integers(0, 2, CROWDS)
         honest, lie = drawn.copy(), drawn.copy()
-        honest[crowds, chosen] += steps(task, drawn, rows, targets)[crowds, chosen]
+        honest[crowds, chosen] += steps(task, drawn, rows[:, None], targets[:, None])[
+            crowds, chosen
+        ]
         honest[crowds, chosen] += discrete_laplace(task.noise_scale, (CROWDS,), generator)
         lie[:, VICTIM] += largest_change(task)
         lies = generator.random(CROWDS) < LIARS

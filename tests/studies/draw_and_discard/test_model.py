@@ -51,7 +51,7 @@ def test_the_noise_in_the_average_is_what_the_task_says():
     generator = np.random.default_rng(4)
     truth = np.array([0.1, 0.2, -0.1])
     contributors = linear_contributors(truth, 0.05, generator)
-    found = simulate(task, contributors, generator, contributions=3000, replicates=400)
+    [found] = simulate(task, contributors, generator, after=[3000], replicates=400)
     errors = (found / task.grid).mean(axis=1) - truth
     learning = contractions(task, slope=1.0)
     noise = np.sqrt([each.averaged_variance for each in learning])
@@ -66,8 +66,8 @@ def test_what_is_left_of_the_start_is_what_the_task_says(open_sessions: int):
     task = crowd_task(variant="one", instances=10, learning_rate=0.1, clip=1.0)
     truth = np.array([0.2, 0.2, -0.2])
     generator = np.random.default_rng(6)
-    found = simulate(
-        task, linear_contributors(truth, 0.05, generator), generator, contributions=400,
+    [found] = simulate(
+        task, linear_contributors(truth, 0.05, generator), generator, after=[400],
         replicates=400, noisy=False, open_sessions=open_sessions,
     )  # fmt: skip
     averaged = (found / task.grid).mean(axis=(0, 1))

@@ -24,7 +24,7 @@ def picked_from(
 
     def pick(count: int, replicates: int) -> tuple[np.ndarray, np.ndarray]:
         chosen = generator.integers(0, len(targets), (count, replicates))
-        return rows[chosen], targets[chosen]
+        return rows[chosen][..., None, :], targets[chosen][..., None]
 
     return pick
 
@@ -46,12 +46,12 @@ def test_without_noise_a_single_instance_takes_the_clients_own_steps(family: str
     task = crowd_task(family, instances=1, variant="all", clipping=clipping, l2=0.1)
     records = generator.uniform(-1.0, 1.0, (1, 3))
     rows, targets = design_rows(task, records)
-    found = simulate(
-        task, picked_from(rows, targets, generator), generator, contributions=20, noisy=False
+    [found] = simulate(
+        task, picked_from(rows, targets, generator), generator, after=[20], noisy=False
     )
     weights = np.zeros(task.dimension, dtype=np.int64)
     for _ in range(20):
-        step = steps(task, weights, rows[0], targets[0])
+        step = steps(task, weights, rows, targets)
         nothing = np.zeros(task.dimension, dtype=np.int64)
         weights = contribute(task, weights, step, coordinate=None, noise=nothing)
     assert np.any(weights != 0)
@@ -62,7 +62,7 @@ def test_the_variant_one_changes_one_weight_of_one_instance_at_a_time():
     generator = np.random.default_rng(2)
     task = crowd_task(instances=2, features=5)
     contributors = linear_contributors(np.zeros(6), 0.3, generator)
-    found = simulate(task, contributors, generator, contributions=1, replicates=60)
+    [found] = simulate(task, contributors, generator, after=[1], replicates=60)
     changed = (found != 0).sum(axis=(1, 2))
     assert set(changed) <= {0, 1} and changed.sum() > 50
 
@@ -88,7 +88,7 @@ def test_where_nothing_is_learned_the_spread_is_theorem_ones(variant: str, epsil
     )
     contributors = linear_contributors(np.zeros(3), 0.3, generator)
     updates = 6 * 36 * (3 if variant == "one" else 1)
-    found = simulate(task, contributors, generator, contributions=updates, replicates=4000)
+    [found] = simulate(task, contributors, generator, after=[updates], replicates=4000)
     expected = stationary_spread(instances=6, update_variance=task.update_variance)
     assert_mean(spreads(task, found), expected)
 
@@ -103,7 +103,7 @@ def test_a_linear_models_errors_are_the_theorys(instances: int, variant: str):
         variant=variant, instances=instances, learning_rate=0.06, clip=0.06, epsilon=20.0
     )
     contributors = linear_contributors(truth, 0.1, generator)
-    found = simulate(task, contributors, generator, contributions=3000, replicates=1500)
+    [found] = simulate(task, contributors, generator, after=[3000], replicates=1500)
     average = (found / task.grid).mean(axis=1)
     touched = task.touched / task.dimension
     for place, curvature in enumerate([1.0, 1 / 3, 1 / 3]):

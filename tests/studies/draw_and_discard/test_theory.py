@@ -19,6 +19,7 @@ from figures.draw_and_discard.theorems import (
     relative_covariance,
     relative_variance,
     spread_after,
+    squared_error_after_turn,
     stationary_spread,
 )
 from shoal_studies.crowds.theory import Contraction
@@ -133,6 +134,26 @@ def test_the_averaged_models_error_is_known_after_any_number_of_updates(k: int, 
     for updates, mean in zip(found.updates, found.mean, strict=True):
         assert_mean(mean**2, learning.squared_error_after(updates, start_error=3.0))
         assert_mean(mean, 3.0 * learning.pulled(updates))
+
+
+@pytest.mark.parametrize(("k", "touched"), [(1, 1.0), (10, 0.25)])
+def test_a_turn_of_the_truth_is_forgotten_at_the_pulls_rate_beside_the_noise(k, touched):
+    # a turn is a common displacement of instances that had settled
+    learning = Contraction(instances=k, update_variance=0.1, pull=0.1, touched=touched)
+    settled = math.ceil(6 * max(k * k / 2, k / 0.1))
+    found = chain(
+        3,
+        variance=0.1 / touched,
+        instances=k,
+        replicates=6000,
+        updates=[settled + each for each in (0, 30, 150)],
+        pull=0.1,
+        touched=touched,
+        turn=(settled, 2.0),
+    )
+    for since, mean in zip((0, 30, 150), found.mean, strict=True):
+        assert_mean(mean, 2.0 * learning.pulled(since))
+        assert_mean(mean**2, squared_error_after_turn(learning, since, turn=2.0))
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def ahead(at: datetime | str, *, now: datetime) -> str:
 def cost(request: Request) -> Cap:
     """Return what all of a job may cost one record."""
     if isinstance(request, CrowdJobRequest):
-        return Cap(epsilon=request.record_epsilon, delta=0.0)
+        return Cap(epsilon=request.client_epsilon, delta=0.0)
     return request.privacy.cap
 
 
@@ -193,9 +193,10 @@ def asked(
 def _asked_of_crowd(request: CrowdJobRequest, *, now: datetime, taken: Facts) -> Facts:
     task = request.task
     return {
-        "What is sent": f"noised steps of a {task.family} regression, each on one record",
+        "What is sent": f"noised steps of a {task.family} regression, each on "
+        f"{_count(task.records_per_client, 'record')} of a client at most",
         "How often": f"At most {_count(request.contributions_per_client, 'contribution')} of a "
-        f"client, {request.contributions_per_record:,} with one of its records.",
+        "client",
         "Of how many": f"{_count(request.contributions, 'contribution')} of all data holders",
         "Cost to each record": f"{price(cost(request))} at most; "
         f"ε = {task.contribution_epsilon:g} for each contribution",

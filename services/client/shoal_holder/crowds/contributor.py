@@ -1,9 +1,8 @@
 """Contributes to one crowd job for the clients here: choose, draw noise, step, charge, store.
 
 In that order: a submission is on disk and charged before a byte of it is handed over, and every
-retry sends the same bytes. A client with few records, or none, contributes as often as others: each
-time with one of its places, by lot, with or without a record. When its answers leave depends
-neither on records nor on noise.
+retry sends the same bytes. A client contributes with all its records at once, and one that has few,
+or none, as often as others. When its answers leave depends neither on records nor on noise.
 """
 
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ from pyroaring import BitMap
 
 from shoal_holder.contribution import drawn
 from shoal_holder.crowds import memory
+from shoal_holder.crowds.allowance import Limits, contributions_left, crowds_cap, used_by
 from shoal_holder.crowds.crowd import Crowd, verified
-from shoal_holder.crowds.records_used import Limits, allowed_places, contributions_left, record_cap
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.faults import without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
@@ -62,9 +61,9 @@ def make_submission(
     noise: Int64Vector,
     random_bytes: RandomBytes,
 ) -> Signed[Submission]:
-    """Return the signed submission that answers a verified draw by a step on one record.
+    """Return the signed submission that answers a verified draw by a step.
 
-    `step`, shape (p,), is a clipped one from the drawn weights, zeros without a record. `client` is
+    `step`, shape (p,), is a clipped one from the drawn weights, zeros without records. `client` is
     the index of `key` on the roster; `noise`, shape (task.touched,), was drawn for this
     contribution alone. Call it once for a draw, and keep the bytes for retries.
 
@@ -90,15 +89,14 @@ Design = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass
 class Ready:
-    """A client that is to contribute with one of its places in the job, chosen by lot.
+    """A client that is to contribute.
 
-    With it the nonce of its draw, the design of its record, shapes (1, p) and (1,), if it has one
-    there, and its noise, shape (touched,).
+    With it the nonce of its draw, the design of its r records, shapes (r, p) and (r,), if it has
+    any, and its noise, shape (touched,).
     """
 
     client: int
     position: int
-    place: int
     nonce: str
     design: Design | None = field(default=None, repr=False)
     noise: Int64Vector = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
@@ -116,14 +114,12 @@ class Contributor(Part):
     def __post_init__(self) -> None:
         request, policy, site = self.crowd.request, self._site.policy, self._site
         task = request.task
-        self._chance = FairBits(site.random_bytes)
         self._stand_in = design_rows(task, np.zeros((1, len(task.column_names))))
         self._limits = Limits(
             cost=Cost.pure(task.contribution_epsilon),
             per_client=request.contributions_per_client,
-            per_record=request.contributions_per_record,
             cap=policy.cap,
-            record_cap=record_cap(policy),
+            crowds_cap=crowds_cap(policy),
         )
         self.portion = min(MOST_TOGETHER, task.instances)
         """How many are drawn for at a time. What comes back overwrites what its instance took in
@@ -162,17 +158,14 @@ class Contributor(Part):
             for document, each in zip(documents, ready, strict=False)
         ]
         prepared = [
-            (
-                each.place,
-                make_submission(
-                    self.crowd,
-                    draw,
-                    each.client,
-                    self._site.key,
-                    step,
-                    noise=each.noise,
-                    random_bytes=self._site.random_bytes,
-                ),
+            make_submission(
+                self.crowd,
+                draw,
+                each.client,
+                self._site.key,
+                step,
+                noise=each.noise,
+                random_bytes=self._site.random_bytes,
             )
             for each, draw, step in zip(ready, draws, self._steps(ready, draws), strict=True)
         ]
@@ -192,23 +185,20 @@ class Contributor(Part):
         }
 
     def _choose(self, clients: Sequence[int]) -> list[Ready]:
-        """Return those of these clients that still may, each with one of its places by lot."""
+        """Return those of these clients that still may."""
         positions, job = self._positions(), self.crowd.job
         here = [client for client in dict.fromkeys(clients) if client in positions]
-        committed, places = self._state.committed().of(BitMap(here)), dict[int, int]()
-        for client in here[:MOST_TOGETHER]:
-            allowed = allowed_places(
-                self._state, job, client, self._limits, committed=committed[client]
-            )
-            if allowed:
-                places[client] = allowed[self._chance.below(len(allowed))]
-        if not places:
-            return []
-        nonces = memory.nonces_of(self._state, job, list(places), self._site.random_bytes)
-        return [
-            Ready(client, positions[client], place, nonces[client])
-            for client, place in places.items()
+        committed = self._state.committed().of(BitMap(here))
+        used = used_by(self._state, job, here)
+        allowed = [
+            client
+            for client in here[:MOST_TOGETHER]
+            if self._limits.allow(used[client], committed=committed[client])
         ]
+        if not allowed:
+            return []
+        nonces = memory.nonces_of(self._state, job, allowed, self._site.random_bytes)
+        return [Ready(client, positions[client], nonces[client]) for client in allowed]
 
     def _steps(self, ready: Sequence[Ready], draws: Sequence[Signed[Draw]]) -> list[Int64Vector]:
         """Return the steps that clients take, at a moment independent of their records."""
@@ -216,19 +206,17 @@ class Contributor(Part):
             return [self._step(each, draw) for each, draw in zip(ready, draws, strict=True)]
 
     def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
-        """Return the step that a client takes, shape (p,): zeros if it has no record, or it fails.
+        """Return the step that a client takes, shape (p,): zeros if it has no records, or it fails.
 
         Without one the same work is done.
         """
         task, weights = self.crowd.request.task, np.array(draw.body.weights, np.int64)
         design = self._stand_in if ready.design is None else ready.design
-        taken = without_failing(
-            [ready], lambda _: steps(task, weights[None], *design)[0], self._note_failed
-        )
+        taken = without_failing([ready], lambda _: steps(task, weights, *design), self._note_failed)
         return taken[0] if taken and ready.design else np.zeros(task.dimension, np.int64)
 
     def _note_failed(self, ready: Ready, error: BaseException) -> None:
-        what = f"a record in slot {ready.client} counts for none in {self.crowd.job}"
+        what = f"records in slot {ready.client} count for none in {self.crowd.job}"
         self._faults.write(what, error)
 
     def _work_out(self, chosen: Sequence[Ready]) -> None:
@@ -242,22 +230,23 @@ class Contributor(Part):
             each.design, each.noise = designs.get(each.client), own
 
     def _designs(self, chosen: Sequence[Ready]) -> dict[int, Design]:
-        """Return the design of the record in each client's place, by client, if there is one."""
+        """Return the design of each client's records, by client, if it has any."""
         task = self.crowd.request.task
         together, present = chosen_together(
             self._site.records,
             [each.position for each in chosen],
             task.column_names,
-            most=1,
-            skipping=[each.place for each in chosen],
+            most=task.records_per_client,
         )
-        records = together[:, 0]
-        whole = present[:, 0] & in_levels(task.columns, records)
-        rows, targets = design_rows(task, records)
+        records = together.reshape(-1, together.shape[-1])
+        whole = present & in_levels(task.columns, records).reshape(present.shape)
+        rows, targets = (
+            each.reshape(*present.shape, *each.shape[1:]) for each in design_rows(task, records)
+        )
         return {
-            each.client: (rows[place, None], targets[place, None])
-            for place, each in enumerate(chosen)
-            if whole[place]
+            each.client: (rows[place, counts], targets[place, counts])
+            for place, (each, counts) in enumerate(zip(chosen, whole, strict=True))
+            if counts.any()
         }
 
 
@@ -267,7 +256,7 @@ def allowed_seconds(task: CrowdTask, contributions: int) -> float:
         columns=len(task.column_names),
         factors=factors_in(task.columns),
         coordinates=task.dimension,
-        records=1,
+        records=task.records_per_client,
         slots=3 * contributions,
         passes=3 + 2 * contributions.bit_length(),
     )
@@ -280,7 +269,7 @@ def stepping_seconds(task: CrowdTask, contributions: int) -> float:
         columns=len(task.column_names),
         factors=factors_in(task.columns),
         coordinates=task.dimension,
-        records=1,
+        records=task.records_per_client,
         slots=contributions,
         passes=contributions,
     )

@@ -14,7 +14,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.crowds.records_used import Limits, allowed_places
+from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
 from shoal_hosting.outcome import PENDING
@@ -90,34 +90,33 @@ def documents(state: State, job: str) -> tuple[bytes, bytes] | None:
 def charge(
     state: State,
     job: str,
-    prepared: Sequence[tuple[int, Signed[Submission]]],
+    prepared: Sequence[Signed[Submission]],
     *,
     limits: Limits,
     now: datetime,
 ) -> list[bool]:
     """Charge contributions and store submissions in one transaction; tell of each if it was stored.
 
-    Each is the place of its record, and the submission. A contribution that would break a limit by
-    now, or whose job has ended here, is not stored, and must never be sent.
+    A contribution that would break a limit by now, or whose job has ended here, is not stored, and
+    must never be sent.
     """
     committed, taken, database = state.committed().copy(), [], state.file.database
     with state.file.transaction():
         is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
-        for place, submission in prepared:
+        for submission in prepared:
             client = submission.body.client
             charged = BitMap([client])
             [before] = committed.of(charged).values()
-            allowed = is_open and place in allowed_places(
-                state, job, client, limits, committed=before
-            )
+            used = used_by(state, job, [client])[client]
+            allowed = is_open and limits.allow(used, committed=before)
             taken.append(allowed)
             if not allowed:
                 continue
-            contribution = ledger.contribution_id(submission.digest, place)
+            contribution = ledger.contribution_id(submission.digest)
             database.execute(
                 "INSERT INTO contributions SELECT ?1, ?2, ?3,"
-                " (SELECT COUNT(*) FROM contributions WHERE (job, client) = (?2, ?3)), ?4, ?5, ?6",
-                (contribution, job, client, place, submission.digest, PENDING),
+                " (SELECT COUNT(*) FROM contributions WHERE (job, client) = (?2, ?3)), ?4, ?5",
+                (contribution, job, client, submission.digest, PENDING),
             )
             database.execute(
                 "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, submission.encode())

@@ -36,8 +36,8 @@ class CrowdSpending:
 
 
 @dataclass(frozen=True)
-class RecordsLeft:
-    """The epsilon that a record may still spend, of the client with the least and the most."""
+class CrowdLeft:
+    """The epsilon that a client may still spend on crowds: the least and the most of any."""
 
     maximum: float
     least: float
@@ -49,7 +49,7 @@ class CrowdAccounts:
     """The charges of every crowd job, in order; `left` is None if no crowd job is allowed."""
 
     jobs: tuple[CrowdSpending, ...]
-    left: RecordsLeft | None
+    left: CrowdLeft | None
 
 
 BORNE_OUT: Final = "borne out"

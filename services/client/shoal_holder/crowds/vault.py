@@ -13,6 +13,7 @@ from shoal_holder.admission import JobKind, check_columns, check_request, check_
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import memory
+from shoal_holder.crowds.allowance import crowds_cap
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
 from shoal_holder.crowds.crowd import Crowd, judged
@@ -32,7 +33,6 @@ from shoal_holder.crowds.messages import (
     ShowLog,
     ValidateClosing,
 )
-from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.messages import Answer, Bytes, Decided, Done, Message
 from shoal_holder.policy import Policy
@@ -60,7 +60,7 @@ from shoal_protocol.wire.errors import (
 
 
 def crowd_refusal(policy: Policy, request: CrowdJobRequest) -> str | None:
-    """Return why `policy` lets no record here into a crowd job, or None if some may be in it."""
+    """Return why `policy` lets no client here into a crowd job, or None if some may be in it."""
     task = request.task
     if policy.maximum_local_epsilon is None:
         return NO_CROWDS
@@ -71,11 +71,11 @@ def crowd_refusal(policy: Policy, request: CrowdJobRequest) -> str | None:
     if reason := policy.columns_refusal((*task.features, task.target)):
         return reason
     one = Cost.pure(task.contribution_epsilon)
-    for whom, cap in (("record", record_cap(policy)), ("client", policy.cap)):
+    for what, cap in (("crowd jobs", crowds_cap(policy)), ("all jobs", policy.cap)):
         if not cap.allows(one):
             return (
-                f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
-                f"holder allows one {whom}: {cap}"
+                f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what {what} "
+                f"may cost one client here: {cap}"
             )
     return None
 
@@ -154,9 +154,6 @@ class CrowdVault(Part):
                 return Decided(taken=False)
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
-        places = -(-request.body.contributions_per_client // request.body.contributions_per_record)
-        allowed = record_cap(self._site.policy).epsilon
-        machine.note_crowds(self._state.file, allowed * places)
         memory.add(self._state, asked.job, request.encode(), opening.encode())
         self._report("crowd job taken", job=asked.job)
         return Decided(taken=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Request, Response
+from numpy.typing import NDArray
 
 from shoal_hosting.server.openapi import (
     ANY,
@@ -55,6 +56,7 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
+from shoal_studies.crowds.monitor import WINDOWS, turned_at
 from shoal_studies.study_request import JobsQuery
 from shoal_trainer import notices, schema
 from shoal_trainer.crowds import store
@@ -91,15 +93,18 @@ def _state_shown(
     request: CrowdJobRequest,
     state: Any,
     instances: Sequence[InstanceHead],
+    windows: Sequence[NDArray[np.float64]],
     approvals: dict[str, int],
 ) -> bytes:
     """Return where a crowd job stands, in JSON.
 
     `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units of
-    the weight; null with a single instance.
+    the weight; null with a single instance. `turned_at` is after about how many contributions
+    the truth was seen to turn, or null.
     """
     weights = np.array([each.weights for each in instances]) / request.task.grid
     spread = weights.var(axis=0, ddof=1).tolist() if len(instances) > 1 else None
+    window = turned_at(np.array(windows)) if windows else None
     return canonical_json(
         {
             "job": request.digest,
@@ -109,6 +114,7 @@ def _state_shown(
             "wanted": request.contributions,
             "instances": request.task.instances,
             "spread": spread,
+            "turned_at": None if window is None else window * request.contributions // WINDOWS,
             "approvals": approvals,
             "closes_at": format_time(request.closes_at),
         }
@@ -150,9 +156,11 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
 
     async def state_of(job: str) -> bytes:
         crowd = await book.find(job)
-        state, instances = await storage.run(store.state, crowd.number)
+        state, instances, windows = await storage.run(store.state, crowd.number)
         counted = approvals((await storage.run(notices.counts, [job]))[job])
-        return await asyncio.to_thread(_state_shown, crowd.request.body, state, instances, counted)
+        return await asyncio.to_thread(
+            _state_shown, crowd.request.body, state, instances, windows, counted
+        )
 
     @router.post(
         "",

@@ -1,0 +1,114 @@
+"""What earlier charges leave to clients for a crowd job. Nothing here depends on records."""
+
+import json
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from shoal_holder.crowds.status import CrowdAccounts, CrowdLeft, CrowdSpending
+from shoal_holder.policy import Policy
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_protocol.privacy.accounting import Cap, Cost, compose
+from shoal_protocol.privacy.job_costs import epsilon_left
+
+
+def crowds_cap(policy: Policy) -> Cap:
+    """Return what all crowd jobs together may cost one client.
+
+    Raises:
+        ValueError: no crowd job is allowed, and there is no cap of 0.
+    """
+    return Cap(epsilon=policy.maximum_local_epsilon or 0.0, delta=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The cost of one contribution to a job, and the limits on their number.
+
+    A client makes at most `per_client`. `cap` limits all that a client spends, on rounds and crowds
+    together, and `crowds_cap` what it spends on crowds.
+    """
+
+    cost: Cost
+    per_client: int
+    cap: Cap
+    crowds_cap: Cap
+
+    def allow(self, used: "Used", *, committed: Cost) -> bool:
+        """Tell whether a client may contribute once more.
+
+        `committed` is what it has spent, and what open jobs may still ask of it.
+        """
+        return (
+            used.made < self.per_client
+            and self.cap.allows(compose([committed, self.cost]))
+            and self.crowds_cap.allows(Cost.pure(used.epsilon + self.cost.epsilon))
+        )
+
+
+@dataclass(frozen=True)
+class Used:
+    """How often a client contributed to a job, and what it was charged for all crowd jobs."""
+
+    made: int = 0
+    epsilon: float = 0.0
+
+
+def used_by(state: State, job: str, clients: Collection[int]) -> dict[int, Used]:
+    """Return the charges of clients."""
+    rows = state.file.rows(
+        "SELECT client, SUM(contributions.job = ?), SUM(epsilon) FROM contributions"
+        " JOIN ledger ON contribution = ledger.round"
+        " WHERE client IN (SELECT value FROM json_each(?)) GROUP BY client",
+        *(job, json.dumps([*clients])),
+    )
+    charged = {client: Used(made, epsilon) for client, made, epsilon in rows}
+    return {client: charged.get(client, Used()) for client in clients}
+
+
+def contributions_left(
+    state: State, job: str, clients: Collection[int], limits: Limits
+) -> dict[int, int]:
+    """Return as many contributions of each of `clients` as it can make to the job, or some more.
+
+    What other jobs take of the same allowance is not foreseen, only what they have taken.
+    """
+    committed, used = state.committed().of(BitMap(clients)), used_by(state, job, clients)
+    affordable = {  # cached: many clients have spent the same, and computing the rest is slow
+        spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
+        for spent in set(committed.values())
+    }
+
+    def left(client: int) -> int:
+        of_crowds = _times(limits.crowds_cap.epsilon - used[client].epsilon, limits.cost)
+        of_job = limits.per_client - used[client].made
+        return max(0, min(of_job, of_crowds, affordable[committed[client]]))
+
+    return {client: left(client) for client in clients}
+
+
+def _times(epsilon: float, cost: Cost) -> int:
+    """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
+    return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))
+
+
+def so_far(state: State, site: Site) -> CrowdAccounts:
+    """Return what crowd jobs were charged, and what the owner's policy leaves to clients."""
+    rows = state.file.rows(
+        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon)"
+        " FROM contributions JOIN ledger ON contribution = ledger.round"
+        " GROUP BY contributions.job ORDER BY MIN(ledger.number)"
+    )
+    jobs = tuple(CrowdSpending(*row) for row in rows)
+    if site.policy.maximum_local_epsilon is None:
+        return CrowdAccounts(jobs, None)
+    cap = crowds_cap(site.policy).epsilon
+    spent = [used.epsilon for used in used_by(state, "", site.positions()).values()] or [0.0]
+    # sums of shares of a cap miss it by their last bits
+    least, most = (
+        each if each > 1e-9 * cap else 0.0 for each in (cap - max(spent), cap - min(spent))
+    )
+    return CrowdAccounts(jobs, CrowdLeft(cap, least, most))
