@@ -1,8 +1,8 @@
-"""Base class of all studies: parameters, terms of the rounds, kinds of posterior, an example.
+"""Base classes of studies, and what several of them share.
 
-A study is one module of this package, with its task (public parameters only, no data and no
-algorithm), its rules for rounds and its posterior. Bounds must come from general knowledge of the
-columns, never from the data: nothing here is charged to the privacy budget. Values outside the
+A study is one module or folder of this package: its task (public parameters alone), the terms of
+its rounds, its learner, its posterior and its example. Bounds must come from general knowledge of
+the columns, never from the data: nothing here is charged to the privacy budget. Values outside the
 bounds are cut to them by the client.
 """
 
