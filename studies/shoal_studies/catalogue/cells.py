@@ -31,6 +31,7 @@ from shoal_protocol.queries.tables import Edges
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.one_round import (
     OneRound,
     SummedNoise,
@@ -524,14 +525,8 @@ class Cells(OneRound[CellStudy, BasePosterior]):
         return self.task.posteriors[0].model_validate(fields)
 
 
-def _counts(released: ReleasedSum) -> CellCounts:
-    if not isinstance(released.query, CellCounts):
-        raise ValueError("counts are asked by a query of counts")
-    return released.query
-
-
 def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
-    query = _counts(released)
+    query = query_of(released, CellCounts)
     counts = in_units(query, released.values)
     return NoisyCounts(
         values=counts[:-1],
@@ -549,7 +544,7 @@ def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Fl
     of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
     the density of the noise that they leave in the difference.
     """
-    grid = _counts(released).grid
+    grid = query_of(released, CellCounts).grid
     noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
     parts = []
     for records, log_weight in zip(*record_counts(released, _NODES), strict=True):
