@@ -31,7 +31,6 @@ from shoal_protocol.queries.tables import Edges
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
-from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.one_round import (
     OneRound,
     SummedNoise,
@@ -488,7 +487,7 @@ class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
 
     def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
         prior = np.array([self.task.prior_successes, self.task.prior_failures])
-        successes, failures, weights = _successes(released, prior)
+        successes, failures, weights = _successes(released, self.task.query().grid, prior)
         parameters = np.column_stack([successes, failures]) + prior
         totals = parameters.sum(axis=1)
         shares = parameters[:, 0] / totals
@@ -508,7 +507,7 @@ class Cells(OneRound[CellStudy, BasePosterior]):
     """The learner of a study of the probabilities of cells."""
 
     def posterior(self, released: ReleasedSum) -> BasePosterior:
-        noisy = _noisy_counts(released)
+        noisy = _noisy_counts(released, self.task.query())
         cells = len(noisy.values)
         draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
         prior = np.full(cells, self.task.concentration)
@@ -525,8 +524,7 @@ class Cells(OneRound[CellStudy, BasePosterior]):
         return self.task.posteriors[0].model_validate(fields)
 
 
-def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
-    query = query_of(released, CellCounts)
+def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:
     counts = in_units(query, released.values)
     return NoisyCounts(
         values=counts[:-1],
@@ -537,14 +535,13 @@ def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
     )
 
 
-def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Floats]:
+def _successes(released: ReleasedSum, grid: int, prior: Floats) -> tuple[Floats, Floats, Floats]:
     """Return possible numbers of successes and failures, and their probabilities, shapes (m,).
 
     The law of both given their noisy difference and their noisy sum: for each number of records,
     of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
     the density of the noise that they leave in the difference.
     """
-    grid = query_of(released, CellCounts).grid
     noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
     parts = []
     for records, log_weight in zip(*record_counts(released, _NODES), strict=True):
