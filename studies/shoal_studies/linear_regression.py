@@ -51,7 +51,7 @@ from shoal_studies.quasi_likelihood import (
 _COARSE: Final = set(BOXES[1::3])
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
-_REMEMBERED: Final = 64  # a trainer asks at a submission, and again in the round
+_REMEMBERED: Final = 256  # a trainer asks at a submission, and again in the round
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
