@@ -228,10 +228,15 @@ class LinearRegression:
         ratio *= this / last if laplace else math.sqrt(this / last)
         return choose_thresholds(
             self.task,
-            records=int(float(f"{record_count(measured):.2g}")),  # about: noise makes no new search
+            records=int(_about(record_count(measured))),
             mechanism=measured.mechanism,
-            noise_ratio=ratio * self.task.records_per_client,
+            noise_ratio=_about(ratio * self.task.records_per_client),
         )
+
+
+def _about(number: float) -> float:
+    """Round to two digits, so that similar cohorts share one search for thresholds."""
+    return float(f"{number:.2g}")
 
 
 def _posterior(
