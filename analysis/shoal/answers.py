@@ -507,6 +507,7 @@ class Answers:
                     task,
                     found,
                     moments,
+                    coefficients.mean,
                     covariance,
                     prior,
                     complete=None,

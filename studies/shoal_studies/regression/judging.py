@@ -22,6 +22,8 @@ _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
+_BETTER: Final = 1.5  # predictors' mean square over its sd: with odds of 3 to 1 the mean errs more
+_LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
@@ -33,7 +35,10 @@ _PART: Final = 0.3  # of an eigenvector
 _MOST: Final = 0.5  # share of a feature's mean square, far out
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
-NOISE_OUTWEIGHS: Final = "noise outweighs what the features tell: the mean may predict as well"
+NOISE_OUTWEIGHS: Final = (
+    "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
+    "anything within their intervals"
+)
 _NEARLY_APART: Final = (
     "the classes are nearly apart: few records of one seem to be of the other, so that slopes have "
     "no upper end"
@@ -45,6 +50,7 @@ def judged_linear(
     task: RegressionTask,
     found: Measured,
     moments: NoisyMoments,
+    mean: Floats,
     covariance: Floats,
     prior_sd: Floats,
     *,
@@ -52,7 +58,9 @@ def judged_linear(
     target_kept: float,
     mean_weight: float,
 ) -> Verdict:
-    """Return the verdict on coefficients with `covariance`, (k, k), and priors of `prior_sd`.
+    """Return the verdict on coefficients `mean` with `covariance`, and priors of `prior_sd`.
+
+    In the units of the moments, shapes (k,), (k, k) and (k,).
 
     `complete` is how many records there are of how many clients, if that is known, and
     `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
@@ -73,6 +81,8 @@ def judged_linear(
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
     whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
     within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
+    if not predicts_better(mean[1:], covariance[1:, 1:], within):
+        reasons.append(NOISE_OUTWEIGHS)
     return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
 
 
@@ -326,6 +336,19 @@ def crowded(target: ColumnBounds, found: Measured) -> list[str]:
         f"values of {target.name} crowd at their bounds: if these cut values, slopes are pulled "
         "towards 0; ask again with wider bounds unless no value can lie outside"
     ]
+
+
+def predicts_better(slopes: Floats, covariance: Floats, products: Floats) -> bool:
+    """Tell whether predictions by `slopes` probably err less than the mean alone.
+
+    With features' covariances G, shape (q, q), true slopes b err by (m - b)'G(m - b) where those
+    that are learned are m, and b'Gb where they are 0. The first is less where m'Gb > m'Gm / 2. Of
+    b about m with covariance C, m'Gb has the mean m'Gm and the variance m'GCGm.
+    """
+    values, vectors = np.linalg.eigh(products)
+    raised = np.maximum(values, _LEAST_VALUE * np.abs(values).max())
+    through = (vectors * raised) @ vectors.T @ slopes
+    return float(slopes @ through) > _BETTER * math.sqrt(float(through @ covariance @ through))
 
 
 def nearly_apart(predictors: Floats) -> list[str]:

@@ -174,6 +174,7 @@ class LinearModel:
                 self.task,
                 found,
                 moments,
+                coefficients.mean,
                 covariance,
                 prior,
                 complete=(records[0], released.cohort_size),
