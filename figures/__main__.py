@@ -1,7 +1,7 @@
 """`make figures`: runs the experiments, writes figures, pictures and notes, and checks them.
 
     python -m figures [--data DIRECTORY] [--out build/figures] [--processes N] [--splits 25]
-        [figure2] [figure3] [services]
+        [figure2] [figure3] [efficiency] [services]
 
 Exits with 1 if a figure does not show what it must, with 2 if its data cannot be had.
 """
@@ -17,7 +17,7 @@ from typing import Final
 
 from rich.console import Console
 
-from figures import figure2, figure3, notes, ours, pictures, services
+from figures import efficiency, figure2, figure3, notes, ours, pictures, services
 from figures.authors import DELTA, key
 from figures.checks import figure2_findings, figure3_findings
 from figures.datasets import SPLITS, UCI_SETS, load_gdsc
@@ -25,7 +25,7 @@ from figures.report import Report
 from figures.scores import mean_and_sd, quartiles
 from figures.sources import UCI, DataUnavailable, Files
 
-PARTS: Final = ("figure2", "figure3", "services")
+PARTS: Final = ("figure2", "figure3", "efficiency", "services")
 
 
 def _figure2(files: Files, report: Report, processes: int, splits: int) -> None:
@@ -97,6 +97,15 @@ def _figure3(files: Files, report: Report, processes: int, splits: int) -> None:
         report.console.print(line)
 
 
+def _efficiency(files: Files, report: Report, processes: int, splits: int) -> None:
+    """Needs no data: records are simulated."""
+    found = efficiency.run()
+    curves = efficiency.medians(found)
+    report.write("efficiency.json", curves)
+    pictures.draw_efficiency(curves, report.directory / "efficiency.png")
+    report.judge(efficiency.efficiency_findings(found))
+
+
 def _services(files: Files, report: Report, processes: int, splits: int) -> None:
     """Run one point of each figure over real services, in a directory that is thrown away."""
     points = [services.red_wine(files), services.one_drug(load_gdsc(files))]
@@ -124,7 +133,12 @@ def main() -> int:
     console = Console()
     report = Report(arguments.out, console)
     files = Files(data=arguments.data, cache=arguments.out / "data")
-    run = {"figure2": _figure2, "figure3": _figure3, "services": _services}
+    run = {
+        "figure2": _figure2,
+        "figure3": _figure3,
+        "efficiency": _efficiency,
+        "services": _services,
+    }
     for part in parts:
         begun = time.monotonic()
         try:
