@@ -48,7 +48,8 @@ def run(*, numbers: tuple[int, ...] = NUMBERS, repeats: int = REPEATS) -> Distan
     task = LinearRegressionTask(
         features=_columns()[:-1], target=_columns()[-1], method="plain", radius=1.2, intercept=0.0
     )
-    learner, distances = LinearRegression(task), {method: {} for method in METHODS}
+    learner = LinearRegression(task)
+    distances: Distances = {method: {} for method in METHODS}
     for number in numbers:
         federation = Federation(
             population=number, missing=0, dropouts=0, colluders=0, epsilon=EPSILON, delta=DELTA
