@@ -53,6 +53,28 @@ def test_a_page_that_anything_names_is_there() -> None:
                 assert (ROOT / page).exists(), f"{each} names {page}"
 
 
+def test_a_proof_that_code_points_to_is_in_the_mathematics() -> None:
+    """Docstrings and comments say "docs/mathematics.md, proposition 2.2", or several numbers."""
+    page = (ROOT / "docs/mathematics.md").read_text()
+    pointer = re.compile(
+        r"docs/mathematics\.md[`,]*\s+#?\s*(proposition|theorem|lemma|section)s?\s+#?\s*"
+        r"(\d+(?:\.\d+)?)(?:\s+(?:and|to)\s+(\d+(?:\.\d+)?))?"
+    )
+    listed = ["git", "ls-files", "-z", "*.py"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    found = 0
+    for each in files.split("\0")[:-1]:
+        if not (path := ROOT / each).exists():
+            continue
+        for kind, *numbers in pointer.findall(path.read_text()):
+            for number in filter(None, numbers):
+                titled = rf"(?:### |\*\*){kind.title()} {number}"
+                heading = f"## {number}" if kind == "section" else titled
+                assert re.search(rf"^{heading}[ .]", page, re.MULTILINE), f"{each}: {kind} {number}"
+                found += 1
+    assert found > 20
+
+
 @pytest.mark.parametrize("page", EVERYWHERE, ids=name)
 def test_what_shown_code_imports_is_there(page: Path) -> None:
     for block in code(page):

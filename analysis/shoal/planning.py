@@ -122,6 +122,7 @@ class Study(Model):
     horizon: int | None = Field(
         default=None,
         ge=1,
+        le=10**12,
         description="contributions until the truth may have turned, by effect; or it never does",
     )
 

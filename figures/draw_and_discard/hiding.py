@@ -4,7 +4,7 @@ Two neighbours' steps are a distance apart. Every later contribution that builds
 noise. A shift of that noise may cover part of the distance, at the cost of the Laplace mechanism;
 the rest remains for later noises. Theorem 2 of Pihur et al. needs more than their proof shows, and
 the true cost exceeds it for the variant "one" with several weights: one weight's difference moves
-the steps on the others. Proofs: docs/mathematics.md, "Draw and discard".
+the steps on the others. Proofs: docs/mathematics.md, theorems 7 to 9.
 """
 
 import math

@@ -3,7 +3,7 @@
 In one update an instance is drawn, its copy b becomes b + u, and this replaces an instance drawn
 independently of the first; u has mean 0 and variance `update_variance` (Pihur et al. 2018,
 arXiv:1807.04369, Theorem 1 and Lemma 1). Spreads are variances over instances with divisor k - 1.
-The proofs are in docs/mathematics.md. Under a pull: `shoal_studies.crowds.theory`.
+The proofs are in docs/mathematics.md, section 9. Under a pull: `shoal_studies.crowds.theory`.
 """
 
 import math
@@ -110,7 +110,7 @@ def pulled_spread(learning: Contraction) -> float:
     k = learning.instances
     if k < 2:
         raise ValueError("a spread needs at least 2 instances")
-    return learning.pull * (k + learning.open_sessions) * learning.averaged_variance
+    return k / (k - 1) * (learning.instance_variance - learning.averaged_variance)
 
 
 def relative_variance(instances: int, kurtosis: float) -> float:

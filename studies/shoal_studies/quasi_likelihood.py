@@ -2,7 +2,7 @@
 
 With W = X'X, u = X'y, v = y'y and noise E on all of them, r(b) = z_u - Z_W b has mean zero and
 covariance s^2 W + Omega(b), where Omega comes from the privacy noise alone, and
-z_v - 2 b'z_u + b'Z_W b has mean n s^2. This is the quasi-likelihood of docs/mathematics.md. It is
+z_v - 2 b'z_u + b'Z_W b has mean n s^2. Proof: docs/mathematics.md, proposition 3.1. It is
 solved by iterated generalised least squares for each of a grid of residual standard deviations s,
 and the grid is weighted by the (Laplace approximated) evidence. No random numbers are used.
 """

@@ -128,7 +128,7 @@ def test_the_noise_that_is_really_summed_keeps_to_the_price(epsilon, delta):
 def test_pitfall_4_every_releasable_cohort_less_any_colluders_has_the_noise_that_was_promised(
     mechanism, present
 ):
-    """The noise of the cohort less C colluders and one who reads, convolved, shift by shift."""
+    """The noise of the cohort less C colluders and the reader, convolved, shift by shift."""
     cost = Cost.pure(0.5) if mechanism == "discrete_laplace" else Cost.gaussian(0.5)
     noise = noise_for(mechanism, sensitivity=8.0, cost=cost, **FEDERATION)
     counted = present - FEDERATION["colluders"] - 1

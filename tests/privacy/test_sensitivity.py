@@ -112,7 +112,7 @@ def matrix_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
 
 
 def matrix_in_a_ball(columns, radius, mechanism, *, intercept=0.0, records=1):
-    """L2: orthogonal rows. L1: the largest spread, of which docs/mathematics.md has more.
+    """L2: orthogonal rows. L1: the largest spread, of docs/mathematics.md, proposition 2.3.
 
     A small constant, which no row can make larger, keeps the L1 supremum out of reach: four fifths
     of it are asked for.

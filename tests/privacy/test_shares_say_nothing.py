@@ -1,9 +1,9 @@
 """Any M - 1 additive shares, and any t - 1 threshold shares, are independent of what is shared.
 
-Why that is exact is in docs/mathematics.md; here the code is asked. Seeds come from labels, so no
-verdict ever changes. Were they drawn anew, an honest scheme would fail any of these tests with a
-probability below 2e-7: there are fewer than 2,000 p-values, each held to 1e-10. Weak blinding,
-planted into the same code, is found each time.
+Why that is exact: docs/mathematics.md, theorems 3 and 4. Here the code is asked. Seeds come from
+labels, so no verdict ever changes. Were they drawn anew, an honest scheme would fail any of these
+tests with a probability below 2e-7: there are fewer than 2,000 p-values, each held to 1e-10. Weak
+blinding, planted into the same code, is found each time.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -9,8 +9,9 @@ of which every release has one; `epsilon` the pure one, infinite for Gaussian no
 the same client compose: mu^2 adds up, and so does epsilon. Later ones and their costs may be chosen
 after seeing the earlier, as long as the sum stays within a cap fixed beforehand: a filter (for mu
 Smith and Thakurta 2022, arXiv:2210.17520, and for each client its own Koskela, Tobaben and Honkela
-2022, arXiv:2209.15596). What keeps to a cap in either number keeps to it: with delta = 0 only
-epsilon counts, and Gaussian noise never fits. Sums of charges by client are kept in memory.
+2022, arXiv:2209.15596). What keeps to a cap in either number keeps to it (proof:
+docs/mathematics.md, proposition 1.5): with delta = 0 only epsilon counts, and Gaussian noise never
+fits. Sums of charges by client are kept in memory.
 """
 
 import math

@@ -4,8 +4,9 @@ Calibration is the inverse of `accounting.price`. A client pays for the rounds i
 and for no others, so costs are counted for each client.
 
 By Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) a price rests on the noise of the clients
-that did not collude, less one: whoever reads a sum may be a client, and subtract its own noise. The
-cohort that was really summed may hold more such clients than the calibration assumed.
+that did not collude, less one: the reader of the sum, who may be a client and knows their own. The
+cohort that was really summed may hold more such clients than the calibration assumed. Proofs:
+docs/mathematics.md, section 1.
 """
 
 import math

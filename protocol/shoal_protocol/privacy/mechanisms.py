@@ -26,7 +26,7 @@ from pydantic import Field
 from shoal_protocol.queries import Mechanism, NoiseDesign
 from shoal_protocol.wire.documents import Model
 
-_EPSILON_MARGIN: Final = 1e-6  # covers 5,000 rounds of twice LATTICE_EXCESS
+_EPSILON_MARGIN: Final = 1e-6  # for what rounds' LATTICE_EXCESS adds up to
 _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BISECTIONS: Final = 200
@@ -36,7 +36,8 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     """Return the smallest delta at `epsilon` of a Gaussian release with parameter `mu`.
 
     delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), Q the upper normal tail.
-    The neighbouring data sets differ by the replacement of one client.
+    The neighbouring data sets differ by the replacement of one client. See docs/mathematics.md,
+    proposition 1.1.
 
     Raises:
         ValueError: `epsilon` or `mu` is negative or not finite.
@@ -99,8 +100,7 @@ def boundary(condition: Callable[[float], bool]) -> tuple[float, float]:
 def pure_mu(*, epsilon: float) -> float:
     """Return the smallest `mu` such that whatever is `epsilon`-private is `mu`-Gaussian private.
 
-    mu = -2 Phi^-1(1 / (1 + e^epsilon)). There both trade-off curves cross their diagonal; that of
-    `epsilon` runs straight from each end to this point, and the Gaussian one, being convex, below.
+    mu = -2 Phi^-1(1 / (1 + e^epsilon)). Proof: docs/mathematics.md, proposition 1.4.
 
     Raises:
         ValueError: `epsilon` is negative or not finite.
@@ -162,6 +162,8 @@ def lattice_excess(*, scale: float, parties: int, dimension: int, mu: float) -> 
       Massart (2000, Lemma 1). Measured from the neighbour's mean, it is at most twice that bound
       and twice mu^2 more.
 
+    Proof: docs/mathematics.md, proposition 1.12.
+
     Raises:
         ValueError: an argument is not positive, or `mu` negative.
     """
@@ -197,12 +199,12 @@ def fold_excess(*, scale: float, parties: int) -> float:
 
 
 def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -> int:
-    """Return N - D - C - 1, how many clients' noise protects a client in the worst case.
+    """Return n = N - D - C - 1, how many clients' noise protects a client in the worst case.
 
     Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) with T = D + C: `dropouts` may be
-    missing from the sum, and `colluders` may reveal their noise or add none. The 1 is the reader of
-    the sum, who may be another client and subtract its own noise. The protected client's own noise
-    counts: nobody else knows it.
+    missing from the sum, and `colluders` may reveal their noise or add none. The 1 is the reader
+    of the sum, who may be a client and subtract their own noise. The protected client's own noise
+    counts among the n. Proof: docs/mathematics.md, theorem 1.
 
     Raises:
         ValueError: an argument is negative, or no noise would be left.
@@ -212,8 +214,8 @@ def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -
     clients = population - dropouts - colluders - 1
     if clients < 1:
         raise ValueError(
-            f"{population} clients less {dropouts} dropouts, {colluders} colluders and one who "
-            "reads the sum leave nobody to add noise"
+            f"{population} clients less {dropouts} dropouts, {colluders} colluders and the "
+            "reader of the sum leave nobody to add noise"
         )
     return clients
 
@@ -257,7 +259,8 @@ class GaussianPart:
         """Return the noise of so many slots, drawn at once: of at least their parts' variance.
 
         The scale is the smallest 64-bit float whose square is at least `slots` scale^2, decided in
-        rational arithmetic. That one draw stands for the sum of their parts: docs/mathematics.md.
+        rational arithmetic. That one draw stands for the sum of their parts: docs/mathematics.md,
+        lemma 1.10.
 
         Raises:
             ValueError: it is beyond `LARGEST_SCALE`.
@@ -310,7 +313,8 @@ class LaplacePart:
 
         Fails with probability at most `failure`. By Chernoff's bound P(|X| >= t) is at most
         2 exp(-7 t / (8 scale)) M^(clients slots / parties), where the moment M of one discrete
-        Laplace falls with 1 / scale from 64/15, what it is for the continuous one.
+        Laplace falls with 1 / scale from 64/15, what it is for the continuous one. Proof:
+        docs/mathematics.md, proposition 1.13.
 
         Raises:
             ValueError: a count is not positive, or `failure` is not within (0, 1).

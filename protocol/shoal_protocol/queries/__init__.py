@@ -3,7 +3,7 @@
 A query turns a client's records into one integer vector and states what the vector reveals at
 most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,
 after rounding, in the norm that the noise mechanism needs. Clients run these queries and nothing
-else. Proofs: docs/mathematics.md.
+else. Proofs: docs/mathematics.md, section 2.
 """
 
 from typing import Annotated, Literal

@@ -400,8 +400,9 @@ class LatticeQuery(Model):
         it is; one left out moves them by `left_out`, and the number by `unit` lattice units. Both
         are after division by the scales of `blocks`: each is of so many coordinates, and has a
         relative scale; empty ones are left out. So the number costs nothing where its noise is wide
-        enough for the second not to exceed the first; it is at most 4 records wide for each unit of
-        1 / mu, 17 of 1 / epsilon, which costs 3 % and 6 % at most.
+        enough for the second not to exceed the first; it is at most 4.2 records wide for each unit
+        of 1 / mu, 17 of 1 / epsilon, which costs 3 % and 6 % at most. Proof: docs/mathematics.md,
+        proposition 2.1.
         """
         if mechanism == "discrete_gaussian":
             room = math.sqrt(max(changed**2 - left_out**2, 0.0))

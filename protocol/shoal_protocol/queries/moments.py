@@ -107,7 +107,7 @@ class SecondMoments(Moments):
 
         A record in another's place moves each of q columns by B^2, and the intercept by k^2 if
         there is a ball to shrink it; one left out the intercept too. In the ball L2 sqrt(2) R^2 B^2
-        and R^2 B^2, L1 2 R^2 B^2 and R^2 B^2.
+        and R^2 B^2, L1 2 R^2 B^2 and R^2 B^2. Proof: docs/mathematics.md, proposition 2.4.
         """
         gaussian = mechanism == "discrete_gaussian"
         limit, columns = self.squared_norm_limit, len(self.columns)
@@ -146,7 +146,8 @@ class MomentMatrix(Moments):
         box, L1 q (q + 1) / 2 B^2 + q k B + k^2 q / (2 (q + 1)); one left out by L2
         sqrt(q (q + 1) / 2 B^4 + q k^2 B^2 + k^4), L1 q (q + 1) / 2 B^2 + q k B + k^2. In the ball
         L2 sqrt(2) R^2 B^2 and R^2 B^2, L1 sqrt(p (p + 1)) R^2 B^2 and sqrt(p (p + 1) / 2) R^2 B^2,
-        or as in a box if that takes less noise. With p = 1 all are B^2 or R^2 B^2.
+        or as in a box if that takes less noise. With p = 1 all are B^2 or R^2 B^2. Proof:
+        docs/mathematics.md, propositions 2.2 and 2.3.
         """
         if self.width == 1:
             most = min(self.squared_norm_limit or self.grid**2, self.grid**2)
@@ -223,7 +224,7 @@ class FirstMoments(Moments):
 
         A record in another's place moves each column by 2 B^2, and the intercept by k B if there is
         a ball to shrink it; one left out moves columns by B^2, the intercept by k B. In the ball L2
-        2 R B^2 and R B^2, L1 sqrt(p) times that.
+        2 R B^2 and R B^2, L1 sqrt(p) times that. Proof: docs/mathematics.md, proposition 2.5.
         """
         gaussian = mechanism == "discrete_gaussian"
         limit, columns = self.squared_norm_limit, self.width - bool(self.constant)
@@ -300,11 +301,9 @@ class ColumnMoments(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Gaussian noise of squares is sqrt(17/47) = .60 times that of sums, Laplace's as wide.
 
-        A record in another's place moves the two sums of a column by B^2 d (1, |u + v|), d = |u -
-        v|, where |u + v| is at most 2 - d. In L2 that is d^2 (1 + 47/17 (2 - d)^2) <= 4, for d^2 (2
-        - d) / (2 + d) is .3607 at most, at d = sqrt(5) - 1, and 17/47 is .3617: so 2 B^2, as if
-        there were no squares. In L1 9/4 B^2. One left out moves them by B^2 (|u|, u^2): L2
-        sqrt(1 + 47/17) B^2, so that the number of records costs nothing; L1 2 B^2.
+        A record in another's place moves the two sums of a column by L2 2 B^2, as if there were no
+        squares, L1 9/4 B^2. One left out moves them by L2 sqrt(64/17) B^2, so that the number of
+        records costs nothing, L1 2 B^2. Proof: docs/mathematics.md, proposition 2.7.
         """
         columns, square = len(self.columns), float(self.grid**2)
         if mechanism == "discrete_gaussian":
@@ -354,7 +353,10 @@ class NormCounts(Moments):
         return np.asarray(top * np.power(NORM_RATIO, -2.0 * steps))
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
+        """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2.
+
+        Proof: docs/mathematics.md, proposition 2.6.
+        """
         square = float(self.grid**2)
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
         return self._with_count(mechanism, (NORM_BINS, 1.0), changed=both * square, left_out=square)
@@ -412,7 +414,8 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
 
     f = min(1, R / |x|) shrinks x into the ball of radius R = radius / sqrt(1 + .7^2), and t = .7 R.
     A weight that hangs on the features alone leaves a regression of y on x without bias (Mallows
-    weights: Hampel et al. 1986, section 6.3), other than one that hangs on y.
+    weights: Hampel et al. 1986, section 6.3), other than one that hangs on y. Proof that rows are
+    within the ball: docs/mathematics.md, proposition 2.8.
     """
 
     name: Literal["weighted_row_matrix"] = "weighted_row_matrix"

@@ -71,7 +71,10 @@ class GradientSum(LatticeQuery):
         return math.isqrt(self.squared_norm_limit) * self.records_per_client
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere: L2 2 r C 2^grid_bits, and sqrt(d) times that in L1."""
+        """The same noise everywhere: L2 2 r C 2^grid_bits, and sqrt(d) times that in L1.
+
+        Proof: docs/mathematics.md, proposition 2.14.
+        """
         norm = rounded_up(math.sqrt(self.squared_norm_limit))
         factor = 1.0 if mechanism == "discrete_gaussian" else math.sqrt(self.dimension)
         return NoiseDesign(
@@ -175,24 +178,9 @@ class _UnitScores(Moments):
 
     Noise of squares is r times `SQUARES_SCALE` times that of W, r the `records_per_client`. The
     sensitivity follows from |W| <= m B for m records, and hangs neither on A nor on anything else
-    in the query. Let u = W / (r B) be of one client and v of another. The larger number of records
-    is r, and the smaller t r, without loss: all that moves grows with a common factor. So |u| <= 1
-    and |v| <= t. A coordinate has sizes a and b in u and v; let s = a + b and e = |a - b|. It moves
-    by s at most, and its square by s e.
-
-    In L2, let c be the sum of a b. Coordinates move by |u|^2 + |v|^2 + 2 c at most, squared and
-    summed. The a^2 - b^2 have sizes that sum to at most sqrt((|u|^2 + |v|^2)^2 - 4 c^2) (Cauchy and
-    Schwarz), and sum to |u|^2 - |v|^2. So their squares sum to half of the squares of these two at
-    most, |u|^4 + |v|^4 - 2 c^2, of which half counts. As c <= |u| |v| <= 1, all moves by D = (|u| +
-    |v|)^2 + (|u|^2 - |v|^2)^2 / 2 at most, squared, which increases in both norms: (1 + t)^2 + (1 -
-    t^2)^2 / 2. The number of records moves by 1 - t, times sqrt(5/2) in units of its noise: D +
-    5/2 (1 - t)^2 is convex in t, and 4 at both ends. So all moves by 2 at most, and without the
-    number by sqrt(3/2) if one client has no record.
-
-    In L1, with p the coordinates that have squares and n = sqrt(p + 1), s <= p s^2 / (4 n) + n / p
-    and s e / 2 <= s^2 / (4 n) + n e^2 / 4, at most n (s^2 + e^2) / 4 + n / p together; over all
-    coordinates n (|u|^2 + |v|^2) / 2 + n <= n (3 + t^2) / 2. That is convex in t: with the number
-    of records, which moves by 1 - t, it is largest at t = 0 or t = 1, where it is 3/2 n and 2 n.
+    in the query. A client in another's place moves B W and the squares, in units of their noise, by
+    2 r B^2 in L2 and by 2 sqrt(p + 1) r B^2 in L1, with p the coordinates that have squares. Proof:
+    docs/mathematics.md, propositions 2.9 and 2.10.
     """
 
     basis: _Basis = ()
@@ -336,10 +324,9 @@ class ScoreSum(_UnitScores, RegressionMoments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Noise of the number of cut residuals is twice that of scores.
 
-        Scores and squares are bounded as `_UnitScores` proves, and the number of cut residuals
-        moves by half a record at most. In L2 a client in another's place moves them by
-        sqrt(4 + 1/4) r B^2, one left out by sqrt(3/2 + 1/4) r B^2. In L1, with n = sqrt(s + 1),
-        by (2 n + 1/2) r B^2 and (3/2 n + 1/2) r B^2.
+        In L2 a client in another's place moves them by sqrt(4 + 1/4) r B^2, one left out by
+        sqrt(3/2 + 1/4) r B^2. In L1, with n = sqrt(s + 1), by (2 n + 1/2) r B^2 and
+        (3/2 n + 1/2) r B^2. Proof: docs/mathematics.md, proposition 2.10.
         """
         if mechanism == "discrete_gaussian":
             return self._scores_design(mechanism, math.sqrt(4.25), math.sqrt(1.75))
@@ -447,11 +434,9 @@ class ClassScoreSum(_UnitScores):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """As `ScoreSum`, without cut residuals.
 
-        L2 2 r B^2, and a client left out sqrt(3/2) r B^2. In L1 m records' scores are at most
-        m sqrt(2 s) B, and half their squares over r are m^2 / (2 r) B^2. So a client in another's
-        place moves both by (1 + t) sqrt(2 s) + (1 + t^2) / 2 at most, convex in t again: (2 sqrt(2
-        s) + 1) r B^2, and one left out by half of that; or, if it is less, as of any rows, with n =
-        sqrt(K s + 1), 2 n r B^2 and 3/2 n r B^2.
+        L2 2 r B^2, and a client left out sqrt(3/2) r B^2. In L1 (2 sqrt(2 s) + 1) r B^2, and
+        one left out half of that; or, if it is less, as of any rows, with n = sqrt(K s + 1),
+        2 n r B^2 and 3/2 n r B^2. Proof: docs/mathematics.md, proposition 2.11.
         """
         if mechanism == "discrete_gaussian":
             return self._scores_design(mechanism, 2.0, math.sqrt(1.5))
@@ -542,10 +527,9 @@ class PredictionScores(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere but on the number of records.
 
-        All that a record adds is positive, in a block and a bin of its own: so two are apart by no
-        more than the two lengths at a right angle. A length is largest where y = 1 was given the
-        largest p that still scores 1, q: L2 3 + q^2 or 4 + q^2 squared, L1 3 + q or 4 + q; and 1/4
-        and 1/2 more, for it is cut.
+        With q the largest p that still scores 1 where y = 1, what a record adds is at most as long
+        as the square root of 4 + q^2 + 1/4 in L2, 4 + q + 1/2 in L1; of classes one less than 4.
+        Two are apart by sqrt(2) and 2 times that. Proof: docs/mathematics.md, proposition 2.13.
         """
         limit = self.score_limit
         largest = math.exp(-limit) if self.family == "logistic" else 1.0 - math.sqrt(limit)
@@ -618,10 +602,8 @@ class HazardScoreSum(_UnitScores):
     of the sum of the j-th of `point` and x times the last of it. A record is followed until M is c,
     the `hazard_cut`, and what happens to it later is left out.
 
-    |w| <= B, whatever the basis, the point and the cut: |(k d, k m, (D - M) z)|^2 <= k^2 (D + M^2)
-    + (D - M)^2 |z|^2, where M is at most c >= 1. With S = |(k, z)|^2 it is c^2 S at most if D = 0.
-    If D = 1, it is convex in M: S at M = 0, and 2 c k^2 + (c - 1)^2 S at M = c. Times f^2 all are
-    c^2 R^2 at most, for f^2 S <= R^2 and 2 k^2 <= R^2.
+    |w| <= B, whatever the basis, the point and the cut, for R^2 >= 2 k^2 and c >= 1. Proof:
+    docs/mathematics.md, proposition 2.12.
 
     The last columns are the time, and what is above the middle of its bounds where the time is an
     event's. Interval j is from one of the `edges` to the next, without the former, and the first
@@ -677,9 +659,9 @@ class HazardScoreSum(_UnitScores):
         """As of `ScoreSum`, without cut residuals: fewer coordinates have squares.
 
         A client in another's place moves the sums by L2 2 r B^2, one left out by sqrt(3/2) r B^2.
-        In L1 m records' events and hazards are m k (1 + c) / (c R) <= 2 m k / R at most, and
-        with n = sqrt(s + 1) the rest moves by 2 n r B^2 and 3/2 n r B^2; or, with the width in
-        place of s, all of it does.
+        In L1, with n = sqrt(s + 1), by 2 (2 k / R + n) r B^2 and (2 k / R + 3/2 n) r B^2; or, with
+        the width in place of s, by 2 n r B^2 and 3/2 n r B^2. Proof: docs/mathematics.md,
+        proposition 2.12.
         """
         if mechanism == "discrete_gaussian":
             return self._scores_design(mechanism, 2.0, math.sqrt(1.5))

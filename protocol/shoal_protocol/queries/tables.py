@@ -51,6 +51,7 @@ class CellCounts(LatticeQuery):
         """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere; 2 r B for a difference.
 
         Then the number of records has, for the Gaussian, 1 / sqrt(3) of the difference's noise.
+        Proof: docs/mathematics.md, proposition 2.6.
         """
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
         return self._with_count(
@@ -288,8 +289,8 @@ class Tables(LatticeQuery):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """Return how the noise is spread, and the sensitivity by replacement of the contribution.
 
-        A record leaves one cell of each table for another at most. The proof is in
-        docs/mathematics.md.
+        A record leaves one cell of each table for another at most. Proof: docs/mathematics.md,
+        proposition 2.6.
         """
         order = 2 if mechanism == "discrete_gaussian" else 1
         once = math.fsum(table.scale**-order for table in self.tables)  # by one cell of each table

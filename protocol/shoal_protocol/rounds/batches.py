@@ -3,7 +3,7 @@
 The trainer follows the rule when it makes a round's spec, and readers of a certificate check it. It
 depends only on who joined, who is still enrolled, who was asked before, and a hash. As long as
 nobody leaves, each data holder is asked its part of every batch, rounded up or down: `largest_part`
-is what a job has to count on.
+is what a job has to count on. Proof: docs/mathematics.md, proposition 1.8.
 """
 
 import hashlib

@@ -4,7 +4,8 @@ Additive sharing modulo 2**64: all shares sum to the secret, and fewer say nothi
 one are compressed to a seed. Heikkilä et al. 2017, arXiv:1703.01106, Algorithm 1.
 
 Threshold sharing modulo 2**61 - 1: any t shares give the secret, and t - 1 say nothing. The module
-`shamir` has the arithmetic. It is loaded when a round needs it.
+`shamir` has the arithmetic. It is loaded when a round needs it. Proofs: docs/mathematics.md,
+theorems 3 and 4.
 """
 
 from typing import Annotated, ClassVar, Final, Literal

@@ -174,7 +174,8 @@ def split(
 def combine(sums: Mapping[int, Uint64Vector], *, threshold: int) -> Combined | None:
     """Return the total of at least `threshold` partial sums; None if they contradict.
 
-    At most one choice of a wrong one explains `threshold` + 1 others.
+    At most one choice of a wrong one explains `threshold` + 1 others: docs/mathematics.md,
+    theorem 4.
     """
     values = {node + 1: sums[node] for node in sorted(sums)}
     if (total := _total(values, threshold)) is not None:

@@ -39,7 +39,7 @@ def box_keys(consortium: Consortium) -> list[bytes]:
 def draw_noise(spec: RoundSpec, slots: int, noise: NoiseSampler, *, draws: int = 1) -> Int64Vector:
     """Return independent draws of the noise of so many slots, shape (draws, spec.dimension).
 
-    Each has the variance of all their parts (docs/mathematics.md).
+    Each has the variance of all their parts (docs/mathematics.md, lemma 1.10).
 
     Raises:
         ValueError: the sampler did not return as many 64-bit integers as asked for, or so much

@@ -2,7 +2,7 @@
 
 In reading order: decisions from fair bits; exact draws by rejection; discrete Gaussian noise; and
 shares of discrete Laplace noise, of which one party's own is the whole. Proofs:
-docs/mathematics.md.
+docs/mathematics.md, propositions 6.1 and 6.2.
 """
 
 import math

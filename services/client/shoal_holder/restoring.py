@@ -7,7 +7,7 @@ was in some s of U and spent at most c(s), so at most C, the largest c over U in
 Whoever gets a slot later gets one that the copy knows to be nobody's: it starts at C. Costs add up
 and caps are monotone in each currency, so nobody is charged less than was spent. Whom the copy
 knows keeps the slot and pays its own charges. C is at most the sum of all rounds, and below it
-where rounds asked other slots.
+where rounds asked other slots. Proof: docs/mathematics.md, proposition 1.7.
 
 Crowd jobs are in no node's ledger. After a loss each slot starts with all that crowd jobs were
 allowed to cost it (`crowds_allowed`), and contributes to none again. What the owner's policy was on

@@ -9,7 +9,7 @@ Under a Dirichlet prior the counts N are Dirichlet-multinomial, P(N) proportiona
 prod_j Gamma(N_j + a_j) / N_j! on sum_j N_j = n, and each cell's noise is independent of the
 others'. So given the noisy counts, N is a vector of independent integers conditional on their sum:
 partial sums have laws that are convolutions, and N is drawn exactly, last cell first. There is no
-Markov chain. Proof: docs/mathematics.md.
+Markov chain. Proof: docs/mathematics.md, proposition 7.1.
 """
 
 import math

@@ -447,7 +447,7 @@ levels = [1, 2, 3, 4]
 # Bins 0 to K - 1 are counted at several widths, a power of the others each, and so are the records
 # without a value; all records together are counted, too. Weighed least squares of all of it has a
 # closed form: the design's eigenspaces are the contrasts within the nodes of one width that the
-# next finer width tells apart. Proof: docs/mathematics.md.
+# next finer width tells apart. Proof: docs/mathematics.md, proposition 7.2.
 
 
 @dataclass(frozen=True, kw_only=True)

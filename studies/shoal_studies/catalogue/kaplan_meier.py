@@ -2,7 +2,7 @@
 
 The learner draws the noise on events and on last times seen, and so the true counts. It makes each
 draw monotone in time, and draws hazards given it. It simulates the test's law under its hypothesis,
-noise and all. Explained in docs/mathematics.md.
+noise and all. Explained in docs/mathematics.md, section 7.
 """
 
 import base64

@@ -2,7 +2,7 @@
 
 Formulas are per coordinate, and exact unless they say otherwise. In one update an instance is
 drawn, its copy b becomes b + u, and the result replaces an instance drawn independently of the
-first. Proofs: docs/mathematics.md.
+first. Proofs: docs/mathematics.md, section 9.
 """
 
 import math
@@ -24,6 +24,7 @@ class Contraction:
 
     `open_sessions`, m, is how many other submissions come between a draw and its own: learning
     then goes by pull / (k + m), which is exact for m = 0, and of first order in the pull otherwise.
+    Stationary variances are exact for any m.
     """
 
     instances: int
@@ -51,7 +52,7 @@ class Contraction:
 
     @property
     def averaged_variance(self) -> float:
-        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1)(k + m)/k, not k."""
+        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1) for m = 0, not k."""
         return self.instance_variance / self._gain
 
     def pulled(self, updates: float) -> float:
@@ -93,9 +94,17 @@ class Contraction:
 
     @property
     def _gain(self) -> float:
-        """By what averaging divides the mean square."""
+        """By what averaging divides the mean square: docs/mathematics.md, proposition 9.3."""
         k = self.instances
-        return 1.0 + self.pull * (k - 1) * (k + self.open_sessions) / k
+        if k == 1:
+            return 1.0
+        stays, moves = 1.0 - 1.0 / k, (1.0 - self.pull) / k
+        middle = (1.0 + stays**2 - moves**2) / (2.0 * stays)
+        root = middle - math.sqrt(max(middle**2 - 1.0, 0.0))
+        power, share = math.pow(root, self.open_sessions), moves / (1.0 / root - stays)
+        # of the mean now and m updates before: their covariance over the variance
+        correlation = (power + share) / (1.0 + share * power)
+        return 1.0 + (k - 1) * (1.0 - (1.0 - self.pull) * correlation)
 
     @property
     def _squares_lost(self) -> float:

@@ -6,7 +6,13 @@ It is fed by crowds that take the clients' own steps, as a trainer feeds it.
 import numpy as np
 import pytest
 
-from figures.draw_and_discard.experiments import TRUTH, TURN, glm_contributors, glm_task
+from figures.draw_and_discard.experiments import (
+    RESIDUAL_SD,
+    TRUTH,
+    TURN,
+    glm_contributors,
+    glm_task,
+)
 from shoal_protocol.crowds.tasks import CrowdTask, first_weights, steps
 from shoal_studies.crowds.monitor import FALSE_ALARMS, WINDOWS, sums_of, turned_at
 from shoal_studies.crowds.simulation import Contributors, discrete_laplace, turning
@@ -64,6 +70,24 @@ def test_a_truth_that_stays_is_seldom_said_to_have_turned_though_the_model_learn
     # all begin at zero; with a rate of 1 % more than 5 of 100 crowds come once in 2,000 seeds
     found = turns(instances=instances, rate=rate, family=family, count=32_000)
     assert FALSE_ALARMS == 0.01 and len(found) <= 5
+
+
+@pytest.mark.slow
+def test_features_that_correlate_by_97_hundredths_raise_few_false_alarms_while_the_model_learns():
+    generator = np.random.default_rng(8)
+    truth, task = np.array(TRUTH), glm_task("linear", 4.0, 20, 0.05)
+    scale = task.target.half_range
+
+    def correlated(count: int, replicates: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = generator.uniform(-1.0, 1.0, (count, replicates, len(truth)))
+        rows[..., 0] = 1.0
+        rows[..., 2] = 0.8 * rows[..., 1] + 0.2 * rows[..., 2]
+        scatter = RESIDUAL_SD * generator.standard_normal(rows.shape[:2])
+        targets = np.clip((rows @ truth + scatter) / scale, -1.0, 1.0)
+        return rows[..., None, :], targets[..., None]
+
+    windows = windows_of(task, correlated, generator, 32_000)
+    assert sum(turned_at(each) is not None for each in windows) <= 15
 
 
 @pytest.mark.slow

@@ -156,6 +156,23 @@ def test_a_turn_of_the_truth_is_forgotten_at_the_pulls_rate_beside_the_noise(k, 
         assert_mean(mean**2, squared_error_after_turn(learning, since, turn=2.0))
 
 
+@pytest.mark.parametrize(("k", "waiting"), [(2, 1), (5, 200), (20, 20), (100, 7)])
+@pytest.mark.parametrize("pull", [0.001, 0.1, 1.0])
+def test_the_means_variance_solves_the_equations_of_its_covariances(
+    k: int, waiting: int, pull: float
+):
+    """c_0 = M/k + (1 - 1/k)(1 - pull) c_m and c_(d+1) = (1 - 1/k) c_d + (1 - pull)/k c_(m-d)."""
+    learning = Contraction(instances=k, update_variance=1.0, pull=pull, open_sessions=waiting)
+    equations, right = np.eye(waiting + 1), np.zeros(waiting + 1)
+    equations[0, waiting] -= (1.0 - 1.0 / k) * (1.0 - pull)
+    right[0] = learning.instance_variance / k
+    for lag in range(waiting):
+        equations[lag + 1, lag] -= 1.0 - 1.0 / k
+        equations[lag + 1, waiting - lag] -= (1.0 - pull) / k
+    expected = float(np.linalg.solve(equations, right)[0])
+    assert learning.averaged_variance == pytest.approx(expected, rel=1e-8)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "waiting"), [(1, 10), (10, 15), (10, 4)])
 def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, waiting: int):
