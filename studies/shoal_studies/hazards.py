@@ -47,13 +47,13 @@ from shoal_studies.regression.judging import (
     far_out,
     few_complete,
     one_class,
-    predicts_better,
     tangled,
     verdict,
 )
 from shoal_studies.regression.measured import JobSums
 from shoal_studies.regression.score_likelihood import (
     MODEL_ERROR,
+    Estimate,
     MeasuredModel,
     Measurement,
     best_estimate,
@@ -290,6 +290,7 @@ _PULL: Final = 0.1  # of a coefficient
 _MIXED: Final = 0.35  # noise of features' moments over their least eigenvalue
 _LARGE: Final = 0.4  # part of a feature in an eigenvector
 _UNCERTAIN: Final = 2.0  # covariance over that of noise: how skewed features are is not measured
+_OUTWEIGHED: Final = 0.3  # mean square error of predictors over their variance
 _LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
@@ -442,9 +443,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             scatter_sd=pooled_sd,
             spreads=tuple(spreads.tolist()),
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(
-                model, parameters.slopes, covariance[: len(spreads), : len(spreads)]
-            ),
+            verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),
         )
 
     def _mixing(self, sample: DesignSample) -> tuple[float, Floats]:
@@ -462,7 +461,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             sd * np.linalg.norm(slopes) * np.linalg.norm(np.linalg.inv(products), axis=1)
         )
 
-    def _verdict(self, model: HazardModel, slopes: Floats, covariance: Floats) -> Verdict:
+    def _verdict(self, model: HazardModel, estimated: Estimate, variances: Floats) -> Verdict:
         names = [each.name for each in self.task.features]
         complete = (self.records[0], self.sums[-1].cohort_size)
         reasons = few_complete(complete) or beyond_bounds(self.task.features, self.all_columns)
@@ -472,7 +471,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
                 "value named?"
             )
-        x = model.sample.rows[:, 1:]
+        x, slopes = model.sample.rows[:, 1:], estimated.mean[-len(names) :]
         sd, products = self._mixing(model.sample)
         least, vectors = np.linalg.eigh(products)
         if len(names) > 1 and sd > _MIXED * least[0]:
@@ -480,7 +479,9 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
                 name for name, part in zip(names, vectors[:, 0], strict=True) if abs(part) > _LARGE
             ]
             reasons.append(f"noise hides how {', '.join(mixed[:5])} go together")
-        if not predicts_better(slopes, covariance, products):
+        within = estimated.expected[-len(names) :, -len(names) :]
+        error = float(np.mean(np.sum((x @ within) * x, axis=1)))
+        if error > _OUTWEIGHED * float((x @ slopes).var()):
             reasons.append(NOISE_OUTWEIGHS)
         _, asked = model.measurements[-1].point
         if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
@@ -488,7 +489,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         sds = model.prior_sd * model.looseness
         empty = empty_features(self.task.features, self.all_columns)
         apart = tangled(names, products, sd).without(names, empty)
-        return verdict(reasons, names, np.diagonal(covariance), sds, model.looseness, empty, apart)
+        return verdict(reasons, names, variances, sds, model.looseness, empty, apart)
 
 
 @dataclass(frozen=True)
@@ -516,7 +517,7 @@ class PiecewiseExponential:
         if len(sums) == len(SHARES):
             return job.posterior(model)
         share = SHARES[len(sums)]
-        found = HazardParameters.of(best_estimate(model), model.intervals)
+        found = HazardParameters.of(best_estimate(model)[0], model.intervals)
         score = rules.score_query(
             self.task,
             job.features,

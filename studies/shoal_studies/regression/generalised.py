@@ -88,7 +88,7 @@ class GeneralisedModel:
         query = rules.score_query(
             self.task,
             job.features,
-            point=(*best_estimate(model).tolist(), *job.offset),
+            point=(*best_estimate(model)[0].tolist(), *job.offset),
             dispersion=job.dispersion,
             residual_cut=job.cut,
         )
@@ -349,6 +349,7 @@ class _JobSums(RegressionSums):
                 model,
                 mean=mean,
                 covariance=covariance,
+                expected=estimated.expected,
                 asked_at=at,
                 cut=(last.cut / self.records[0], sds.cut / self.records[0]),
                 has_two_values=has_two_values(self.sums[0], len(self.columns.centres) - 1),

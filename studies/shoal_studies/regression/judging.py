@@ -21,6 +21,7 @@ _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be c
 _CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
+OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
 _BETTER: Final = 1.5  # predictors' mean square over its sd: with odds of 3 to 1 the mean errs more
 _LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
@@ -92,6 +93,7 @@ def judged_scores(
     *,
     mean: Floats,
     covariance: Floats,
+    expected: Floats,
     asked_at: Floats,
     cut: tuple[float, float],
     has_two_values: bool,
@@ -101,9 +103,9 @@ def judged_scores(
     """Return the verdict on coefficients `mean` with `covariance`, in spreads, (p,) and (p, p).
 
     The last round asked at `asked_at`, shape (p,); `cut` is the share of its residuals that were
-    cut, and the noise in it. `has_two_values` is whether the target may be at its bounds alone, and
-    `complete` how many records there are of how many clients. `mean_weight` is as in
-    `judged_linear`.
+    cut, and the noise in it. `expected` is the covariance by noise if coefficients are alike.
+    `has_two_values` is whether the target may be at its bounds alone, and `complete` how many
+    records there are of how many clients. `mean_weight` is as in `judged_linear`.
     """
     if said := unweighed(task, mean_weight):
         return one_class(said)
@@ -137,14 +139,17 @@ def judged_scores(
     reasons += far_out(task.features, far, found)
     rows = model.sample.rows
     predictors = rows @ mean
-    within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
-    if not predicts_better(mean[1:], covariance[1:, 1:], within):
+    looseness = found.looseness[: rows.shape[1] - 1]
+    told = rows * (_shares(np.diagonal(covariance), model.own_sds(), looseness) < PRIOR_DECIDES)
+    error = float(np.mean(np.sum((told @ expected) * told, axis=1)))
+    if error > OUTWEIGHED * float(predictors.var()):
         reasons.append(NOISE_OUTWEIGHS)
     if model.family == "logistic":
         logits = model.sample.predictors(mean)
         reasons += nearly_apart(np.column_stack([np.zeros(len(logits)), logits]))
     if float(np.sqrt(np.mean((predictors - rows @ asked_at) ** 2))) > FAR:
         reasons.append(NOT_ENDED)
+    within = np.cov(rows[:, 1:].T).reshape(2 * [rows.shape[1] - 1])
     return _verdict_on_slopes(reasons, task, found, covariance, model.own_sds(), (within, 0.0))
 
 
@@ -156,17 +161,17 @@ def judged_classes(
     *,
     predictors: Floats,
     asked: Floats,
-    mean: Floats,
     covariance: Floats,
+    expected: Floats,
     complete: tuple[float, int],
     empty: Sequence[str],
 ) -> Verdict:
-    """Return the verdict on K - 1 predictors whose coefficients are `names`.
+    """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
 
-    They have `mean` and `covariance`, shapes ((K - 1) p,) and ((K - 1) p, (K - 1) p). `bounds` are
-    the features', which were `found`; `complete` is as in `judged_scores`. `predictors` are those
-    of the sample's rows, shape (s, K), and `asked` those of the last round. `empty` are the levels
-    that hardly any record has.
+    `bounds` are the features', which were `found`; `complete` is as in `judged_scores`.
+    `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
+    `expected` is the covariance by noise if coefficients are alike, and `empty` are the levels that
+    hardly any record has.
     """
     features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
     reasons = few_complete(complete) or beyond_bounds(bounds, found)
@@ -178,15 +183,16 @@ def judged_classes(
     reasons += far_out(bounds, model.far, found)
     rows, levels = model.sample.rows, predictors.shape[1] - 1
     width = rows.shape[1]
-    slopes = np.arange(levels * width) % width > 0
-    within = np.cov(rows[:, 1:].T).reshape(2 * [width - 1])
-    # of predictors about their mean over the classes, so that no class is apart from the others
-    among = np.kron(np.eye(levels) - 1.0 / (levels + 1), within)
-    if not predicts_better(mean[slopes], covariance[np.ix_(slopes, slopes)], among):
+    error = 0.0
+    for start in range(0, levels * width, width):
+        block = expected[start : start + width, start : start + width]
+        error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
+    if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
         reasons.append(NOISE_OUTWEIGHS)
     reasons += nearly_apart(predictors)
     if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
         reasons.append(NOT_ENDED)
+    slopes = np.arange(levels * width) % width > 0
     return verdict(
         reasons,
         [name for name, is_one in zip(names, slopes, strict=True) if is_one],
@@ -194,7 +200,9 @@ def judged_classes(
         np.tile(model.own_sds()[1:], levels),
         np.tile(found.looseness[:-1], levels),
         np.tile(none := empty_features(bounds, found), levels),
-        tangled(features, within, 0.0).without(features, none),
+        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0).without(
+            features, none
+        ),
     )
 
 

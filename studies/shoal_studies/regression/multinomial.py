@@ -145,7 +145,7 @@ class MultinomialRegression:
         model = job.model()
         if len(sums) == self.task.rounds:
             return job.posterior(model)
-        point = np.append(np.zeros(len(features) + 1), best_estimate(model))
+        point = np.append(np.zeros(len(features) + 1), best_estimate(model)[0])
         query = self.task.score_query(features, point=tuple(point.tolist()))
         return RequestedRound(query=query, share=SHARES[len(sums)])
 
@@ -264,8 +264,8 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
                 model,
                 predictors=model.predictors(estimated.mean),
                 asked=model.predictors(at),
-                mean=estimated.mean,
                 covariance=covariance,
+                expected=estimated.expected,
                 complete=(self.records[0], self.sums[-1].cohort_size),
                 empty=self._empty,
             ),

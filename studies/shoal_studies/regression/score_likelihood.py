@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import Family, mean_of, weight_of
-from shoal_studies.quasi_likelihood import weights_of
+from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression.design_sample import DesignSample
 from shoal_studies.regression.measured import Solution
 
@@ -168,14 +168,16 @@ class RegressionModel(ScoreModel):
 class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
 
-    `influence` is what of a deviation of scores goes into the estimate, shape (p, p). `wide` is
-    under a prior for each by itself.
+    `influence` is what of a deviation of scores goes into the estimate, shape (p, p), and
+    `expected` the covariance if coefficients are alike, which is less. `wide` is under a prior for
+    each by itself.
     """
 
     mean: Floats
     covariance: Floats
     wide: Solution
     influence: Floats
+    expected: Floats
 
 
 def estimate(model: MeasuredModel) -> Estimate:
@@ -185,7 +187,7 @@ def estimate(model: MeasuredModel) -> Estimate:
     covariance is the mean square about it under a prior of `prior_sd` for each coefficient by
     itself, so that an interval holds a coefficient that is unlike the others, too.
     """
-    mean = best_estimate(model)
+    mean, expected = best_estimate(model)
     wide = _solve(model, None, mean)
     away = mean - wide.mean
     return Estimate(
@@ -193,19 +195,23 @@ def estimate(model: MeasuredModel) -> Estimate:
         wide.covariance + np.outer(away, away),
         wide,
         np.eye(len(mean)) - wide.covariance @ model.precision(),
+        expected,
     )
 
 
-def best_estimate(model: MeasuredModel) -> Floats:
-    """Return the mean, shape (p,), averaged over what standard deviation coefficients share.
+def best_estimate(model: MeasuredModel) -> tuple[Floats, Floats]:
+    """Return mean and covariance, averaged over what standard deviation coefficients share.
 
     The next round may ask at the mean. Each solution is found from the one before.
     """
     solutions: list[Solution] = []
     for sd in model.shared_sds:
         solutions.append(_solve(model, sd, solutions[-1].mean if solutions else model.centre))
-    weights = weights_of(np.array([each.log_evidence for each in solutions]))
-    return np.asarray(weights @ np.array([each.mean for each in solutions]))
+    return averaged(
+        np.array([each.log_evidence for each in solutions]),
+        np.array([each.mean for each in solutions]),
+        np.array([each.covariance for each in solutions]),
+    )
 
 
 def _solve(model: MeasuredModel, shared_sd: float | None, start: Floats) -> Solution:
