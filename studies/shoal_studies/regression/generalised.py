@@ -286,7 +286,7 @@ class _JobSums(RegressionSums):
         relative = self.relative_spread**2 if self.family == "gamma" else 1.0
         expected *= relative
         squares, squares_sd = last.squares[: self.size] * unit**2, float(sds.squares[0]) * unit**2
-        seen, own = design_sample.scatter_seen(expected, squares, squares_sd)
+        seen, seen_sd, own = design_sample.scatter_seen(expected, squares, squares_sd)
         roots = np.sqrt(own)
         inverse = np.linalg.inv(curvature(model, estimated.mean))
         through = estimated.influence @ inverse
@@ -339,6 +339,7 @@ class _JobSums(RegressionSums):
             prior_mean=tuple((model.centre + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
             scatter=seen * relative,
+            scatter_sd=seen_sd * relative,
             spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,

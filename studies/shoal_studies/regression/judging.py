@@ -134,7 +134,9 @@ def judged_scores(
             f"about {seen:.0%} of the residuals were cut: {task.target.name} scatters more than "
             "the model says, or its bounds are too wide"
         )
-    reasons += far_out(task.features, model.far, found)
+    far = model.far.copy()
+    far[list(task.pooled_columns)] = 0.0  # effects of levels that few records have are pooled
+    reasons += far_out(task.features, far, found)
     rows = model.sample.rows
     predictors = rows @ mean
     looseness = found.looseness[: rows.shape[1] - 1]
@@ -216,7 +218,17 @@ def _verdict_on_slopes(
     variances = np.diagonal(covariance)[1:]
     looseness = found.looseness[: len(names)]
     apart = tangled(names, *products).without(names, empty := empty_features(task.features, found))
-    return verdict(reasons, names, variances, prior_sd[1:], looseness, empty, apart)
+    # that a prior decides the effects of rare levels is what pooling is for
+    kept = np.setdiff1d(np.arange(len(names)), task.pooled_columns).astype(np.intp)
+    return verdict(
+        reasons,
+        [names[place] for place in kept.tolist()],
+        variances[kept],
+        prior_sd[1:][kept],
+        looseness[kept],
+        empty[kept],
+        apart,
+    )
 
 
 def few_complete(complete: tuple[float, int] | None) -> list[str]:
