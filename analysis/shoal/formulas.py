@@ -524,7 +524,7 @@ def _quantity(part: Part, variable: Any) -> Factor:
         return Log(variable=variable.name, lower=lower, upper=upper)
     if part.kind == "centred":
         at = part.arguments.get("at", variable.bounds.centre)
-        return Centred(variable=variable.name, lower=lower, upper=upper, at=at)  # type: ignore[arg-type]
+        return Centred(variable=variable.name, lower=lower, upper=upper, at=at)
     exponent = int(part.arguments.get("exponent", 1))  # type: ignore[arg-type]
     return Power(variable=variable.name, lower=lower, upper=upper, exponent=exponent)
 

@@ -404,7 +404,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         unit = self._unit(query)
         parts = model.sample, model.widths, parameters
         curvature, expected = information(*parts, query.hazard_cut)
-        pooled, own = scatter_seen(
+        pooled, pooled_sd, own = scatter_seen(
             expected[count:, count:], last.squares * unit**2, float(sds.squares[0]) * unit**2
         )
         roots = np.sqrt(np.append(np.full(count, max(pooled, 1.0)), own))
@@ -440,6 +440,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             prior_mean=(*[0.0] * len(spreads), *model.centre[:count].tolist()),
             prior_sd=tuple((prior_sd * units).tolist()),
             scatter=pooled,
+            scatter_sd=pooled_sd,
             spreads=tuple(spreads.tolist()),
             records=max(1, round(self.records[0])),
             verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),

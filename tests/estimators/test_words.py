@@ -8,8 +8,10 @@ import pytest
 
 from shoal import SimulatedFederation
 from shoal.estimators import (
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
+    PoissonRegression,
 )
 
 CLIENTS = 3000
@@ -51,6 +53,7 @@ def test_ratios_are_exponentials_with_the_intervals_of_the_slopes(ill: LogisticR
     assert table.facts == (("Verdict", ill.verdict_),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "epsilon"), [(1000, 1.0), (4000, 3.0)])
 def test_the_interval_of_a_residual_sd_holds_it(clients: int, epsilon: float) -> None:
     """An interval that held 90 % would hold fewer than 14 of 20 once in 400 runs."""
@@ -72,3 +75,30 @@ def test_the_interval_of_a_residual_sd_holds_it(clients: int, epsilon: float) ->
         held.append(low <= 6.0 <= high)
         assert " interval " in dict(posterior.facts)["Residual sd"]
     assert sum(held) >= 14
+
+
+@pytest.mark.slow
+def test_the_intervals_of_scatter_hold_it() -> None:
+    """An interval that held 90 % would hold fewer than 21 of 30 once in 500 runs."""
+    held = []
+    for seed in range(10):
+        generator = np.random.default_rng([30, seed])
+        dose = generator.normal(size=2000)
+        columns = {
+            "dose": dose,
+            "ill": (generator.random(2000) < 1.0 / (1.0 + np.exp(-dose))).astype(float),
+            "visits": generator.poisson(np.exp(0.5 + 0.4 * dose)).clip(max=40).astype(float),
+            "cost": generator.gamma(4.0, np.exp(0.4 * dose) / 4.0).clip(max=30),
+        }
+        there = SimulatedFederation(
+            columns, epsilon=3.0, delta=1e-5, dropouts=20, colluders=20, seed=seed
+        )
+        for kind, target, scatter in (
+            (LogisticRegression, {"ill": (0, 1)}, 1.0),
+            (PoissonRegression, {"visits": (0, 40)}, 1.0),
+            (GammaRegression, {"cost": (0, 30)}, 0.25),
+        ):
+            model = kind(features={"dose": (-4, 4)}, target=target).fit(there)
+            low, high = model.posterior_.scatter_interval(0.9)
+            held.append(low <= scatter <= high)
+    assert sum(held) >= 21

@@ -302,20 +302,23 @@ def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Fl
     return np.asarray(np.sqrt((part * slopes) ** 2 + far_out + along**2))
 
 
-def scatter_seen(expected: Floats, squares: Floats, squares_sd: float) -> tuple[float, Floats]:
+def scatter_seen(
+    expected: Floats, squares: Floats, squares_sd: float
+) -> tuple[float, float, Floats]:
     """Return how many times more than expected scores scatter: in all, and each, shape (p,).
 
-    `expected`, shape (p, p), is what the family says, and `squares`, shape (p,), what was seen,
-    with noise of `squares_sd`.
+    Between them is the standard deviation of the first, by noise. `expected`, shape (p, p), is what
+    the family says, and `squares`, shape (p,), what was seen, with noise of `squares_sd`.
     """
     whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
     precision = (whole / error) ** 2
     pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
-    pooled = max(pooled / (precision + _PRIOR_SCATTER_SD**-2.0), _LEAST_SCATTER)
+    precision += _PRIOR_SCATTER_SD**-2.0
+    pooled = max(pooled / precision, _LEAST_SCATTER)
     own = np.diagonal(expected)
     trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
     each = pooled + trusted * (squares / own - pooled)
-    return pooled, np.maximum(each, _LEAST_SCATTER)
+    return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)
 
 
 def lost_with_cut(share: float, error: float, limit: float) -> tuple[float, float]:

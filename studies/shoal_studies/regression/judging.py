@@ -136,7 +136,9 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
             f"{target.name} scatters more than it says, or its bounds are too wide"
         )
     most = min(constants.MOST_OF_FAR, constants.FAR_BY_RECORDS / math.sqrt(seen.records))
-    reasons += far_out(task.features, _lost(task.features, seen), found, most=most)
+    lost = _lost(task.features, seen)
+    lost[list(task.pooled_columns)] = 0.0  # effects of levels that few records have are pooled
+    reasons += far_out(task.features, lost, found, most=most)
     rows, weights = seen.designs[0].rows, seen.designs[0].weights
     predictors = seen.designs[0].predictors(seen.mean)
     error = float(weights @ np.sum((rows[:, 1:] @ seen.noise[1:, 1:]) * rows[:, 1:], axis=1))
@@ -274,7 +276,17 @@ def _verdict_on_slopes(
     variances = np.diagonal(covariance)[1:]
     looseness = found.looseness[: len(names)]
     apart = tangled(names, *products).without(names, empty := empty_features(task.features, found))
-    return verdict(reasons, names, variances, prior_sd[1:], looseness, empty, apart)
+    # that a prior decides the effects of rare levels is what pooling is for
+    kept = np.setdiff1d(np.arange(len(names)), task.pooled_columns).astype(np.intp)
+    return verdict(
+        reasons,
+        [names[place] for place in kept.tolist()],
+        variances[kept],
+        prior_sd[1:][kept],
+        looseness[kept],
+        empty[kept],
+        apart,
+    )
 
 
 def few_complete(complete: tuple[float, int] | None) -> list[str]:

@@ -223,7 +223,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         estimated, width = estimate(model), len(self.task.features) + 1
         at, seen, sds = self._scores(self.sums[-1])
         expected = model.scatter(estimated.mean, at=at)
-        pooled, own = scatter_seen(expected, seen[1].ravel(), float(sds[1, 0, 0]))
+        pooled, pooled_sd, own = scatter_seen(expected, seen[1].ravel(), float(sds[1, 0, 0]))
         within = (expected * np.outer(own, own) ** 0.5)[width:, width:]
         probabilities = model.probabilities(estimated.mean)
         inverse = np.linalg.inv(model.curvature(probabilities, model.sample.weights)[width:])
@@ -254,6 +254,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             prior_mean=tuple(model.centre.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sds**2).tolist()),
             scatter=pooled,
+            scatter_sd=pooled_sd,
             spreads=tuple(self.found.spreads[:-1].tolist()),
             records=max(1, round(self.records[0])),
             verdict=judged_classes(
