@@ -24,7 +24,7 @@ from shoal_protocol.queries import (
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
-from shoal_protocol.queries.moments import LARGEST_RADIUS, TARGET_PART
+from shoal_protocol.queries.moments import TARGET_PART
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
@@ -490,13 +490,6 @@ def first_query(task: Study) -> ColumnMoments:
     return ColumnMoments(**parts(task, (each.column() for each in task.columns)), radius=None)
 
 
-def norm_query(task: "RegressionTask", features: tuple[Column, ...]) -> NormCounts:
-    """Return the query that counts rows by their features' norm; other columns' part is nothing."""
-    others = [each.column() for each in task.columns[len(task.features) :]]
-    aside = (each.model_copy(update={"scale": _ASIDE * each.scale}) for each in others)
-    return length_query(task, (*features, *aside))
-
-
 def centre_query(task: "RegressionTask") -> FirstMoments:
     """Return the query for centres, to predict: rows within a ball about the bounds' middles."""
     radius = math.sqrt(_SHORT * len(task.columns))
@@ -578,14 +571,6 @@ def _weights(task: "RegressionTask") -> tuple[Column, ...]:
 def default_squared_radius(task: "RegressionTask") -> float:
     """Return the squared radius of rows that are not linear, in spreads."""
     return 1.0 + LONG * len(task.predictors)
-
-
-def squared_radii(task: "RegressionTask") -> tuple[float, ...]:
-    """Return what a linear model chooses its squared radius from, in spreads: 27 of them."""
-    features = tuple(bounds.column() for bounds in task.features)
-    norms = REACH * largest_norms(norm_query(task, features))
-    largest = (REACH * LARGEST_RADIUS / math.hypot(1.0, TARGET_PART)) ** 2
-    return tuple(min(1.0 + norm**2, largest) for norm in norms.tolist())
 
 
 def squared_radius_of_predictions(task: "RegressionTask") -> float:

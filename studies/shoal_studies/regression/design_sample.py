@@ -8,7 +8,7 @@ nothing of any record but released moments.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 from typing import Final
@@ -59,22 +59,6 @@ class DesignSample:
     def total(self, factors: Floats) -> Floats:
         """Return the sum over records of `factors`, shape (s,), times x, shape (p,)."""
         return np.asarray((factors * self.sizes) @ self.rows)
-
-    def with_means(self, means: Floats) -> "DesignSample":
-        """Return the sample for weighted records, whose features have these means, shape (p - 1,).
-
-        Rows count by an exponential of their features (exponential tilting: Efron 1981).
-        """
-        features = self.rows[:, 1:]
-        tilt = features @ np.linalg.solve(
-            np.cov(features.T, ddof=0).reshape(2 * [len(means)]), means
-        )
-        sizes = np.exp(tilt - tilt.max())
-        return replace(self, sizes=sizes * self.sizes.sum() / sizes.sum())
-
-    def with_offset(self, coefficient: float) -> "DesignSample":
-        """Return the sample whose last feature has this coefficient, and none to be found."""
-        return replace(self, rows=self.rows[:, :-1], offsets=coefficient * self.rows[:, -1])
 
 
 def design_sample(
@@ -268,15 +252,6 @@ _PULL_OF_OFFSETS: Final = 0.03  # over what offsets change with a spread of a fe
 _CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
-_TAIL: Final = (2.0, 1.0)
-"""Excess of cut residuals over an exponential tail's, mean and standard deviation.
-
-It is 1 of Poisson's counts, 2 of gamma's, 3 of visits to doctors, where .005 to .1 are cut.
-"""
-_LOST_TWICE: Final = 1.2  # a lower mean makes residuals larger, of which more are cut
-_FEWEST_CUT: Final = 1e-3
-_MOST_LOST: Final = 0.5
-_MOST_BEYOND: Final = 10.0  # of residuals' scatter over what is seen of cut ones
 _LEAST_SCATTER: Final = 0.25
 
 
@@ -319,29 +294,3 @@ def scatter_seen(
     trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
     each = pooled + trusted * (squares / own - pooled)
     return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)
-
-
-def lost_with_cut(share: float, error: float, limit: float) -> tuple[float, float]:
-    """Return what share of targets' mean is lost with cut residuals, and its deviation.
-
-    `share` of them were cut, with noise of `error`, at `limit` over their mean. Only those of
-    targets far above their mean are cut. Of a tail that falls like exp(-r / t), of which a share s
-    is beyond c, it is s c / log(1 / s).
-    """
-    share *= share**2 / (share**2 + error**2)  # noise alone is no cut residuals
-    each = limit / -math.log(min(max(share, _FEWEST_CUT), _MOST_LOST)) * _LOST_TWICE
-    lost = min(_TAIL[0] * each * share, _MOST_LOST)
-    return lost, each * math.hypot(_TAIL[1] * share, _TAIL[0] * error)
-
-
-def beyond_cut(sample: DesignSample, point: Floats, spread: float, seen: float) -> float:
-    """Return by how much more relative residuals scatter than those do, `seen`, that are cut.
-
-    What is cut would move slopes, too. `spread` is the target's variance over its squared mean,
-    less what is neither seen nor beyond the cut. Less that of means, by coefficients `point`, it is
-    of all residuals. Noise that hides it makes more of it, within reason.
-    """
-    means, sizes = np.exp(sample.predictors(point)), sample.sizes
-    uneven = np.average(means**2, weights=sizes) / np.average(means, weights=sizes) ** 2
-    own = (spread + 1.0) / float(uneven) - 1.0
-    return min(max(1.0, own / seen), _MOST_BEYOND)

@@ -484,7 +484,7 @@ class _JobSums(RegressionSums):
         weighted = rows * (self.weighted_records * middle.weights * squares)[:, None]
         expected = self.weighing[1] * rows.T @ weighted
         assert last.squares is not None  # noqa: S101 - a round of scores has them
-        scattered, own = scatter_seen(expected, last.squares, last.squares_sd)
+        scattered, scattered_sd, own = scatter_seen(expected, last.squares, last.squares_sd)
         meat = expected * np.sqrt(np.outer(own, own))
         expectation = last.expectation(middle, self.weighted_records, mixture.dispersion, mean)
         jacobian = expectation(mean)[1]
@@ -525,7 +525,7 @@ class _JobSums(RegressionSums):
             prior_mean=tuple((transform @ self.prior_mean + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
             scatter=self._scatter(mixture, scattered),
-            scatter_sd=mixture.dispersion_sd * self.unit if self.is_number else 0.0,
+            scatter_sd=self._scatter_sd(mixture, scattered_sd),
             spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
             records=max(1, round(self.records[0])),
             pooled=factor,
@@ -565,6 +565,12 @@ class _JobSums(RegressionSums):
         weights = design.weights * self.family.weight(means, self.weighing_dispersion) ** 2
         own, least = (self.family.variance(means, each) for each in (dispersion, 0.0))
         return scattered * float((weights @ own) / (weights @ least))
+
+    def _scatter_sd(self, mixture: _Mixture, scattered_sd: float) -> float:
+        """Return the standard deviation of that by noise."""
+        if self.is_number:
+            return mixture.dispersion_sd * self.unit
+        return mixture.dispersion_sd if self.task.family == "gamma" else scattered_sd
 
 
 def _tidy(basis: Floats) -> tuple[tuple[float, ...], ...]:

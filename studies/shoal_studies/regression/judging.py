@@ -21,7 +21,6 @@ from shoal_studies.regression.plausible_designs import DesignRows
 from shoal_studies.regression.score_likelihood import ScoreModel
 
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
-_CUT: Final = 0.02  # share of residuals that may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
 _APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
 OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance

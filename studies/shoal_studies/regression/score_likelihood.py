@@ -14,7 +14,6 @@ from typing import ClassVar, Final
 import numpy as np
 
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.scores import Family, mean_of, weight_of
 from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression.design_sample import DesignSample
 from shoal_studies.regression.measured import Solution
@@ -24,30 +23,10 @@ from shoal_studies.regression.measured import Solution
 # Means and weights are the query's: `shoal_protocol.queries.scores`.
 
 
-def slope_of(family: Family, means: Floats) -> Floats:
-    """Return the derivatives of means by their predictors."""
-    return means * (1.0 - means) if family == "logistic" else means
-
-
-def variance_of(family: Family, means: Floats, dispersion: float) -> Floats:
-    """Return the variances of targets with these means; of a scattered count m + a m^2.
-
-    Of a positive number they are m^2: in units of its dispersion.
-    """
-    variances = {
-        "logistic": means * (1.0 - means),
-        "poisson": means,
-        "negative_binomial": means + dispersion * means**2,
-        "gamma": means**2,
-    }
-    return variances[family]
-
-
 MODEL_ERROR: Final = 0.5
 """Error with which the sample stands for the data, of what a score is expected to be."""
 
 _SHARED_SDS: Final = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)
-_MOST_OF_A_LOGARITHM: Final = 0.25  # that slopes share: rates rarely double with a deviation
 _LONGEST_STEP: Final = 1.0
 
 
@@ -137,33 +116,6 @@ class ScoreModel(MeasuredModel):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegressionModel(ScoreModel):
-    """Of one target; `dispersion` is that by which residuals are weighted."""
-
-    family: Family
-    dispersion: float
-
-    @property
-    def shared_sds(self) -> tuple[float, ...]:
-        largest = _SHARED_SDS[-1] if self.family == "logistic" else _MOST_OF_A_LOGARITHM
-        return tuple(each for each in _SHARED_SDS if each <= largest)
-
-    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
-        return [self._expected(each, point) for each in self.measurements]
-
-    def _expected(self, each: Measurement, point: Floats) -> tuple[Floats, Floats]:
-        sample = self.sample
-        means = mean_of(self.family, sample.predictors(point))
-        if each.point is None:
-            scores = sample.total(sample.moment_weights * (means - each.level))
-            return scores, sample.gram(sample.moment_weights * slope_of(self.family, means))
-        there = mean_of(self.family, sample.predictors(each.point))
-        working = weight_of(self.family, there, self.dispersion)
-        expected = sample.total(sample.weights * working * (means - there))
-        return expected, sample.gram(sample.weights * working * slope_of(self.family, means))
-
-
 @dataclass(frozen=True)
 class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.
@@ -234,24 +186,3 @@ def _solve(model: MeasuredModel, shared_sd: float | None, start: Floats) -> Solu
             break
     evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
     return Solution(point, np.asarray(np.linalg.inv(curvature), dtype=np.float64), evidence)
-
-
-def curvature(model: RegressionModel, point: Floats) -> Floats:
-    """Return how fast weighted scores at `point` change there, shape (p, p)."""
-    sample = model.sample
-    means = mean_of(model.family, sample.predictors(point))
-    working = weight_of(model.family, means, model.dispersion)
-    return sample.gram(sample.weights * working * slope_of(model.family, means))
-
-
-def scatter(model: RegressionModel, point: Floats, *, at: Floats) -> Floats:
-    """Return the scatter of a round's scores at `at` if coefficients are `point`, shape (p, p).
-
-    The sum over records of the mean of s s', s = f v e x.
-    """
-    sample = model.sample
-    means = mean_of(model.family, sample.predictors(point))
-    there = mean_of(model.family, sample.predictors(at))
-    working = weight_of(model.family, there, model.dispersion)
-    squares = variance_of(model.family, means, model.dispersion) + (means - there) ** 2
-    return sample.gram((sample.weights * working) ** 2 * squares)
