@@ -1,7 +1,7 @@
 """`make figures`: runs the experiments, writes figures, pictures and notes, and checks them.
 
-    python -m figures [--data DIRECTORY] [--out build/figures] [--processes N]
-        [figure2] [figure3] [services]
+    python -m figures [--data DIRECTORY] [--out build/figures] [--processes N] [--splits 25]
+        [figure2] [figure3] [efficiency] [services]
 
 Exits with 1 if a figure does not show what it must, with 2 if its data cannot be had.
 """
@@ -17,20 +17,20 @@ from typing import Final
 
 from rich.console import Console
 
-from figures import figure2, figure3, notes, ours, pictures, services
+from figures import efficiency, figure2, figure3, notes, ours, pictures, services
 from figures.authors import DELTA, key
 from figures.checks import figure2_findings, figure3_findings
-from figures.datasets import UCI_SETS, load_gdsc
+from figures.datasets import SPLITS, UCI_SETS, load_gdsc
 from figures.report import Report
 from figures.scores import mean_and_sd, quartiles
 from figures.sources import UCI, DataUnavailable, Files
 
-PARTS: Final = ("figure2", "figure3", "services")
+PARTS: Final = ("figure2", "figure3", "efficiency", "services")
 
 
-def _figure2(files: Files, report: Report, processes: int) -> None:
+def _figure2(files: Files, report: Report, processes: int, splits: int) -> None:
     said = notes.about_figure2()
-    size = figure2.Size()
+    size = figure2.Size(splits=splits)
     for as_authors, suffix in ((True, ""), (False, "_correct_loading")):
         found = figure2.run(files, as_authors=as_authors, size=size, processes=processes)
         curves = {name: quartiles(each.scores) for name, each in found.items()}
@@ -70,9 +70,9 @@ def _would_run(epsilons: tuple[float, ...]) -> dict[str, bool]:
     }
 
 
-def _figure3(files: Files, report: Report, processes: int) -> None:
+def _figure3(files: Files, report: Report, processes: int, splits: int) -> None:
     data = load_gdsc(files)
-    size = figure3.Size()
+    size = figure3.Size(splits=splits)
     found = figure3.run(data, size=size, processes=processes)
     curves = mean_and_sd(found.scores)
     report.show(f"Mean rank correlation, {len(found.drugs)} drugs", curves, "mean")
@@ -97,7 +97,16 @@ def _figure3(files: Files, report: Report, processes: int) -> None:
         report.console.print(line)
 
 
-def _services(files: Files, report: Report, processes: int) -> None:
+def _efficiency(files: Files, report: Report, processes: int, splits: int) -> None:
+    """Needs no data: records are simulated."""
+    found = efficiency.run()
+    curves = efficiency.medians(found)
+    report.write("efficiency.json", curves)
+    pictures.draw_efficiency(curves, report.directory / "efficiency.png")
+    report.judge(efficiency.efficiency_findings(found))
+
+
+def _services(files: Files, report: Report, processes: int, splits: int) -> None:
     """Run one point of each figure over real services, in a directory that is thrown away."""
     points = [services.red_wine(files), services.one_drug(load_gdsc(files))]
     with tempfile.TemporaryDirectory() as directory:
@@ -115,6 +124,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="directory of the data files")
     parser.add_argument("--out", type=Path, default=Path("build/figures"))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--splits", type=int, default=SPLITS, help="fewer are quicker and rougher")
     arguments = parser.parse_args()
     parts = arguments.parts or PARTS
     if not set(parts) <= set(PARTS):
@@ -123,11 +133,16 @@ def main() -> int:
     console = Console()
     report = Report(arguments.out, console)
     files = Files(data=arguments.data, cache=arguments.out / "data")
-    run = {"figure2": _figure2, "figure3": _figure3, "services": _services}
+    run = {
+        "figure2": _figure2,
+        "figure3": _figure3,
+        "efficiency": _efficiency,
+        "services": _services,
+    }
     for part in parts:
         begun = time.monotonic()
         try:
-            run[part](files, report, arguments.processes)
+            run[part](files, report, arguments.processes, arguments.splits)
         except DataUnavailable as error:
             console.print(f"{part}: {error}", style="red")
             return 2

@@ -140,8 +140,8 @@ def score(unit: Unit) -> Scores:
         ).posterior
         for method, errors in {
             "proj_ddp_searches": np.array(searched),
-            "default": np.array([_error(unit.split, lambda x, one=one: one.predict(x)[0])]),
-            "noiseless": np.array([_error(unit.split, lambda x: noiseless.predict(x)[0])]),
+            "default": np.array([_error(unit.split, partial(_predicted, one))]),
+            "noiseless": np.array([_error(unit.split, partial(_predicted, noiseless))]),
         }.items():
             scores.setdefault(method, {})[epsilon] = errors
     return scores
@@ -158,17 +158,23 @@ def _draw(split: Split, setting: Setting, generator: np.random.Generator) -> dic
     errors = {name: error(partial(_linear, coefficients[name])) for name in METHODS}
     price = {"epsilon": setting.epsilon, "delta": setting.delta}
     outcome = ours.fit(ours.uci_task(features), split.train, **price, generator=generator)
-    errors["ours"] = error(lambda x: outcome.posterior.predict(x)[0])
+    errors["ours"] = error(partial(_predicted, outcome.posterior))
     other = rival.fit(split.train, bounds=ASSUMED, epsilon=setting.epsilon, generator=generator)
     errors["diffprivlib"] = error(partial(_linear, other))
     bounds = np.tile([-ours.UCI_BOUND, ours.UCI_BOUND], (split.train.shape[1], 1))
-    found = ada_ssp(split.train, bounds, generator, **price, absent=0)
+    found = ada_ssp(
+        split.train, bounds, generator, epsilon=setting.epsilon, delta=setting.delta, absent=0
+    )
     errors["adassp"] = error(lambda x: found[0] + x @ found[1:])
     for method in ALGORITHM_2:
         projection = ours.algorithm2_task(features, ASSUMED, method)
         cut = ours.fit(projection, split.train, **price, generator=generator).posterior
-        errors[ALGORITHM_2[method]] = error(lambda x, cut=cut: cut.predict(x)[0])
+        errors[ALGORITHM_2[method]] = error(partial(_predicted, cut))
     return errors
+
+
+def _predicted(posterior: ours.LinePosterior, x: Floats) -> Floats:
+    return posterior.predict(x)[0]
 
 
 def _linear(coefficients: Floats, x: Floats) -> Floats:

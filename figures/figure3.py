@@ -95,28 +95,26 @@ def run(data: Gdsc, *, size: Size, processes: int) -> Found:
 
 def score(unit: Unit) -> Scores:
     """Return every method's correlations on one drug, shape (splits, draws) for each price."""
-    parts = [
-        _score_split(unit, number, place)
-        for number in range(unit.size.splits)
-        for place in range(len(unit.thresholds))
-    ]
     scores: Scores = {}
-    for part in parts:
-        for method, (epsilon, values) in part.items():
-            by_epsilon = scores.setdefault(method, {})
-            earlier = by_epsilon.get(epsilon, np.empty((0, len(values))))
-            by_epsilon[epsilon] = np.vstack([earlier, values])
+    for number in range(unit.size.splits):
+        split = gdsc_split(unit.rows, number)
+        task = ours.gdsc_task(split.train.shape[1] - 1)
+        noiseless = np.array([_correlation(ours.fit_without_noise(task, split.train), split)])
+        for place, epsilon in enumerate(unit.thresholds):
+            part = {**_score_split(unit, split, number, place), "noiseless": noiseless}
+            for method, values in part.items():
+                by_epsilon = scores.setdefault(method, {})
+                earlier = by_epsilon.get(epsilon, np.empty((0, len(values))))
+                by_epsilon[epsilon] = np.vstack([earlier, values])
     return scores
 
 
-def _score_split(unit: Unit, number: int, place: int) -> dict[str, tuple[float, Floats]]:
-    """Return each method's price and its correlations on one split, shape (draws,).
+def _score_split(unit: Unit, split: Split, number: int, place: int) -> dict[str, Floats]:
+    """Return each method's correlations on one split at one price, shape (draws,).
 
-    The noiseless estimator has one, and the default one too, or none; those of the searches follow
-    each other.
+    The default estimator has one, or none; those of the searches follow each other.
     """
     epsilon, pairs = list(unit.thresholds.items())[place]
-    split = gdsc_split(unit.rows, number)
     unit_rows = normalised(split)
     # The authors' methods without projection take their bound of the response from the data.
     unclipped = (ASSUMED[0], float(np.ceil(np.abs(unit_rows.train[:, -1]).max())))
@@ -141,13 +139,11 @@ def _score_split(unit: Unit, number: int, place: int) -> dict[str, tuple[float, 
     scores["proj_ddp_searches"] = np.array(
         [rank_correlation(genes @ each, response) for each in searched]
     )
-    task = ours.gdsc_task(genes.shape[1])
-    scores["noiseless"] = np.array([_correlation(ours.fit_without_noise(task, split.train), split)])
     if number < unit.size.default_splits:
         default = ours.gdsc_task(genes.shape[1], "intervals")
         one = ours.fit(default, split.train, epsilon=epsilon, delta=DELTA, generator=generator)
         scores["default"] = np.array([_correlation(one, split)])
-    return {name: (epsilon, values) for name, values in scores.items()}
+    return scores
 
 
 def _correlation(outcome: ours.Fit, split: Split) -> float:

@@ -96,11 +96,14 @@ def services_would_run(
     return noise.is_fine_enough(design, parties=parties, mu=cost.mu)
 
 
+LinePosterior = MeasuredRegressionPosterior | LinearRegressionPosterior
+
+
 @dataclass(frozen=True)
 class Fit:
     """A job's posterior and the sums that it came from."""
 
-    posterior: MeasuredRegressionPosterior | LinearRegressionPosterior
+    posterior: LinePosterior
     sums: tuple[ReleasedSum, ...]
 
 
@@ -122,7 +125,7 @@ def fit(
 
 def fit_without_noise(task: RegressionTask, rows: Floats) -> Fit:
     """Return the outcome of a job that adds hardly any noise: NOT private, for comparison only."""
-    learner, sums = learner_for(task), []
+    learner, sums = learner_for(task), list[ReleasedSum]()
     while isinstance(step := learner.next(len(rows), sums), RequestedRound):
         whole = step.query.model_copy(update={"records_per_client": len(rows)})
         released = ReleasedSum(
@@ -138,7 +141,7 @@ def fit_without_noise(task: RegressionTask, rows: Floats) -> Fit:
 
 def _regression(
     posterior: object,
-) -> MeasuredRegressionPosterior | LinearRegressionPosterior:
-    if not isinstance(posterior, MeasuredRegressionPosterior | LinearRegressionPosterior):
+) -> LinePosterior:
+    if not isinstance(posterior, LinePosterior):
         raise TypeError("a regression ended in another kind of posterior")
     return posterior

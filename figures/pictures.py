@@ -92,6 +92,26 @@ def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> Non
     finish(figure, path, said)
 
 
+def draw_efficiency(curves: dict[str, dict[str, float]], path: Path) -> None:
+    """Draw N times the median distance of the private fit from the exact one, over N."""
+    figure, axes = pyplot.subplots(figsize=(7.0, 5.5), layout="constrained")
+    for method, points in curves.items():
+        label, colour, marker = STYLES[method]
+        numbers = [int(number) for number in points]
+        axes.plot(numbers, list(points.values()), color=colour, marker=marker, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("clients N")
+    axes.set_ylabel("N times the distance from the exact fit, median")
+    axes.set_title("Asymptotic efficiency")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    said = (
+        "Simulated records of 5 features, epsilon = 1, delta = 1e-5. Flat: the distance is C / N."
+    )
+    finish(figure, path, [said])
+
+
 def _medians(axes: Axes, methods: Curves, shown: tuple[str, ...]) -> None:
     for method in shown:
         label, colour, marker = STYLES[method]

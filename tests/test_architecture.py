@@ -139,6 +139,15 @@ def test_the_protocol_touches_nothing_outside_its_arguments() -> None:
     assert offences(lambda _, source: impurities(source), "shoal_protocol") == {}
 
 
+def test_studies_touch_nothing_outside_their_arguments_but_draw_from_generators() -> None:
+    """What a learner draws follows from its sums, so that a replay gives the same."""
+
+    def others(path: Path, source: str) -> set[str]:
+        return set() if path.name == "replay.py" else impurities(source) - {"np.random"}
+
+    assert offences(others, "shoal_studies") == {}
+
+
 def test_every_module_opens_by_saying_what_it_does() -> None:
     assert offences(lambda _, source: not ast.get_docstring(ast.parse(source))) == {}
 

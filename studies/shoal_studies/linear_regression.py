@@ -51,7 +51,7 @@ from shoal_studies.quasi_likelihood import (
 _COARSE: Final = set(BOXES[1::3])
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
-_REMEMBERED: Final = 64  # a trainer asks at a submission, and again in the round
+_REMEMBERED: Final = 256  # a trainer asks at a submission, and again in the round
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -228,10 +228,15 @@ class LinearRegression:
         ratio *= this / last if laplace else math.sqrt(this / last)
         return choose_thresholds(
             self.task,
-            records=int(float(f"{record_count(measured):.2g}")),  # about: noise makes no new search
+            records=int(_about(record_count(measured))),
             mechanism=measured.mechanism,
-            noise_ratio=ratio * self.task.records_per_client,
+            noise_ratio=_about(ratio * self.task.records_per_client),
         )
+
+
+def _about(number: float) -> float:
+    """Round to two digits, so that similar cohorts share one search for thresholds."""
+    return float(f"{number:.2g}")
 
 
 def _posterior(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from figures import efficiency, pictures
 from figures.authors import (
     FIGURE2_EPSILONS,
     MEDIAN_ERROR,
@@ -55,6 +56,19 @@ def test_ours_must_be_as_good_as_the_published_method_at_the_best_of_its_searche
     assert found["proj_ddp_best_search"][1.0] == pytest.approx(0.17)
     assert found["proj_ddp_worst_search"][1.0] == pytest.approx(0.05)
     assert [each.holds for each in figure3_findings(found, 2)] == [False]
+
+
+def test_the_private_fit_nears_the_exact_one_as_one_over_n_and_noise_that_grows_does_not(tmp_path):
+    # Medians of 25 distances, each with a coefficient of variation of .3: their ratio's standard
+    # error is .11, so [.7, 1.4] is a 3-sigma event. Fixed seed.
+    distances = efficiency.run(numbers=(10_000, 100_000), repeats=25)
+    assert broken(efficiency.efficiency_findings(distances)) == []
+    slow = {method: distances["input_perturbation"] for method in efficiency.METHODS}
+    assert len(broken(efficiency.efficiency_findings(slow))) == 1
+    flat = {method: distances["ours"] for method in efficiency.METHODS}
+    assert len(broken(efficiency.efficiency_findings(flat))) == 1
+    pictures.draw_efficiency(efficiency.medians(distances), tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_a_distributed_method_that_errs_a_third_more_is_told_from_the_trusted_aggregators():

@@ -143,7 +143,9 @@ def columns_in_a_box(columns, mechanism, *, records=1):
     )
 
 
-def weighted_rows(columns, radius, mechanism, *, intercept=0.0, records=1, weights=False):
+def weighted_rows(
+    columns, radius, mechanism, *, intercept=0.0, records=1, weights=False, unit_rows=False
+):
     """L2: orthogonal rows in a ball; L1: the ball's bound, of which nine tenths must be reached."""
     gaussian = mechanism == GAUSSIAN
     width = columns + (intercept > 0.0)
@@ -154,6 +156,7 @@ def weighted_rows(columns, radius, mechanism, *, intercept=0.0, records=1, weigh
         intercept=intercept,
         records=records,
         record_weights=weights,
+        unit_rows=unit_rows,
     )
     supremum = constant * radius**2 * records
     return case(query, mechanism, supremum, 0.01 if gaussian else 0.1, starts=20)
@@ -297,6 +300,7 @@ SEARCHES = {
             ]
         ),
         *(weighted_rows(3, 1.2, each, intercept=0.25, weights=True) for each in MECHANISMS),
+        *(weighted_rows(4, 1.2, GAUSSIAN, intercept=each, unit_rows=True) for each in (0.0, 0.1)),
     ],
     ScoreSum: [
         *(

@@ -678,8 +678,14 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
     if query["name"] == "weighted_row_matrix":
         *features, target = row
         radius = query["radius"] / math.sqrt(1.49)
-        weight = radius / max(radius, math.hypot(*features)) * math.sqrt(counts)
-        row = [weight * x for x in (*features, 0.7 * radius * target)]
+        if query["unit_rows"]:
+            constant = [features.pop(0)] if query["intercept"] > 0 else []
+            length = math.sqrt(radius**2 - query["intercept"] ** 2)
+            features = [length / max(math.hypot(*features), 1e-12) * x for x in features]
+            weight, features = 1.0, [*constant, *features]
+        else:
+            weight = radius / max(radius, math.hypot(*features))
+        row = [weight * math.sqrt(counts) * x for x in (*features, 0.7 * radius * target)]
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
 
 

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import NOTHING, Cost
-from shoal_protocol.rounds.batches import make_spec
+from shoal_protocol.rounds.batches import SPARE, make_spec
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from shoal_studies.catalogue.variational import LogisticRegressionTask
@@ -91,4 +91,4 @@ def test_a_batch_is_no_smaller_than_the_policys_cohort_and_no_larger_than_who_mu
 
 @pytest.mark.parametrize(("rounds", "spare"), [(9, 0), (10, 1), (19, 1), (500, 50)])
 def test_a_tenth_of_the_rounds_may_be_lost(rounds: int, spare: int) -> None:
-    assert job(rounds=rounds).spare_rounds == spare
+    assert job(rounds=rounds).terms.rounds // SPARE == spare

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from shoal_protocol.queries import Column, GradientSum, Query
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import InstalledModel, LogisticRegressionModel
+from shoal_protocol.rounds.batches import participations
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.variational import LogisticRegressionTask, NumpyroTask
 
@@ -126,8 +127,8 @@ def test_a_task_that_cannot_be_is_refused_with_the_reason(task, change, reason):
     ("population", "rounds"), [(10, 20), (20, 10), (30, 7), (1000, 1), (5, 20)]
 )
 def test_a_client_is_in_as_many_rounds_as_its_share_of_the_batches_rounded_up(population, rounds):
-    assert ILL.participations(population) == rounds
-    assert ILL.model_copy(update={"batch": None}).participations(population) == 20
+    assert participations(ILL.rounds, ILL.batch, population) == rounds
+    assert participations(ILL.rounds, None, population) == 20
 
 
 def ask(query, task, number=0):

@@ -140,6 +140,11 @@ def test_scores_come_back_in_units_of_the_largest():
         (WeightedRowMatrix, {"radius": None}, "radius"),
         (WeightedRowMatrix, {"radius": 1.41}, r"less than or equal to 1\.4"),
         (WeightedRowMatrix, {"columns": 1}, "two columns or more"),
+        (
+            WeightedRowMatrix,
+            {"unit_rows": True, "intercept": 1.0, "radius": 1.2},
+            "the constant alone",
+        ),
         (ScoreSum, {"columns": 1, "point": (0.0, 0.0)}, "a feature and a target"),
         (ScoreSum, {"intercept": 0.0}, "a constant"),
         (ScoreSum, {"radius": None}, "radius"),

@@ -166,7 +166,7 @@ def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, m
         task = NormalTask(column=bounds[0], prior_sd=0.15, **own)
     else:
         task = MultivariateNormalTask(variables=bounds, prior_sds=(0.15,) * columns, **own)
-    prior = normalised_prior(task, [0.0] * columns, [0.15] * columns, 10.0)
+    prior = normalised_prior(task)
     setting = federation(80, 3.0 * EPSILONS[mechanism], mechanism)
     held, naive = [], []
     for _ in range(60):
@@ -280,7 +280,7 @@ def test_normal_parameters_without_noise_have_the_conjugate_posterior():
     generator = np.random.default_rng(10)
     records = generator.multivariate_normal([150.0, 5.0], [[90.0, 4.0], [4.0, 1.0]], 40)
     posterior = learner_for(PAIR).next(40, [released(PAIR, records, noise_sd=0.01)])
-    prior = normalised_prior(PAIR, [None] * 2, [None] * 2, 4.0)
+    prior = normalised_prior(PAIR)
     centres, halves = np.array([150.0, 5.0]), np.array([50.0, 5.0])
     units = (records - centres) / halves
     shrink = 0.1 * 40 / 40.1

@@ -1,6 +1,10 @@
-"""Every learner asks only what its study's terms allow, whatever the sums turn out to be."""
+"""Every learner asks what its study's terms allow, and the same again of the same sums."""
 
 import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpyro
@@ -8,8 +12,10 @@ import pytest
 from numpyro import distributions
 
 from shoal.jobs.task_files import example, parse_task_file
-from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_studies.contract import NoReliablePosterior
+from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
+from shoal_protocol.rounds.batches import participations
+from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
 from shoal_studies.registry import STUDIES, Task, learner_for
 from shoal_studies.simulation import Federation, run
 
@@ -20,6 +26,12 @@ def normal_model(record):
     """A model of as many numbers as the example's task says."""
     values = numpyro.sample("values", distributions.Normal(0.0, 1.0).expand([3]).to_event(1))
     numpyro.sample("age", distributions.Normal(values.sum(), 1.0), obs=record["age"])
+
+
+def model_of(task: Task) -> CompiledModel:
+    lower, upper = ([getattr(each, end) for each in task.columns] for end in ("lower", "upper"))
+    names = [each.name for each in task.columns]
+    return compile_model(normal_model, names, lower=np.array(lower), upper=np.array(upper))
 
 
 def task_of(name: str) -> Task:
@@ -51,48 +63,46 @@ def values_of(name: str, task: Task, generator: np.random.Generator) -> tuple[np
     raise AssertionError(f"no column has the variable {name}")
 
 
+@dataclass
+class Recorded:
+    """A learner, and what it answered to which sums."""
+
+    learner: Learner
+    steps: list[tuple[list[ReleasedSum], Any]] = field(default_factory=list)
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> Any:
+        step = self.learner.next(population, sums)
+        self.steps.append((list(sums), step))
+        return step
+
+
 @pytest.mark.slow
 @pytest.mark.essential
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("shape", ["spread", "at the upper bounds", "none"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 0.0), (50.0, 1e-5)])
-def test_every_learner_asks_only_what_the_terms_of_its_study_allow(
+def test_every_learner_keeps_to_the_terms_of_its_study_and_is_replayed_from_its_sums(
     name: str, shape: str, epsilon: float, delta: float
 ) -> None:
     task = task_of(name)
-    terms = task.terms(least=CLIENTS - 20, most=CLIENTS + 40)
     federation = Federation(
         population=CLIENTS, missing=2, dropouts=5, colluders=5, epsilon=epsilon, delta=delta
     )
-    model = None
-    if name == "numpyro_model":
-        lower, upper = ([getattr(each, end) for each in task.columns] for end in ("lower", "upper"))
-        names = [each.name for each in task.columns]
-        model = compile_model(normal_model, names, lower=np.array(lower), upper=np.array(upper))
-    learner = learner_for(task, find_model=None if model is None else lambda *_: model)
-    asked = 0
-
-    class Held:
-        """The learner, held to its terms."""
-
-        def next(self, population, sums):
-            nonlocal asked
-            step = learner.next(population, sums)
-            if hasattr(step, "query"):
-                terms.check(step.query, number=len(sums))
-                assert step.batch == task.batch
-                asked += 1
-            return step
-
+    model = model_of(task) if name == "numpyro_model" else None
+    learners = [learner_for(task, find_model=lambda *_: model) for _ in range(2)]
+    recorded, generator = Recorded(learners[0]), np.random.default_rng(2)
     gradients = None if model is None else model.gradients
-    try:
-        run(
-            Held(),
-            records_of(task, shape),
-            federation,
-            np.random.default_rng(2),
-            gradients=gradients,
-        )
-    except NoReliablePosterior:
-        pass  # which is said only once all rounds are over
-    assert asked == terms.rounds == task.rounds
+    with suppress(NoReliablePosterior):  # which is said only once all rounds are over
+        run(recorded, records_of(task, shape), federation, generator, gradients=gradients)
+
+    asked = [each for each in recorded.steps if isinstance(each[1], RequestedRound)]
+    terms = task.terms(least=CLIENTS - 20, most=CLIENTS + 40)
+    assert len(asked) == terms.rounds == task.rounds
+    for number, (_, step) in enumerate(asked):
+        terms.check(step.query, number=number)
+        assert step.batch == task.batch
+    paid = participations(task.rounds, task.batch, CLIENTS)  # by one client at most
+    assert sum(sorted(step.share for _, step in asked)[-paid:]) == pytest.approx(1.0)
+
+    for sums, step in recorded.steps:
+        assert learners[1].next(CLIENTS, sums) == step

@@ -42,7 +42,7 @@ def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> 
 
 def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_submitted() -> None:
     """The first round takes a fifth of the price, so its noise is larger than the second one's."""
-    request = asked(PROJECTION, epsilon=10.0)
+    request = asked(PROJECTION, epsilon=18.0)
     learner = jobs.learner_for(request.task, find_model=jobs.model_for)
     wanted = learner.next(len(CLIENTS), [])
     assert isinstance(wanted, jobs.RequestedRound)

@@ -38,7 +38,7 @@ TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine
 # what the ranges say of a query, not its equality
 _OPEN: Final = {
     *("columns", "radius"),
-    *("basis", "point", "dispersion", "residual_cut", "hazard_cut"),
+    *("basis", "point", "dispersion", "residual_cut", "hazard_cut", "unit_rows"),
 }
 
 
@@ -68,9 +68,9 @@ class RoundTerms(Model):
     A column's scale is that in `query` times a factor in `stretch`. Its centre is that in `query`,
     or, in a round that is `recentred`, any within the column's bounds; so are the edges of tables,
     no more than in `query`. The radius is in `radius`; None: there is none. The point of gradients
-    and scores is always open, and so are the basis in which scores are taken and how they are
-    weighted and cut: whatever these are, each is clipped, so a client loses no more than the round
-    costs.
+    and scores is always open, and so are the basis in which scores are taken, how they are weighted
+    and cut, and whether rows are weighted or made of one length: whatever these are, each is
+    clipped, so a client loses no more than the round costs.
     """
 
     rounds: int = Field(ge=1, le=MOST_ROUNDS)

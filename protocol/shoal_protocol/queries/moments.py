@@ -416,15 +416,21 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
     A weight that hangs on the features alone leaves a regression of y on x without bias (Mallows
     weights: Hampel et al. 1986, section 6.3), other than one that hangs on y. Proof that rows are
     within the ball: docs/mathematics.md, proposition 2.8.
+
+    With `unit_rows` rows are sqrt(s) (k, z, t y) instead: k the constant, and z the features, made
+    so long that k and z have norm R. So no row fills less of the ball than another.
     """
 
     name: Literal["weighted_row_matrix"] = "weighted_row_matrix"
     radius: Annotated[float, Field(gt=0.0, le=LARGEST_RADIUS)]
+    unit_rows: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _has_features(self) -> Self:
         if len(self.regressed) < 2:
             raise ValueError("weighted rows need a feature and a target: name two columns or more")
+        if self.unit_rows and self.intercept >= self.feature_radius:
+            raise ValueError("the constant alone is as long as a row may be: raise the radius")
         return self
 
     @property
@@ -441,6 +447,11 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
         regressed, shares = self._parted(boxed)
         whole = super()._arranged(regressed)
         whole[:, -1] *= self.target_limit
+        if self.unit_rows:
+            features = whole[:, -1 - len(self.regressed[:-1]) : -1]
+            length = math.sqrt(self.feature_radius**2 - self.intercept**2)
+            features *= length / np.maximum(np.linalg.norm(features, axis=1), 1e-12)[:, None]
+            return np.asarray(whole * np.sqrt(shares)[:, None])
         sizes = shrinking(whole[:, :-1], self.feature_radius) * np.sqrt(shares)
         return np.asarray(whole * sizes[:, None])
 

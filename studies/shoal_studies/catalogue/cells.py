@@ -17,10 +17,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import Terms
@@ -100,20 +99,6 @@ class CellStudy(OneRoundStudy):
     @abstractmethod
     def query(self) -> BinCounts | Counts:
         """Return the query of the only round, which carries the number of records."""
-
-    def posterior(self, counts: NDArray[np.int64], **fields: Any) -> BasePosterior:
-        """Return the posterior from true `counts` as they may be, shape (draws, cells).
-
-        `fields` are those that its class has beside a Dirichlet mixture's.
-        """
-        mixture = {
-            "columns": (self.column,),
-            "names": self.cells,
-            "counts": tuple(map(tuple, counts.tolist())),
-            "concentration": self.concentration,
-            "records": max(1, round(float(counts.sum(axis=1).mean()))),
-        }
-        return self.posteriors[0].model_validate(mixture | fields)
 
     def learner(self) -> Learner:
         return Cells(self)
@@ -296,9 +281,6 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
             grid_bits=COUNT_BITS,
             records_per_client=self.records_per_client,
         )
-
-    def posterior(self, counts: NDArray[np.int64], **fields: Any) -> BasePosterior:
-        return super().posterior(counts, edges=self.edges, **fields)
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:
@@ -505,7 +487,7 @@ class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
 
     def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
         prior = np.array([self.task.prior_successes, self.task.prior_failures])
-        successes, failures, weights = _successes(released, prior)
+        successes, failures, weights = _successes(released, self.task.query().grid, prior)
         parameters = np.column_stack([successes, failures]) + prior
         totals = parameters.sum(axis=1)
         shares = parameters[:, 0] / totals
@@ -525,22 +507,24 @@ class Cells(OneRound[CellStudy, BasePosterior]):
     """The learner of a study of the probabilities of cells."""
 
     def posterior(self, released: ReleasedSum) -> BasePosterior:
-        noisy = _noisy_counts(released)
+        noisy = _noisy_counts(released, self.task.query())
         cells = len(noisy.values)
         draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
         prior = np.full(cells, self.task.concentration)
         counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
-        return self.task.posterior(counts.astype(np.int64))
+        fields = {
+            "columns": (self.task.column,),
+            "names": self.task.cells,
+            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
+            "concentration": self.task.concentration,
+            "records": max(1, round(float(counts.sum(axis=1).mean()))),
+        }
+        if isinstance(self.task, HistogramTask):
+            fields["edges"] = self.task.edges
+        return self.task.posteriors[0].model_validate(fields)
 
 
-def _counts(released: ReleasedSum) -> CellCounts:
-    if not isinstance(released.query, CellCounts):
-        raise ValueError("counts are asked by a query of counts")
-    return released.query
-
-
-def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
-    query = _counts(released)
+def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:
     counts = in_units(query, released.values)
     return NoisyCounts(
         values=counts[:-1],
@@ -551,14 +535,13 @@ def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
     )
 
 
-def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Floats]:
+def _successes(released: ReleasedSum, grid: int, prior: Floats) -> tuple[Floats, Floats, Floats]:
     """Return possible numbers of successes and failures, and their probabilities, shapes (m,).
 
     The law of both given their noisy difference and their noisy sum: for each number of records,
     of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
     the density of the noise that they leave in the difference.
     """
-    grid = _counts(released).grid
     noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
     parts = []
     for records, log_weight in zip(*record_counts(released, _NODES), strict=True):

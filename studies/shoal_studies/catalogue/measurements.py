@@ -1,6 +1,6 @@
 """Measurements read from a round's sum: the number of records, their centres, spreads, norms.
 
-The learner that makes the next round and the auditor that checks it compute the same numbers.
+Learners use them to choose the next round, and to make the posterior.
 """
 
 import math

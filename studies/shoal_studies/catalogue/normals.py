@@ -9,9 +9,10 @@ themselves say of it is not used.
 
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -25,20 +26,56 @@ from shoal_protocol.wire.encoding import Positive, Real
 from shoal_studies.catalogue.measurements import query_of, record_count
 from shoal_studies.catalogue.one_round import (
     OneRound,
-    PosteriorT,
     SummedNoise,
     generator_for,
     log_sum_exp,
     noise_of,
     record_counts,
 )
-from shoal_studies.catalogue.study import (
-    NormalStudy,
-    require_near,
-)
+from shoal_studies.catalogue.study import OneRoundStudy, Pseudocount, require_near
 from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
-from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.forms import NormalDrawsPosterior
+
+Numbers = Sequence[float | None]
+
+
+class NormalStudy(OneRoundStudy):
+    """Public parameters of a normal family with unknown covariance, besides its columns.
+
+    Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
+    one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum
+    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
+    """
+
+    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]]
+
+    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
+    prior_mean_records: Pseudocount = 0.1
+    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the posterior's parameters."""
+
+    @property
+    @abstractmethod
+    def prior(self) -> tuple[Numbers, Numbers, float]:
+        """Means and standard deviations, None: by the bounds; and degrees of freedom."""
+
+    def query(self) -> SecondMomentMatrix:
+        """Return the query of the only round."""
+        return SecondMomentMatrix(
+            columns=self._query_columns(),
+            intercept=self.intercept,
+            radius=None,
+            grid_bits=self.grid_bits,
+            records_per_client=self.records_per_client,
+        )
+
+    def learner(self) -> Learner:
+        return Normals(self)
 
 
 class NormalPosterior(NormalDrawsPosterior):
@@ -61,7 +98,7 @@ class NormalTask(NormalStudy):
     modelled: choose bounds that records hardly ever pass.
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (NormalPosterior,)
+    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]] = (NormalPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "normal"
@@ -86,8 +123,13 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def learner(self) -> Learner:
-        return Normal(self)
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("mean", "sd")
+
+    @property
+    def prior(self) -> tuple[Numbers, Numbers, float]:
+        return [self.prior_mean], [self.prior_sd], self.prior_freedom
 
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
@@ -122,7 +164,7 @@ class MultivariateNormalTask(NormalStudy):
     records hardly ever pass.
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MultivariateNormalPosterior,)
+    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]] = (MultivariateNormalPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "multivariate_normal"
@@ -157,8 +199,15 @@ systolic_pressure = [60, 220]
         """The columns of a client's records, in order."""
         return self.variables
 
-    def learner(self) -> Learner:
-        return MultivariateNormal(self)
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return parameter_names(tuple(each.name for each in self.variables))
+
+    @property
+    def prior(self) -> tuple[Numbers, Numbers, float]:
+        none = [None] * len(self.variables)
+        freedom = len(none) + 2.0 if self.prior_freedom is None else self.prior_freedom
+        return self.prior_means or none, self.prior_sds or none, freedom
 
 
 def parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
@@ -401,13 +450,12 @@ def _effective(weights: Floats) -> float:
     return float(np.min(1.0 / np.sum(weights**2, axis=1)))
 
 
-NormalT = TypeVar("NormalT", bound=NormalTask | MultivariateNormalTask)
+class Normals(OneRound[NormalStudy, NormalDrawsPosterior]):
+    """The learner of both studies."""
 
-
-class _Normals(OneRound[NormalT, PosteriorT]):
-    """Base of both learners."""
-
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | NormalDrawsPosterior:
         """As `OneRound`.
 
         Raises:
@@ -419,48 +467,22 @@ class _Normals(OneRound[NormalT, PosteriorT]):
             raise ValueError(f"a covariance of this size needs {fewest} clients or more")
         return super().next(population, sums)
 
-
-class Normal(_Normals[NormalTask, NormalPosterior]):
-    """The learner of one `NormalTask`."""
-
-    def posterior(self, released: ReleasedSum) -> NormalPosterior:
-        task = self.task
-        draws = _draws(task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom)
-        return NormalPosterior.thinned(
-            draws,
-            names=("mean", "sd"),
-            columns=(task.column.name,),
+    def posterior(self, released: ReleasedSum) -> NormalDrawsPosterior:
+        [kind] = self.task.posteriors
+        return kind.thinned(
+            _draws(self.task, released),
+            names=self.task.parameters,
+            columns=tuple(each.name for each in self.task.columns),
             records=record_count(released),
         )
 
 
-class MultivariateNormal(_Normals[MultivariateNormalTask, MultivariateNormalPosterior]):
-    """The learner of one `MultivariateNormalTask`."""
-
-    def posterior(self, released: ReleasedSum) -> MultivariateNormalPosterior:
-        task = self.task
-        none = [None] * len(task.variables)
-        freedom = len(none) + 2.0 if task.prior_freedom is None else task.prior_freedom
-        draws = _draws(task, released, task.prior_means or none, task.prior_sds or none, freedom)
-        variables = tuple(column.name for column in task.variables)
-        return MultivariateNormalPosterior.thinned(
-            draws,
-            names=parameter_names(variables),
-            columns=variables,
-            records=record_count(released),
-        )
-
-
-def normalised_prior(
-    task: NormalTask | MultivariateNormalTask,
-    means: Sequence[float | None],
-    sds: Sequence[float | None],
-    freedom: float,
-) -> NormalInverseWishart:
+def normalised_prior(task: NormalStudy) -> NormalInverseWishart:
     """Return the prior for columns that their bounds have taken to [-1, 1].
 
-    `sds` are those of a covariance that is the prior's scatter over its degrees of freedom.
+    The task's `sds` are those of a covariance that is the prior's scatter over its freedom.
     """
+    means, sds, freedom = task.prior
     centres = [
         0.0 if mean is None else (mean - column.centre) / column.half_range
         for mean, column in zip(means, task.columns, strict=True)
@@ -512,18 +534,12 @@ def _numbers_of_records(released: ReleasedSum) -> Floats:
     return np.asarray(np.expm1(np.interp(places, middles, np.log1p(numbers))))
 
 
-def _draws(
-    task: NormalTask | MultivariateNormalTask,
-    released: ReleasedSum,
-    means: Sequence[float | None],
-    sds: Sequence[float | None],
-    freedom: float,
-) -> Floats:
+def _draws(task: NormalStudy, released: ReleasedSum) -> Floats:
     """Return draws of means, standard deviations and correlations, shape (draws, k).
 
     Their order is random: however they are thinned, all numbers of records have their share.
     """
-    prior = normalised_prior(task, means, sds, freedom)
+    prior = normalised_prior(task)
     generator = generator_for(released)
     locations, covariances = draw_normals(_noisy_scatter(released), prior, generator)
     units = np.array([column.half_range for column in task.columns])

@@ -19,7 +19,7 @@ from shoal_protocol.wire.encoding import Finite
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.one_round import tells_quantiles
-from shoal_studies.catalogue.study import round_terms
+from shoal_studies.catalogue.study import require_due, round_terms
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
@@ -257,8 +257,7 @@ class Quantiles:
         Raises:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
-        if population < 1 or len(sums) > self.task.rounds:
-            raise ValueError("the population must be positive, and sums not more than rounds")
+        require_due(self.task, population, sums)
         if len(sums) < self.task.rounds:
             return RequestedRound(query=self.task.query(sums), share=1.0 / self.task.rounds)
         counts = [noisy_count(released) for released in sums]

@@ -1,8 +1,8 @@
-"""Base class of all studies: parameters, terms of the rounds, kinds of posterior, an example.
+"""Base classes of studies, and what several of them share.
 
-A study is one module of this package, with its task (public parameters only, no data and no
-algorithm), its rules for rounds and its posterior. Bounds must come from general knowledge of the
-columns, never from the data: nothing here is charged to the privacy budget. Values outside the
+A study is one module or folder of this package: its task (public parameters alone), the terms of
+its rounds, its learner, its posterior and its example. Bounds must come from general knowledge of
+the columns, never from the data: nothing here is charged to the privacy budget. Values outside the
 bounds are cut to them by the client.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
-from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
+from shoal_protocol.queries import Column, Query, QueryName
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, variables_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
@@ -239,30 +239,6 @@ class OneRoundStudy(FixedStudy):
 
     def _query_columns(self) -> tuple[Column, ...]:
         return tuple(bounds.column() for bounds in self.columns)
-
-
-class NormalStudy(OneRoundStudy):
-    """Public parameters of a normal family with unknown covariance, besides its columns.
-
-    Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
-    one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum
-    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
-    """
-
-    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
-    prior_mean_records: Pseudocount = 0.1
-    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
-    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
-
-    def query(self) -> SecondMomentMatrix:
-        """Return the query of the only round."""
-        return SecondMomentMatrix(
-            columns=self._query_columns(),
-            intercept=self.intercept,
-            radius=None,
-            grid_bits=self.grid_bits,
-            records_per_client=self.records_per_client,
-        )
 
 
 class EventStudy(WholeStudy):
