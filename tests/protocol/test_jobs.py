@@ -130,7 +130,7 @@ def test_a_request_that_is_nested_too_deep_is_malformed_and_nothing_worse() -> N
             decode(encoded, JobRequest)
 
 
-@given(st.floats(1e-9, 100.0), st.floats(1e-300, 0.999999))
+@given(st.floats(1e-9, 100.0), st.floats(1e-300, 0.99 / JOB.minimum_population))
 def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: float) -> None:
     asked = changed(privacy=demand(epsilon=epsilon, delta=delta))
     try:
