@@ -18,7 +18,6 @@ from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import Regression
 from shoal_studies.regression.design_sample import design_sample
-from shoal_studies.regression.score_likelihood import slope_of
 from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_611
@@ -159,7 +158,8 @@ def exact(
     for _ in range(30):
         means = mean_of(kind, rows @ point + offsets)
         each = weights / means if kind == "gamma" else weights
-        curvature = (rows * (each * slope_of(kind, means))[:, None]).T @ rows
+        slopes = means * (1.0 - means) if kind == "logistic" else means
+        curvature = (rows * (each * slopes)[:, None]).T @ rows
         point = point + np.linalg.solve(curvature, rows.T @ (each * (y - means)))
     return point
 

@@ -73,7 +73,7 @@ def test_the_estimate_is_that_of_the_hierarchical_model() -> None:
     prior = np.array([5.0, 2.5, 2.5, 2.5, 2.5])
     whole = rows.T @ rows + np.diag(prior**-2.0)
     likelihood = Likelihood.of(
-        np.linalg.solve(whole, rows.T @ y), np.linalg.inv(whole), np.zeros(5), prior
+        np.linalg.solve(whole, rows.T @ y), np.linalg.inv(whole), np.zeros(5), np.diag(prior**-2.0)
     )
     ours = pooled_estimate(
         task(),

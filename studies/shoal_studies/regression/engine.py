@@ -500,7 +500,7 @@ class _JobSums(RegressionSums):
                 Likelihood.of(mean, covariance, self.prior_mean, widest.precision),
                 prior_mean=self.prior_mean,
                 prior_sd=prior_sd,
-                shared_sds=(),
+                shared_sds=[part * self.task.prior_sd for part in constants.PRIOR_PARTS],
                 unit=1.0,
                 data_unit=self.unit if self.is_number else 1.0,
             )

@@ -30,6 +30,7 @@ from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 400)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
+_LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
 
 
@@ -58,9 +59,10 @@ class DesignRows:
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of the features, shape (p - 1, p - 1)."""
+        """Covariance of the features, shape (p - 1, p - 1), surely positive definite."""
         away = self.rows[:, 1:] - self.means
-        return np.asarray((away * self.weights[:, None]).T @ away)
+        least = _LEAST_VARIANCE * np.eye(away.shape[1])
+        return np.asarray((away * self.weights[:, None]).T @ away + least)
 
 
 @dataclass(frozen=True)
