@@ -1,6 +1,6 @@
 """Every constant of the regressions' inference: what it is for, and the command that found it.
 
-`make bench-regressions` measures what intervals hold, how wide they are, and how often verdicts
+`python -m bench.regressions` measures what intervals hold, how wide they are, and how often verdicts
 trust them, on real data sets. A constant whose change no row of that table shows does not belong
 here.
 
