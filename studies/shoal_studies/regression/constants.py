@@ -95,3 +95,6 @@ LARGE_ERROR: Final = 0.3
 
 CUT_SHARE: Final = 0.02
 """Share of residuals that are cut beyond what the family explains."""
+
+MOST_OF_DISPERSION: Final = 4.0
+"""Largest dispersion over the one that the first round's mean and spread of the target tell."""

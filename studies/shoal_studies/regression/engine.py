@@ -467,10 +467,25 @@ class _JobSums(RegressionSums):
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
             logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior
+            logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)
             dispersion = math.sqrt(float(weights @ dispersions**2))
         mean = float(weights @ dispersions)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
+
+    @property
+    def _largest_dispersion(self) -> float:
+        """The largest plausible dispersion: infinite if noise hides the target's spread.
+
+        Without it a mean far above the target's bound, of great dispersion and cut at the bound,
+        explains counts and positive numbers, too.
+        """
+        if self.task.family in ("normal", "logistic"):
+            return math.inf
+        if self.columns.looseness[-1] > constants.HIDDEN:
+            return math.inf
+        least = 2.0 * float(self.family.dispersions[0])
+        return max(constants.MOST_OF_DISPERSION * self.first_dispersion, least)
 
     def posterior(self) -> MeasuredRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
