@@ -289,8 +289,8 @@ class PlausibleDesigns:
         squares = np.diagonal(released.matrix(released.moments))
         first = dict(self._variances)
         for _ in range(3):
-            sample = self._sample(np.eye(len(self._alone)))[0]
-            expected = (sample.weights * sample.shrunk) @ sample.rows**2
+            sample, moments = self._sample(np.eye(len(self._alone)))
+            expected = np.diagonal(released.matrix(sample.weights @ moments))
             for name, (seen, error) in first.items():
                 place = 1 + self._carriers[name].place
                 ratio = expected[place] / max(self._variances[name][0], 1e-4)
