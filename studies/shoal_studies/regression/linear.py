@@ -23,7 +23,6 @@ from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import (
     MeasuredRegressionPosterior,
     PooledFactor,
-    Purpose,
     RegressionTask,
 )
 from shoal_studies.contract import RequestedRound
@@ -34,7 +33,6 @@ from shoal_studies.quasi_likelihood import (
     noise_aware_posterior,
     weights_of,
 )
-from shoal_studies.regression.design_sample import shrunk
 from shoal_studies.regression.judging import judged_linear
 from shoal_studies.regression.measured import (
     Likelihood,
@@ -136,12 +134,10 @@ class LinearModel:
             records_sd=records[1] * share,
             largest_square=(query.feature_radius / limit) ** 2,
         )
-        if self.task.purpose == "prediction":
-            moments = _less_correlated(moments)
         scale = query.regressed[-1].scale
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         prior = unit * np.append(1.0, self.task.prior_sd * found.looseness[:-1])
-        coefficients = coefficients_of(moments, unit, prior, self.task.purpose)
+        coefficients = coefficients_of(moments, unit, prior)
         pooled = None
         if self.task.pooled is not None:
             coefficients, prior, pooled = self._pooled(found, moments, unit, prior)
@@ -233,24 +229,7 @@ def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: i
     return ratio * scale * rules.REACH**2 / query.grid**2
 
 
-def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
-    """Return moments whose features are as long and correlated as noise lets be told.
-
-    By James and Stein's factor: towards features of one length without correlations, and without
-    means.
-    """
-    matrix, variance = moments.matrix.copy(), moments.off_diagonal_sd**2
-    gram, count = matrix[1:-1, 1:-1], len(matrix) - 2
-    alike = np.eye(count) * np.trace(gram) / count
-    away = gram - alike
-    matrix[1:-1, 1:-1] = alike + shrunk(away, variance * (count * (count + 1) - 2))
-    matrix[0, 1:-1] = matrix[1:-1, 0] = shrunk(matrix[0, 1:-1], variance * count)
-    return replace(moments, matrix=matrix)
-
-
-def coefficients_of(
-    moments: NoisyMoments, unit: float, own: Floats, purpose: Purpose = "intervals"
-) -> Coefficients:
+def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
     """Return the mean under a shared prior; for intervals with the mean square error about it.
 
     `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
@@ -266,10 +245,9 @@ def coefficients_of(
     mean, covariance = averaged(
         logs, np.array([one.mean for one in each]), np.array([one.covariance for one in each])
     )
-    if purpose == "intervals":
-        wide = noise_aware_posterior(moments, own)
-        apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
-        covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
+    wide = noise_aware_posterior(moments, own)
+    apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
+    covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
     squares = np.array([one.residual_sd**2 for one in each])
     likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in each]))
     variance = float(weights_of(logs) @ squares)

@@ -10,6 +10,7 @@ a little wrong for long and short rows, and lets the noise hide less of weak slo
 of the literature on private regression: docs/figures.md.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -53,6 +54,7 @@ _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _SPREADS: Final = np.geomspace(rules.SMALLEST_SPREAD, 1.0, 60)
 _TYPICAL: Final = np.geomspace(rules.SMALLEST_SPREAD, 0.7, 30)
 _UNLIKE: Final = (0.15, 0.3, 0.6, 1.0)  # standard deviations of a spread's logarithm
+_LEAST_KEPT: Final = 0.4  # mean square of weights, below which noise is told
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # of slopes, in spreads
 _PULLED: Final = "values are pulled so that predictions err less, which no interval knows"
 
@@ -151,11 +153,22 @@ class PredictionModel:
             covariance=(transform @ covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=residual_sd * scale,
+            scatter=residual_sd * scale / _root_kept(query, moments),
             spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
             verdict=Verdict(kind="doubtful", reasons=(*reasons, _PULLED)),
         )
+
+
+def _root_kept(query: WeightedRowMatrix, moments: NoisyMoments) -> float:
+    """Return the root mean square of rows' weights, by which targets were shrunk as their rows.
+
+    From the constant's moment; rows of one length leave targets as they are.
+    """
+    if query.unit_rows:
+        return 1.0
+    whole = moments.records * (query.constant / query.grid / query.target_limit) ** 2
+    return math.sqrt(min(max(float(moments.matrix[0, 0]) / whole, _LEAST_KEPT), 1.0))
 
 
 def _spreads(released: ReleasedSum, records: float) -> Floats:
