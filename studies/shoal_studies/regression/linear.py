@@ -86,27 +86,12 @@ class LinearModel:
         whole = max(float(kept @ squares), 1e-9)
         costs, queries = [], []
         for squared_radius in rules.squared_radii(self.task):
-            columns = self.columns(found, _REACH)
+            columns = regressed_columns(self.task, found, _REACH)
             queries.append(rules.moments_query(self.task, columns, squared_radius))
             beyond = float(kept @ np.maximum(squares + 1.0 - squared_radius, 0.0)) / whole
             spread = noise_sd(queries[-1], counted, part=SHARES[1] / SHARES[2]) / records
             costs.append(spread**2 + (_PULL * beyond) ** 2)
         return queries[int(np.argmin(costs))]
-
-    def columns(self, found: Measured, reach: float) -> tuple[Column, ...]:
-        """Return features in spreads, and the target cut at `reach` of them, for the last round."""
-        target, centre = self.task.target, float(found.centres[-1])
-        scale = reach * float(found.spreads[-1])
-        farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
-        return (
-            *found.features(self.task.features),
-            Column(
-                name=target.name,
-                centre=centre,
-                scale=min(scale, farthest),
-                term=target.term,
-            ),
-        )
 
     def posterior(
         self,
@@ -151,7 +136,7 @@ class LinearModel:
         mean[0] += found.centres[-1]
         offset = np.zeros_like(mean)
         offset[0] = found.centres[-1]
-        residual = scale / math.sqrt(_kept(query, moments))
+        residual = scale / math.sqrt(kept_squares(query, moments))
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *(each.name for each in self.task.features)),
@@ -198,6 +183,15 @@ class LinearModel:
         return found_again, pooled.prior_sd, pooled.factor
 
 
+def regressed_columns(task: RegressionTask, found: Measured, reach: float) -> tuple[Column, ...]:
+    """Return features in spreads, and the target cut at `reach` of them, for the last round."""
+    target, centre = task.target, float(found.centres[-1])
+    farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
+    scale = min(reach * float(found.spreads[-1]), farthest)
+    last = Column(name=target.name, centre=centre, scale=scale, term=target.term)
+    return (*found.features(task.features), last)
+
+
 def sure_norms(counted: ReleasedSum, *, surely: float) -> tuple[Floats, Floats]:
     """Return counts of rows in bins of norms, without those that noise alone may have made.
 
@@ -229,27 +223,23 @@ def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: i
     return ratio * scale * rules.REACH**2 / query.grid**2
 
 
-def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
-    """Return the mean under a shared prior; for intervals with the mean square error about it.
+def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
+    """Return what is learned under a prior whose standard deviation all slopes share, unknown.
 
-    `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
-    the standard deviations of a prior for each slope by itself. `log_evidence` is of the likeliest
-    of six shared priors.
+    `unit` is a slope of one spread of the target for one of the feature. `log_evidence` is of the
+    likeliest of six shared priors.
     """
     slopes = len(moments.matrix) - 2
-    each = [
+    fits = [
         noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
         for sd in _SHARED_SDS
     ]
-    logs = np.array([one.log_evidence for one in each])
+    logs = np.array([one.log_evidence for one in fits])
     mean, covariance = averaged(
-        logs, np.array([one.mean for one in each]), np.array([one.covariance for one in each])
+        logs, np.array([one.mean for one in fits]), np.array([one.covariance for one in fits])
     )
-    wide = noise_aware_posterior(moments, own)
-    apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
-    covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
-    squares = np.array([one.residual_sd**2 for one in each])
-    likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in each]))
+    squares = np.array([one.residual_sd**2 for one in fits])
+    likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in fits]))
     variance = float(weights_of(logs) @ squares)
     return Coefficients(
         mean=mean,
@@ -258,6 +248,19 @@ def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coeffici
         residual_sd_sd=max(variance - float(weights_of(logs) @ likely) ** 2, 0.0) ** 0.5,
         log_evidence=float(logs.max()),
     )
+
+
+def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
+    """Return the mean under a shared prior, with the mean square error about it.
+
+    `unit` is as in `under_shared_priors`, and `own`, shape (k,), the standard deviations of a prior
+    for each slope by itself.
+    """
+    shared, wide = under_shared_priors(moments, unit), noise_aware_posterior(moments, own)
+    away = shared.mean - wide.mean
+    apart = wide.covariance + np.outer(away, away)
+    covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * shared.covariance
+    return replace(shared, covariance=covariance)
 
 
 def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]) -> float:
@@ -276,11 +279,11 @@ def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
 def _cut(found: Measured, query: WeightedRowMatrix, moments: NoisyMoments) -> float:
     """Return the part of the target's variance that surely is not within where it was cut."""
     reach = query.regressed[-1].scale / float(found.spreads[-1])
-    whole = moments.records * _kept(query, moments) / reach**2
+    whole = moments.records * kept_squares(query, moments) / reach**2
     return min(max(1.0 - (float(moments.matrix[-1, -1]) + moments.diagonal_sd) / whole, 0.0), 1.0)
 
 
-def _kept(query: WeightedRowMatrix, moments: NoisyMoments) -> float:
+def kept_squares(query: WeightedRowMatrix, moments: NoisyMoments) -> float:
     """Return the mean square of rows' weights, from the constant's moment."""
     whole = moments.records * (query.constant / query.grid / query.target_limit) ** 2
     return min(max(float(moments.matrix[0, 0]) / whole, _LEAST_KEPT), 1.0)
