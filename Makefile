@@ -51,7 +51,7 @@ bench-holders: .venv/ready
 # errors of rivals; DATA=directory with uci and rivals adds their sets, QUICK=1 takes some minutes.
 bench-statistics: .venv/ready
 	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.statistics $(if $(QUICK),--repeats 10)
-	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.regressions $(if $(QUICK),--quick) \
+	OPENBLAS_NUM_THREADS=1 .venv/bin/python -m bench.regressions $(if $(QUICK),--quick,--repeats 6) \
 		$(if $(DATA),--data $(DATA)) --json build/bench/regressions.json --warn
 
 # Table 1 of Heikkilä et al. 2017 with all the cryptography; QUICK=1 in part, CELLS="1000x100 ..."

@@ -428,7 +428,8 @@ def _replayed(certificate: bytes) -> dict[str, str]:
     if find_spec("shoal_studies") is None:
         why = "studies are not installed here: pip install shoal"
         return {"outcome": "not possible", "detail": why}
-    command = [sys.executable, "-X", "utf8", "-m", "shoal_studies.replay"]
+    # -P: nothing of the current directory is imported, which may be where a certificate came from
+    command = [sys.executable, "-P", "-X", "utf8", "-m", "shoal_studies.replay"]
     one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
@@ -441,7 +442,7 @@ def _replayed(certificate: bytes) -> dict[str, str]:
             check=True,
         )
     except subprocess.SubprocessError:
-        why = "it takes more time or memory than it may"
+        why = "it failed, or takes more time or memory than it may"
         return {"outcome": "not possible", "detail": why}
     said: dict[str, str] = json.loads(done.stdout)
     return said

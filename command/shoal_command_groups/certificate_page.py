@@ -12,7 +12,7 @@ from shoal_command.terminal import ExitStatus, fail, say
 from shoal_hosting.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
 from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_studies.posterior_report import PosteriorReport
 
 _CERTAIN: Final = 0.995  # above it a guess is called certain
@@ -33,11 +33,15 @@ def page(
     certificate that does not hold the page says so, and where it cannot be told there is none.
     """
     try:
-        shown = rendered(checked(file, manifest, consortium))
+        verified = checked(file, manifest, consortium)
     except ProtocolError as error:
         out.write_text(rendered(None, refused=str(error)))
         fail(f"the certificate does not hold, and {out} says so. {error}", ExitStatus.MISTAKE)
-    out.write_text(shown)
+    try:
+        out.write_text(rendered(verified))
+    except MalformedDocument as error:
+        why = f"the certificate holds, and this release cannot read its posterior: {error}"
+        fail(why, ExitStatus.NOT_YET)
     say(f"The certificate holds. Its page: {out}")
 
 

@@ -32,7 +32,8 @@ from shoal_protocol.queries.models import Family
 from shoal_studies.crowds.simulation import CrowdModel
 
 TURNED: Final = (
-    "turned at about contribution {:,}, more than noise explains (by chance in 1 of 100 jobs): "
+    "turned at about contribution {:,}, more than noise explains (by chance in 1 of 100 jobs, "
+    "and in a few where features correlate and the model still learns): "
     "until the model has followed, its coefficients mix what was true before and after. If the "
     "truth turns again and again, plan the next job with `shoal plan --horizon`"
 )

@@ -1,4 +1,4 @@
-"""Job requests with their task decoded, against which trainer, analyst and auditor check rounds.
+"""Job requests with their task decoded, from which trainer, analyst and replay derive terms again.
 
 It also foresees, by what a data holder declared, whether its vault would refuse a job.
 """

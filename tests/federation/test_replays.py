@@ -54,6 +54,14 @@ async def test_a_replay_is_the_same_for_what_happened_and_differs_for_what_did_n
     assert "after the last round" in replay(with_posterior(told, coefficients=moved)).detail
     assert "after the last round" in replay(with_posterior(told, target="age")).detail
 
+    sd = [each[place] ** 0.5 for place, each in enumerate(told.report.body.posterior["covariance"])]
+    # of the number with the smallest unit, which the largest one of the vector hides
+    small = min(range(len(sd)), key=sd.__getitem__)
+    forged = list(told.report.body.posterior["coefficients"])
+    forged[small] += 0.01 * sd[small]
+    assert replay(with_posterior(told, coefficients=forged)).outcome == "differs"
+    assert "none that its study has" in replay(with_posterior(told, coefficients="0")).detail
+
     query = with_query(told, 1, 0.99)
     told.request.body.terms.check(query.rounds[1].spec.body.query, number=1)  # as holders do
     assert replay(query).outcome == "differs"
@@ -72,10 +80,12 @@ async def test_a_study_that_this_release_does_not_know_is_not_replayed(encoded: 
 
 
 async def test_the_command_replays_in_a_process_of_its_own(
-    encoded: bytes, trust: Trust, tmp_path: Path
+    encoded: bytes, trust: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, manifest = tmp_path / "certificate.json", tmp_path / "manifest.json"
     file.write_bytes(encoded)
+    (tmp_path / "numpy.py").write_text("raise SystemExit('what lies beside a certificate ran')")
+    monkeypatch.chdir(tmp_path)
     manifest.write_bytes(trust.consortium.signed_manifest.encode())
     done = run("certificate", "verify", file, "--manifest", manifest, "--replay")
     assert done.exit_code == 0, done.output

@@ -134,7 +134,7 @@ def test_components_hold_their_intervals_or_say_that_noise_hides_them(
     whole = people(100_000, generator)
     values = np.linalg.eigvalsh(np.corrcoef(whole.T))[::-1]
     shares, apart = [], []
-    for seed in range(40):
+    for seed in range(120):
         sample = whole[generator.choice(len(whole), 2_000, replace=False)]
         found = Answers(learned(sample, epsilon=epsilon, seed=seed)).principal_components(generator)
         low, high = found.share_interval(0.9).T
@@ -142,7 +142,7 @@ def test_components_hold_their_intervals_or_say_that_noise_hides_them(
         apart.append(found.is_apart)
         if not found.is_apart.all():
             assert found.verdict.kind == "doubtful" and "any" in str(found)
-    assert np.all(np.mean(shares, axis=0) >= 0.75), np.mean(shares, axis=0)
+    assert np.all(np.mean(shares, axis=0) >= 0.8), np.mean(shares, axis=0)
     assert 0.83 <= np.mean(shares) <= 0.99, np.mean(shares)
     assert np.all(np.mean(apart, axis=0)[:2] >= told_apart), np.mean(apart, axis=0)
 

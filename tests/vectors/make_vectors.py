@@ -316,10 +316,11 @@ def query_cases() -> Iterator[Case]:
         ),
         "weighted rows of weighted records": WeightedRowMatrix(**weighted()),
         "rows of one length": WeightedRowMatrix(
-            **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.25}, unit_rows=True
+            **MATRIX.model_dump(exclude={"name"}) | {"intercept": 0.25, "radius": 1.2},
+            unit_rows=True,
         ),
         "rows of one length of weighted records": WeightedRowMatrix(
-            **weighted() | {"intercept": 0.0}, unit_rows=True
+            **weighted() | {"intercept": 0.0, "radius": 1.2}, unit_rows=True
         ),
         "moments of columns": ColumnMoments(
             **MOMENTS.model_dump(exclude={"name"}) | {"intercept": 0.0, "radius": None}

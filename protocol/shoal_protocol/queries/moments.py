@@ -418,7 +418,7 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
     within the ball: docs/mathematics.md, proposition 2.8.
 
     With `unit_rows` rows are sqrt(s) (k, z, t y) instead: k the constant, and z the features, made
-    so long that k and z have norm R. So no row fills less of the ball than another.
+    so long that k and z have norm R, at most 1. So no row fills less of the ball than another.
     """
 
     name: Literal["weighted_row_matrix"] = "weighted_row_matrix"
@@ -431,6 +431,8 @@ class WeightedRowMatrix(RegressionMoments, MomentMatrix):
             raise ValueError("weighted rows need a feature and a target: name two columns or more")
         if self.unit_rows and self.intercept >= self.feature_radius:
             raise ValueError("the constant alone is as long as a row may be: raise the radius")
+        if self.unit_rows and self.feature_radius > 1.0:  # no number of a row is beyond its bounds
+            raise ValueError("rows of one length have features in the unit ball: lower the radius")
         return self
 
     @property

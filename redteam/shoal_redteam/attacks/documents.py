@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.round_spec import LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json, domain
@@ -148,13 +148,13 @@ class OversizedBody(Attack):
         played = await begin(target)
         node, aggregator, trainer = target.nodes[0], target.aggregator, target.trainer
         bodies = {
-            "a round spec of 2 MiB and more": (node, "/v1/rounds", 2 * _MIB),
+            "a round spec of 4 MiB and more": (node, "/v1/rounds", LARGEST_SPEC_BYTES),
             "an envelope of 8 MiB and more": (node, f"{played.path}/shares", 9 * _MIB),
             "a gossip message of 4 MiB and more": (node, "/v1/gossip", 4 * _MIB),
-            "a round spec of 2 MiB and more, to the aggregator": (
+            "a round spec of 4 MiB and more, to the aggregator": (
                 aggregator,
                 "/v1/rounds",
-                2 * _MIB,
+                LARGEST_SPEC_BYTES,
             ),
             "a partial sum of 10 MiB and more": (
                 aggregator,

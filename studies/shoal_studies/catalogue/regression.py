@@ -260,11 +260,19 @@ class MeasuredCoefficients(NormalCoefficients):
             ValueError: `level` is not strictly between 0 and 1.
         """
         require_level(level)
-        # `scatter` is the root of the mean square: E s^2 = scatter^2, (E s)^2 = scatter^2 exp(-v)
-        log_variance = -math.log1p(-min((self.scatter_sd / self.scatter) ** 2, 0.99))
+        log_variance, log_middle = self._log_scatter
         reach = NormalDist().inv_cdf(0.5 + level / 2.0) * math.sqrt(log_variance)
-        middle = self.scatter * math.exp(-log_variance)
+        middle = self.scatter * math.exp(log_middle)
         return middle * math.exp(-reach), middle * math.exp(reach)
+
+    @property
+    def _log_scatter(self) -> tuple[float, float]:
+        """The variance of the scatter's logarithm, and its mean less `scatter`'s logarithm.
+
+        `scatter` is the mean of a log-normal distribution.
+        """
+        log_variance = math.log1p((self.scatter_sd / self.scatter) ** 2)
+        return log_variance, -0.5 * log_variance
 
     @property
     def _scatter_of(self) -> str:
@@ -370,6 +378,14 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         means = np.array(self.components or [self.coefficients])
         picked = generator.choice(len(means), size=count, p=self.shares or None)
         return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)
+
+    @property
+    def _log_scatter(self) -> tuple[float, float]:
+        if self.family != "normal":
+            return super()._log_scatter
+        # of a number it is the root of the mean square: (E s)^2 = scatter^2 exp(-v)
+        log_variance = -math.log1p(-min((self.scatter_sd / self.scatter) ** 2, 0.99))
+        return log_variance, -log_variance
 
     @property
     def features(self) -> tuple[str, ...]:

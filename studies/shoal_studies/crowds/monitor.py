@@ -54,6 +54,7 @@ def turned_at(windows: Floats) -> int | None:
     if whole[0].min() < 2 * _FEWEST:
         return None
     squares, products, residuals = whole[3:] - whole[[1, 1, 2]] * whole[[1, 2, 2]] / whole[0]
+    squares = np.where(squares > 0.0, squares, np.inf)  # a weight that never moved tells nothing
     slope = products / squares
     variance = (residuals - slope * products) / whole[0]
     comparisons = [(at, by) for by in _LENGTHS for at in range(by, WINDOWS - by + 1)]
@@ -66,6 +67,7 @@ def turned_at(windows: Floats) -> int | None:
             continue
         moved, changed = second[1:3] / second[0] - first[1:3] / first[0]
         error = variance * (1.0 / first[0] + 1.0 / second[0] + moved**2 / squares)
+        error = np.where(error > 0.0, error, np.inf)
         score = float(np.max(np.abs(changed - slope * moved) / np.sqrt(error)))
         if score > clearest:
             turned, clearest = at, score

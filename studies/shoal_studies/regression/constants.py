@@ -1,7 +1,7 @@
 """Every constant of the regressions' inference: what it is for, and the command that found it.
 
-`python -m bench.regressions` measures what intervals hold, how wide they are, and how often verdicts
-trust them, on real data sets. A constant whose change no row of that table shows does not belong
+`python -m bench.regressions` measures on real data sets what intervals hold, how wide they are, and
+how often verdicts trust them. A constant whose change no row of that table shows does not belong
 here.
 
 Constants of numerical methods (iterations, tolerances) stand where they are used.

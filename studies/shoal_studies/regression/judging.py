@@ -76,8 +76,6 @@ def judged_linear(
             f"{target.name} hardly varies, or few records far out make up most of it: is the unit "
             "right?"
         )
-    if task.purpose == "prediction":
-        reasons.append("values are pulled so that predictions err less, which no interval knows")
     reasons += crowded(target, found)
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
     whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd

@@ -5,18 +5,20 @@ mean square about it if slopes are as likely alike as each by itself.
 """
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import NormCounts
+from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.regression import RegressionTask
 from shoal_studies.quasi_likelihood import (
     Coefficients,
     NoisyMoments,
@@ -24,10 +26,21 @@ from shoal_studies.quasi_likelihood import (
     noise_aware_posterior,
     weights_of,
 )
+from shoal_studies.regression.measured import Measured
 
 _SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _BY_ITSELF: Final = 0.5  # probability that a slope is unlike the others, for intervals
 _ABSENT_SD: Final = 1e-3
+_LEAST_KEPT: Final = 0.4
+
+
+def regressed_columns(task: RegressionTask, found: Measured, reach: float) -> tuple[Column, ...]:
+    """Return features in spreads, and the target cut at `reach` of them, for the last round."""
+    target, centre = task.target, float(found.centres[-1])
+    farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
+    scale = min(reach * float(found.spreads[-1]), farthest)
+    last = Column(name=target.name, centre=centre, scale=scale, term=target.term)
+    return (*found.features(task.features), last)
 
 
 def sure_norms(counted: ReleasedSum, *, surely: float) -> tuple[Floats, Floats]:
@@ -61,27 +74,23 @@ def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: i
     return ratio * scale * rules.REACH**2 / query.grid**2
 
 
-def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
-    """Return the mean under a shared prior; for intervals with the mean square error about it.
+def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
+    """Return what is learned under a prior whose standard deviation all slopes share, unknown.
 
-    `unit` is a slope of one spread of the target for one of the feature, and `own`, shape (k,),
-    the standard deviations of a prior for each slope by itself. `log_evidence` is of the likeliest
-    of six shared priors.
+    `unit` is a slope of one spread of the target for one of the feature. `log_evidence` is of the
+    likeliest of six shared priors.
     """
     slopes = len(moments.matrix) - 2
-    each = [
+    fits = [
         noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
         for sd in _SHARED_SDS
     ]
-    logs = np.array([one.log_evidence for one in each])
+    logs = np.array([one.log_evidence for one in fits])
     mean, covariance = averaged(
-        logs, np.array([one.mean for one in each]), np.array([one.covariance for one in each])
+        logs, np.array([one.mean for one in fits]), np.array([one.covariance for one in fits])
     )
-    wide = noise_aware_posterior(moments, own)
-    apart = wide.covariance + np.outer(mean - wide.mean, mean - wide.mean)
-    covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * covariance
-    squares = np.array([one.residual_sd**2 for one in each])
-    likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in each]))
+    squares = np.array([one.residual_sd**2 for one in fits])
+    likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in fits]))
     variance = float(weights_of(logs) @ squares)
     return Coefficients(
         mean=mean,
@@ -90,6 +99,19 @@ def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coeffici
         residual_sd_sd=max(variance - float(weights_of(logs) @ likely) ** 2, 0.0) ** 0.5,
         log_evidence=float(logs.max()),
     )
+
+
+def coefficients_of(moments: NoisyMoments, unit: float, own: Floats) -> Coefficients:
+    """Return the mean under a shared prior, with the mean square error about it.
+
+    `unit` is as in `under_shared_priors`, and `own`, shape (k,), the standard deviations of a prior
+    for each slope by itself.
+    """
+    shared, wide = under_shared_priors(moments, unit), noise_aware_posterior(moments, own)
+    away = shared.mean - wide.mean
+    apart = wide.covariance + np.outer(away, away)
+    covariance = _BY_ITSELF * apart + (1.0 - _BY_ITSELF) * shared.covariance
+    return replace(shared, covariance=covariance)
 
 
 def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]) -> float:
@@ -103,3 +125,9 @@ def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
         prior = unit * np.append(1.0, np.where(is_there, sd, _ABSENT_SD))
         logs.append(noise_aware_posterior(moments, prior).log_evidence)
     return float(np.logaddexp.reduce(logs) - math.log(len(logs)))
+
+
+def kept_squares(query: WeightedRowMatrix, moments: NoisyMoments) -> float:
+    """Return the mean square of rows' weights, from the constant's moment."""
+    whole = moments.records * (query.constant / query.grid / query.target_limit) ** 2
+    return min(max(float(moments.matrix[0, 0]) / whole, _LEAST_KEPT), 1.0)

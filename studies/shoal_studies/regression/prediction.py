@@ -10,13 +10,14 @@ a little wrong for long and short rows, and lets the noise hide less of weak slo
 of the literature on private regression: docs/figures.md.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from shoal_protocol.queries import Column, SecondMoments, WeightedRowMatrix
+from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -30,12 +31,15 @@ from shoal_studies.catalogue.regression import (
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
-    averaged,
-    noise_aware_posterior,
-    weights_of,
 )
+from shoal_studies.regression.design_sample import shrunk
 from shoal_studies.regression.judging import beyond_bounds, crowded, few_complete
-from shoal_studies.regression.linear import noise_sd
+from shoal_studies.regression.linear import (
+    kept_squares,
+    noise_sd,
+    regressed_columns,
+    under_shared_priors,
+)
 from shoal_studies.regression.measured import Measured, records_of
 
 SHARES: Final = (0.15, 0.03, 0.12, 0.7)
@@ -53,7 +57,6 @@ _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _SPREADS: Final = np.geomspace(rules.SMALLEST_SPREAD, 1.0, 60)
 _TYPICAL: Final = np.geomspace(rules.SMALLEST_SPREAD, 0.7, 30)
 _UNLIKE: Final = (0.15, 0.3, 0.6, 1.0)  # standard deviations of a spread's logarithm
-_SHARED_SDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # of slopes, in spreads
 _PULLED: Final = "values are pulled so that predictions err less, which no interval knows"
 
 
@@ -102,19 +105,11 @@ class PredictionModel:
     ) -> WeightedRowMatrix:
         """Return the query for moments; the more noise they have, the nearer the target is cut."""
         radius = rules.squared_radius_of_predictions(self.task)
-        query = rules.moments_query(self.task, self._columns(found, 1.0), radius)
+        query = rules.moments_query(self.task, regressed_columns(self.task, found, 1.0), radius)
         noise = noise_sd(query, earlier, part=SHARES[2] / SHARES[3]) / records
         reach = float(np.interp(noise, _NOISE, _REACHES))
-        query = rules.moments_query(self.task, self._columns(found, reach), radius)
+        query = rules.moments_query(self.task, regressed_columns(self.task, found, reach), radius)
         return query.model_copy(update={"unit_rows": noise > _STRONG})
-
-    def _columns(self, found: Measured, reach: float) -> tuple[Column, ...]:
-        """Return features in spreads, and the target cut at `reach` of them."""
-        target, centre = self.task.target, float(found.centres[-1])
-        farthest = max(target.upper - centre, centre - target.lower)  # that a value can be
-        scale = min(reach * float(found.spreads[-1]), farthest)
-        last = Column(name=target.name, centre=centre, scale=scale, term=target.term)
-        return (*found.features(self.task.features), last)
 
     def _posterior(
         self, found: Measured, released: ReleasedSum, records: tuple[float, float]
@@ -134,13 +129,16 @@ class PredictionModel:
         scale = query.regressed[-1].scale
         unit = limit * rules.REACH * float(found.spreads[-1]) / scale
         told = _less_correlated(moments)
-        mean, covariance, residual_sd = _under_shared_priors(told, unit)
+        shared = under_shared_priors(told, unit)
+        mean = shared.mean.copy()
         if query.unit_rows:
             mean[1:] *= _overshoot(mean[1:], moments, told)
         prior = unit * np.append(1.0, np.full(len(mean) - 1, self.task.prior_sd))
         transform = found.to_data_units(scale / (limit * rules.REACH))
         offset = np.zeros_like(mean)
         offset[0] = found.centres[-1]
+        # rows of one length leave targets as they are; others shrink them
+        kept = 1.0 if query.unit_rows else math.sqrt(kept_squares(query, moments))
         reasons = few_complete((records[0], released.cohort_size))
         reasons += beyond_bounds(self.task.columns, found) + crowded(self.task.target, found)
         return MeasuredRegressionPosterior(
@@ -148,10 +146,10 @@ class PredictionModel:
             names=("intercept", *(each.name for each in self.task.features)),
             target=self.task.target.name,
             coefficients=(offset + transform @ mean).tolist(),
-            covariance=(transform @ covariance @ transform.T).tolist(),
+            covariance=(transform @ shared.covariance @ transform.T).tolist(),
             prior_mean=tuple(offset.tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
-            scatter=residual_sd * scale,
+            scatter=shared.residual_sd * scale / kept,
             spreads=tuple(found.spreads[:-1].tolist()),
             records=max(1, round(records[0])),
             verdict=Verdict(kind="doubtful", reasons=(*reasons, _PULLED)),
@@ -191,32 +189,9 @@ def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
     matrix, variance = moments.matrix.copy(), moments.off_diagonal_sd**2
     gram, count = matrix[1:-1, 1:-1], len(matrix) - 2
     alike = np.eye(count) * np.trace(gram) / count
-    matrix[1:-1, 1:-1] = alike + _shrunk(gram - alike, variance * (count * (count + 1) - 2))
-    matrix[0, 1:-1] = matrix[1:-1, 0] = _shrunk(matrix[0, 1:-1], variance * count)
+    matrix[1:-1, 1:-1] = alike + shrunk(gram - alike, variance * (count * (count + 1) - 2))
+    matrix[0, 1:-1] = matrix[1:-1, 0] = shrunk(matrix[0, 1:-1], variance * count)
     return replace(moments, matrix=matrix)
-
-
-def _shrunk(values: Floats, expected: float) -> Floats:
-    """Return values shrunk towards 0; noise alone has squares that are `expected` in sum."""
-    return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
-
-
-def _under_shared_priors(moments: NoisyMoments, unit: float) -> tuple[Floats, Floats, float]:
-    """Return mean, (k,), covariance, (k, k), and residual sd, averaged over shared priors.
-
-    `unit` is a slope of one spread of the target for one of the feature.
-    """
-    slopes = len(moments.matrix) - 2
-    fits = [
-        noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
-        for sd in _SHARED_SDS
-    ]
-    logs = np.array([one.log_evidence for one in fits])
-    mean, covariance = averaged(
-        logs, np.array([one.mean for one in fits]), np.array([one.covariance for one in fits])
-    )
-    variance = float(weights_of(logs) @ np.array([one.residual_sd**2 for one in fits]))
-    return mean, covariance, variance**0.5
 
 
 def _overshoot(slopes: Floats, moments: NoisyMoments, told: NoisyMoments) -> float:

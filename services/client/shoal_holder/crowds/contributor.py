@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_holder.contribution import drawn
+from shoal_holder.contribution import MOST_ENTRIES, drawn
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, contributions_left, crowds_cap, used_by
 from shoal_holder.crowds.crowd import Crowd, verified
@@ -208,7 +208,7 @@ class Contributor(Part):
     def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
         """Return the step that a client takes, shape (p,): zeros if it has no records, or it fails.
 
-        Without one the same work is done.
+        Without one a stand-in's is worked out; the moment of release hides which it was.
         """
         task, weights = self.crowd.request.task, np.array(draw.body.weights, np.int64)
         design = self._stand_in if ready.design is None else ready.design
@@ -223,8 +223,11 @@ class Contributor(Part):
         """Work out the clients' designs and noise, at a moment independent of both."""
         task, designs = self.crowd.request.task, dict[int, Design]()
         with self._site.released_after(allowed_seconds(task, len(chosen))):
-            for portion in without_failing(chosen, self._designs, self._note_failed):
-                designs |= portion
+            at_once = max(1, MOST_ENTRIES // (task.records_per_client * len(task.columns)))
+            for start in range(0, len(chosen), at_once):
+                clients = chosen[start : start + at_once]
+                for portion in without_failing(clients, self._designs, self._note_failed):
+                    designs |= portion
             noise = draw_noise(task, len(chosen), self._site.noise)
         for each, own in zip(chosen, noise, strict=True):
             each.design, each.noise = designs.get(each.client), own
