@@ -23,7 +23,7 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.operators.view import by_phase, in_words, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Keeping, Keepings, Retention
+from shoal_hosting.storage.retention import Deletions, Retention
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -31,30 +31,10 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
 
 
-KEEPINGS: Final = Keepings(
-    (
-        Keeping(
-            "job requests",
-            "rounds are held to them",
-            schema.jobs,
-            lambda chosen: schema.jobs.c.job.in_(chosen),
-        ),
-        Keeping(
-            "shares",
-            "who answered, for holders that lose their ledger; contents go with the round",
-            schema.shares,
-        ),
-        Keeping("shares in bulk", "the same", schema.bulks),
-        Keeping(
-            "documents of rounds", "they prove the own sums, and convict who lies", schema.documents
-        ),
-        Keeping("rounds", "the ledger is checked by them", schema.rounds),
-        Keeping("totals", "a job that is over stays so", schema.totals),
-        Keeping("machines of data holders", "a superseded one stays so", schema.machines),
-        Keeping("ledger entries", "caps rest on them", schema.ledger.entries),
-    ),
-    due=_due,
+DELETIONS: Final = Deletions(
+    ((schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
 )
+"""All else stays: caps, own sums and the ledger's check rest on it."""
 
 
 _MOST_ROUNDS: Final = 50
@@ -162,6 +142,4 @@ def assemble(
         look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    retention = Retention(own, KEEPINGS)
-    app.include_router(retention.routes)
-    return Service(app, own, node, adders, retention)
+    return Service(app, own, node, adders, Retention(own, DELETIONS))
