@@ -17,7 +17,7 @@ from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
-from shoal_compute.summing import Adders, Summing, Tallies, open_summing
+from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
@@ -72,7 +72,7 @@ class Service(service.Service):
     """A Compute node: an application to serve, and work to do beside it."""
 
     node: Node
-    adders: Adders
+    summing: Summing
     retention: Retention
 
     async def step(self) -> None:
@@ -84,19 +84,19 @@ class Service(service.Service):
         """End the work in progress and let go of connections, threads and the database."""
         await self.node.close()
         await super().close()
-        self.adders.close()
+        self.summing.close()
 
 
 def assemble(
     *,
-    summing: str = "processes",
+    summing: str | None = None,
     box_key_days: int = BOX_KEY_LIFETIME.days,
     **given: Unpack[service.Given],
 ) -> Service:
     """Return the node of a party, which continues from what its database holds.
 
-    `summing` is where large sums are added up: `processes`, `threads` or the address of a Dask
-    scheduler. The operator is asked for a new box key every `box_key_days`.
+    `summing` is the address of a Dask scheduler, where sums are added up. The operator is asked
+    for a new box key every `box_key_days`.
 
     Raises:
         StartupRefused: as `Resources.open`, or its ledger is broken, or there is no Dask here.
@@ -109,8 +109,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    adders = Adders(small=Summing(), large=open_summing(summing))
-    tallies = Tallies(adders)
+    adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
@@ -123,11 +122,11 @@ def assemble(
         own,
         rounds=rounds,
         gossip=gossip,
-        tallies=tallies,
+        summing=adder,
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, leads)
+    uploads = Uploads(own, rounds)
     app = create_app(
         own,
         rounds=rounds,
@@ -142,4 +141,4 @@ def assemble(
         look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    return Service(app, own, node, adders, Retention(own, DELETIONS))
+    return Service(app, own, node, adder, Retention(own, DELETIONS))
