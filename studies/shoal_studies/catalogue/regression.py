@@ -218,13 +218,15 @@ class MeasuredCoefficients(NormalCoefficients):
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
     `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
-    standard deviations, as noise let them be measured.
+    standard deviations, as noise let them be measured. If a client may have several records,
+    `records_per_client`, the covariance allows them to depend on each other in any way.
     """
 
     target: str
     scatter: PositiveSize
     scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
+    records_per_client: Annotated[int, Field(ge=1, le=1000)] = 1
     verdict: Verdict
 
     @model_validator(mode="after")
@@ -244,6 +246,19 @@ class MeasuredCoefficients(NormalCoefficients):
                 "sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
+            *self._clustering,
+        )
+
+    @property
+    def _clustering(self) -> tuple[tuple[str, str], ...]:
+        if self.records_per_client == 1:
+            return ()
+        return (
+            (
+                "Intervals",
+                f"clustered by client: the up to {self.records_per_client} records of one client "
+                "may depend on each other",
+            ),
         )
 
     @property
