@@ -375,7 +375,7 @@ class _JobSums(RegressionSums):
     @cached_property
     def likelihood(self) -> ScoreLikelihood:
         """The likelihood of coefficients in spreads."""
-        return ScoreLikelihood(self.scores, self.weighted_records, self.weighing)
+        return ScoreLikelihood(self.scores, self.weighted_records)
 
     @cached_property
     def prior_mean(self) -> Floats:

@@ -113,14 +113,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class ScoreLikelihood:
-    """All sums of scores, of `records` records, each with a weight of one.
-
-    `weighing` are the mean of the records' own weights, and the mean of their squares over it.
-    """
+    """All sums of scores, of `records` records, each with a weight of one."""
 
     sums: Sequence[Scores]
     records: float
-    weighing: tuple[float, float] = (1.0, 1.0)
 
     def fit(
         self,
@@ -172,14 +168,14 @@ class ScoreLikelihood:
             residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
             for place, dispersion in enumerate(family.dispersions.tolist()):
                 _, squares, shares = family.cut(predictors, residuals, dispersion)
-                own = self.weighing[1] * lengths * squares
+                own = lengths * squares
                 whole = self.records * float(design.weights @ own)
                 scattered = 2.0 * self.records * float(design.weights @ own**2)
                 logs[place] += _log_normal(
                     float(each.squares.sum()) - whole, noise * len(each.squares) + scattered
                 )
                 if each.cut_count_sd:
-                    cut = self.records / self.weighing[0] * float(design.weights @ shares)
+                    cut = self.records * float(design.weights @ shares)
                     logs[place] += _log_normal(
                         each.cut_count - cut, each.cut_count_sd**2 + cut + 1.0
                     )
