@@ -42,7 +42,7 @@ from shoal_studies.regression.measured import Measured, measured, records_of
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
 
-SCATTER: Final = 1.2
+_SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
 
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
@@ -173,7 +173,7 @@ class MomentsPosterior(BasePosterior):
         noise = (self.product_sd / self.record_count) ** 2 / (variances[rows] * variances[others])
         spread = noise + nearest**2 / 4.0 * (errors[rows] ** 2 + errors[others] ** 2)
         spread += (self.lost * nearest) ** 2
-        spread += SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
+        spread += _SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
         sd = np.sqrt(spread)
         reach = 1.0 + _FARTHEST * sd
         return np.clip(found, -reach, reach), sd
@@ -311,10 +311,10 @@ def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
 
 
 class MomentsTask(FixedStudy):
-    """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
+    """The second moments of `columns`, bought once: `shoal.answers` answers from them alone.
 
-    Linear regressions of any column on any others, correlations, partial ones and principal
-    components, each with intervals that know of the noise, and at no further price.
+    Correlations, and linear regressions of any column on any others, each with intervals that know
+    of the noise, and at no further price.
 
     A first round measures centres and spreads of all columns, a second one counts rows by their
     norm in these units, and a third releases the matrix of rows that are shrunk into a ball. More
