@@ -239,10 +239,6 @@ def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, An
     assert "hazard ratio" in str(model.ratios())
     assert model.verdict_ == str(model.posterior_.verdict)
     assert model.plot().get_xscale() == "log"
-    axes = model.plot_survival(rows, labels=["at 40", "at 80"])
-    assert "at 80" in [each.get_text() for each in axes.get_legend().get_texts()]
-    with pytest.raises(ValueError, match="one for each row"):
-        model.plot_survival(rows, labels=["one"])
     pyplot.close("all")
 
 
