@@ -226,8 +226,6 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
 class HistogramPosterior(DirichletMixture):
     """Of the probabilities of the bins between `edges`, in order."""
 
-    dimension = "bin"
-
     name: Literal["histogram"] = "histogram"
     edges: Edges
 

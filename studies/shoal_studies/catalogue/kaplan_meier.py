@@ -90,9 +90,6 @@ class KaplanMeierPosterior(DrawnPosterior):
     groups, or where they may be too few to be shown.
     """
 
-    variable = "survival"
-    dimension = "time"
-
     name: Literal["kaplan_meier"] = "kaplan_meier"
     columns: tuple[str, ...]
     start: Finite

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal
@@ -195,9 +195,6 @@ class LinearRegressionPosterior(RegressionPosterior):
     @property
     def caution(self) -> str | None:
         return self.prior.caution(self.names, self.mean, self.sd)
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {**super()._attributes(), "target": self.target, "residual_sd": self.residual_sd}
 
 
 _Threshold = Annotated[float, Field(ge=0.05, le=20.0, allow_inf_nan=False)]

@@ -80,9 +80,6 @@ class MomentsPosterior(BasePosterior):
     `square_sd` and `product_sd`. `record_count` is how many records the noisy count says.
     """
 
-    variable = "correlations"
-    dimension = "pair"
-
     name: Literal["moments"] = "moments"
     variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
     sums: tuple[Finite, ...]

@@ -162,9 +162,6 @@ class VectorSumPosterior(BasePosterior):
     `record_count_sd`.
     """
 
-    variable = "means"
-    dimension = "column"
-
     name: Literal["vector_sum"] = "vector_sum"
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     sums: Base64
