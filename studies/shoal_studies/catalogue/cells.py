@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import gammaln, softmax
 
 from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries import BinCounts, CellCounts, Counts
@@ -35,8 +36,6 @@ from shoal_studies.catalogue.one_round import (
     OneRound,
     SummedNoise,
     generator_for,
-    log_gamma,
-    log_sum_exp,
     noise_of,
     record_counts,
 )
@@ -360,7 +359,7 @@ def _cell_law(noisy: NoisyCounts, cell: int, concentration: float, step: int) ->
     blocks = (high - low) // step + 1
     within = np.unique(np.linspace(0, step - 1, min(step, _SAMPLED)).round())
     counts = low + step * np.arange(blocks, dtype=np.float64)[:, None] + within
-    logs = log_gamma(counts + concentration) - log_gamma(counts + 1.0)
+    logs = gammaln(counts + concentration) - gammaln(counts + 1.0)
     logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
     logs[counts > noisy.most] = -np.inf
     masses = np.exp(logs - logs.max()).sum(axis=1)
@@ -376,8 +375,7 @@ def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
 
     def weighed(tilt: float) -> list[_Law]:
         return [
-            _Law(law.low, _normalised(_logs(law) + tilt * np.arange(len(law.masses))))
-            for law in laws
+            _Law(law.low, softmax(_logs(law) + tilt * np.arange(len(law.masses)))) for law in laws
         ]
 
     free = sum(law.mean for law in laws)
@@ -430,13 +428,13 @@ def _total_law(
     indices = last.low + np.arange(len(last.masses))
     records = offset + step * indices.astype(np.float64)
     weights = _logs(last) - tilt * indices
-    weights += log_gamma(np.maximum(records, 0.0) + 1.0)
-    weights -= log_gamma(np.maximum(records, 0.0) + concentrations.sum())
+    weights += gammaln(np.maximum(records, 0.0) + 1.0)
+    weights -= gammaln(np.maximum(records, 0.0) + concentrations.sum())
     weights += noisy.total_noise.log_density(noisy.total - records)
     weights[records > noisy.most + (step - 1) / 2.0] = -np.inf
     if not np.any(np.isfinite(weights)):
         weights[int(np.argmin(np.abs(records - noisy.most)))] = 0.0
-    return _Law(last.low, _normalised(weights))
+    return _Law(last.low, softmax(weights))
 
 
 def _conditional(law: _Law, rest: _Law, left: Floats, generator: np.random.Generator) -> Floats:
@@ -466,11 +464,6 @@ def _draw(masses: Floats, generator: np.random.Generator) -> Floats:
 def _logs(law: _Law) -> Floats:
     with np.errstate(divide="ignore"):
         return np.log(law.masses)
-
-
-def _normalised(logs: Floats) -> Floats:
-    masses = np.exp(logs - logs.max())
-    return np.asarray(masses / masses.sum())
 
 
 _MOST_COMPONENTS: Final = 512
@@ -552,11 +545,11 @@ def _successes(released: ReleasedSum, grid: int, prior: Floats) -> tuple[Floats,
         logs = noise.log_density(difference - (2.0 * successes - records)) + log_weight
         failures = records - successes
         for counts, alpha in zip((successes, failures), prior, strict=True):
-            logs = logs + log_gamma(counts + alpha) - log_gamma(counts + 1.0)
+            logs = logs + gammaln(counts + alpha) - gammaln(counts + 1.0)
         both = np.array([records])
-        logs = logs + log_gamma(both + 1.0) - log_gamma(both + prior.sum()) + math.log(step)
+        logs = logs + gammaln(both + 1.0) - gammaln(both + prior.sum()) + math.log(step)
         parts.append((successes, failures, logs))
     successes, failures, logs = (np.concatenate(each) for each in zip(*parts, strict=True))
-    weights = np.exp(logs - log_sum_exp(logs, 0))
+    weights = softmax(logs)
     kept = weights > _NEGLIGIBLE
     return successes[kept], failures[kept], weights[kept] / weights[kept].sum()

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
+from scipy.special import ndtr, ndtri
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.queries import Column, SecondMomentMatrix
@@ -51,8 +52,6 @@ _LEAST_KEPT: Final = 0.4
 _MOST_LOST: Final = 0.5
 _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
 _FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
-_STANDARD: Final = np.linspace(-9.0, 9.0, 4001)
-_BELOW: Final = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in _STANDARD.tolist()])
 
 
 class MeasuredColumn(Part):
@@ -183,22 +182,22 @@ class MomentsPosterior(BasePosterior):
         """
         seen, sd = self._seen
         low, high = (-1.0 - np.abs(seen)) / sd, (1.0 - np.abs(seen)) / sd
-        return np.where(seen < 0.0, -1.0, 1.0), np.interp(low, _STANDARD, _BELOW), low, high
+        return np.where(seen < 0.0, -1.0, 1.0), ndtr(low), low, high
 
     def _at(self, shares: Floats) -> Floats:
         """Return the quantiles at `shares`, shape (n, k): a normal's between -1 and 1."""
         seen, sd = self._seen
         sign, least, _, high = self._ends
         inner = np.where(sign > 0.0, shares, 1.0 - shares)
-        below = least + inner * (np.interp(high, _STANDARD, _BELOW) - least)
-        values = np.abs(seen) + sd * np.interp(below, _BELOW, _STANDARD)
+        below = least + inner * (ndtr(high) - least)
+        values = np.abs(seen) + sd * ndtri(below)
         return np.asarray(sign * np.clip(values, -1.0, 1.0))
 
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
         seen, sd = self._seen
         sign, least, low, high = self._ends
-        mass = np.interp(high, _STANDARD, _BELOW) - least
+        mass = ndtr(high) - least
         left, right = (
             np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
             for each in (low, high)

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
+from scipy.special import softmax
 
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, distinct
@@ -28,7 +29,6 @@ from shoal_studies.catalogue.one_round import (
     OneRound,
     SummedNoise,
     generator_for,
-    log_sum_exp,
     noise_of,
     record_counts,
 )
@@ -415,13 +415,13 @@ def _positions(target: _Target, generator: np.random.Generator) -> Floats:
         squares = np.sum(standard**2, axis=-1)
         log_weights = target.log_density(proposals)
         log_weights += 0.5 * (freedom + size) * np.log1p(squares / freedom)
-        weights = even = _normalised(log_weights)
+        weights = even = softmax(log_weights, axis=1)
         if _effective(weights) > _ENOUGH * count:
             break
         power = 1.0
         while _effective(even) < _FOR_A_FIT * size / strata:
             power *= 0.9
-            even = _normalised(power * log_weights)
+            even = softmax(power * log_weights, axis=1)
         mean, fitted = _fitted(proposals, even)
         covariance = (covariance + fitted) / 2.0
     if _effective(weights) < _FEWEST:
@@ -438,11 +438,6 @@ def _fitted(proposals: Floats, weights: Floats) -> tuple[Floats, Floats]:
     flat, shares = proposals.reshape(-1, proposals.shape[-1]), weights.ravel() / weights.sum()
     mean = shares @ flat
     return mean, (flat - mean).T @ ((flat - mean) * shares[:, None])
-
-
-def _normalised(log_weights: Floats) -> Floats:
-    """Return weights that sum to 1 in each stratum, shape (strata, count)."""
-    return np.exp(log_weights - log_sum_exp(log_weights, 1)[:, None])
 
 
 def _effective(weights: Floats) -> float:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import gammaln, logsumexp, ndtr
 
 from shoal_protocol.queries import FirstMoments, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
@@ -24,11 +25,7 @@ from shoal_studies.catalogue.one_round import (
     OneRound,
     SummedNoise,
     bulk,
-    log_gamma,
-    log_sum_exp,
     noise_of,
-    normal_cdf,
-    normal_density,
     record_counts,
     summarise,
 )
@@ -344,7 +341,7 @@ def normal_log_likelihood(seen: NoisySum, moments: Moments, *, widened: float = 
         variance = records * moments.variance[:, None] + variances + widened
         gaps = (value - records * moments.mean)[:, None]
         logs = np.log(weights) - 0.5 * (gaps**2 / variance + np.log(2.0 * math.pi * variance))
-        total = np.logaddexp(total, log_sum_exp(logs, 1) + log_weight)
+        total = np.logaddexp(total, logsumexp(logs, axis=1) + log_weight)
     return total
 
 
@@ -459,7 +456,7 @@ class _CutPoisson:
         self._values = (
             column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
         )
-        self._counts, self._log_factorials = counts, log_gamma(counts + 1.0)
+        self._counts, self._log_factorials = counts, gammaln(counts + 1.0)
 
     def masses(self, parameters: Floats) -> Floats:
         """Return the masses of 0 to the bound, shape (t, u + 1)."""
@@ -488,9 +485,9 @@ class _CutNormal:
     def moments(self, parameters: Floats) -> Moments:
         """Return mean and variance of the cut record, each shape (t,)."""
         below, above = (-1.0 - parameters) / self.sd, (1.0 - parameters) / self.sd
-        under, over = normal_cdf(below), normal_cdf(-above)
+        under, over = ndtr(below), ndtr(-above)
         inside = np.maximum(1.0 - under - over, 0.0)
-        falls = normal_density(below), normal_density(above)
+        falls = [np.exp(-0.5 * each**2) / math.sqrt(2.0 * math.pi) for each in (below, above)]
         # About the parameter, where nothing cancels: first and second moment inside the bounds.
         first = self.sd * (falls[0] - falls[1])
         second = self.sd**2 * (inside + below * falls[0] - above * falls[1])
