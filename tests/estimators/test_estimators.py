@@ -10,7 +10,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import cross_val_score
 
 matplotlib.use("Agg")
 
@@ -170,12 +169,6 @@ def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -
     assert model.feature_names_in_.tolist() == ["dose"]
     with pytest.raises(ValueError, match="'dose'"):
         clone(DOSE).fit(federation())
-
-
-def test_scikit_learn_cross_validates_on_a_simulation() -> None:
-    scores = cross_val_score(linear(), federation(), cv=3)
-    assert scores.shape == (3,)
-    assert (scores > 0.8).all()
 
 
 def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any]) -> None:
