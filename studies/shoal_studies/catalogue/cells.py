@@ -33,7 +33,6 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
 from shoal_studies.catalogue.one_round import (
-    OneRound,
     SummedNoise,
     generator_for,
     noise_of,
@@ -49,7 +48,6 @@ from shoal_studies.catalogue.study import (
     called,
     spanning,
 )
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.forms import (
     QUANTILE_LEVELS,
@@ -99,8 +97,22 @@ class CellStudy(OneRoundStudy):
     def query(self) -> BinCounts | Counts:
         """Return the query of the only round, which carries the number of records."""
 
-    def learner(self) -> Learner:
-        return Cells(self)
+    def posterior_from(self, released: ReleasedSum) -> BasePosterior:
+        noisy = _noisy_counts(released, self.query())
+        cells = len(noisy.values)
+        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
+        prior = np.full(cells, self.concentration)
+        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
+        fields = {
+            "columns": (self.column,),
+            "names": self.cells,
+            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
+            "concentration": self.concentration,
+            "records": max(1, round(float(counts.sum(axis=1).mean()))),
+        }
+        if isinstance(self, HistogramTask):
+            fields["edges"] = self.edges
+        return self.posteriors[0].model_validate(fields)
 
 
 class BernoulliPosterior(TabulatedPosterior):
@@ -159,8 +171,22 @@ failure = 0
             records_per_client=self.records_per_client,
         )
 
-    def learner(self) -> Learner:
-        return Bernoulli(self)
+    def posterior_from(self, released: ReleasedSum) -> BernoulliPosterior:
+        prior = np.array([self.prior_successes, self.prior_failures])
+        successes, failures, weights = _successes(released, self.query().grid, prior)
+        parameters = np.column_stack([successes, failures]) + prior
+        totals = parameters.sum(axis=1)
+        shares = parameters[:, 0] / totals
+        mean = float(weights @ shares)
+        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
+        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
+        return BernoulliPosterior(
+            columns=(self.column,),
+            quantiles=tuple(quantiles.tolist()),
+            average=mean,
+            deviation=math.sqrt(variance),
+            records=max(1, round(float(weights @ (successes + failures)))),
+        )
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -471,48 +497,6 @@ _NODES: Final = 61  # numbers of records, and
 _RESOLUTION: Final = 12.0  # of successes in one standard deviation of the noise
 _NEGLIGIBLE: Final = 1e-9
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
-
-
-class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
-    """The learner of one `BernoulliTask`."""
-
-    def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
-        prior = np.array([self.task.prior_successes, self.task.prior_failures])
-        successes, failures, weights = _successes(released, self.task.query().grid, prior)
-        parameters = np.column_stack([successes, failures]) + prior
-        totals = parameters.sum(axis=1)
-        shares = parameters[:, 0] / totals
-        mean = float(weights @ shares)
-        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
-        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
-        return BernoulliPosterior(
-            columns=(self.task.column,),
-            quantiles=tuple(quantiles.tolist()),
-            average=mean,
-            deviation=math.sqrt(variance),
-            records=max(1, round(float(weights @ (successes + failures)))),
-        )
-
-
-class Cells(OneRound[CellStudy, BasePosterior]):
-    """The learner of a study of the probabilities of cells."""
-
-    def posterior(self, released: ReleasedSum) -> BasePosterior:
-        noisy = _noisy_counts(released, self.task.query())
-        cells = len(noisy.values)
-        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
-        prior = np.full(cells, self.task.concentration)
-        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
-        fields = {
-            "columns": (self.task.column,),
-            "names": self.task.cells,
-            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
-            "concentration": self.task.concentration,
-            "records": max(1, round(float(counts.sum(axis=1).mean()))),
-        }
-        if isinstance(self.task, HistogramTask):
-            fields["edges"] = self.task.edges
-        return self.task.posteriors[0].model_validate(fields)
 
 
 def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:

@@ -1,4 +1,4 @@
-"""Shared code of the learners of all families: their one round, and the law of its noise.
+"""Shared code of studies of one round: the law of its noise, and what it tells of one number.
 
 Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binomials of shape
 1/parties each, sum to a difference of two of shape `shape` = cohort / parties >= 1: on a lattice as
@@ -9,12 +9,11 @@ The posterior of a single parameter is summarised on a grid that is fitted to it
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -24,8 +23,6 @@ from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
-from shoal_studies.catalogue.study import OneRoundStudy
-from shoal_studies.contract import RequestedRound
 from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
 
 _FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
@@ -161,38 +158,8 @@ def summarise(
     return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
 
 
-TaskT = TypeVar("TaskT", bound=OneRoundStudy)
-PosteriorT = TypeVar("PosteriorT")
-
 _NODES: Final = 15
 _TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
-
-
-@dataclass(frozen=True)
-class OneRound(ABC, Generic[TaskT, PosteriorT]):
-    """Base of the learners of studies of one round, whose sum alone gives the posterior."""
-
-    task: TaskT
-
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        query = self.task.query()
-        match sums:
-            case []:
-                return RequestedRound(query=query, share=1.0)
-            case [released] if released.query == query:
-                return self.posterior(released)
-        raise ValueError("the sums are not those of this task's round")
-
-    @abstractmethod
-    def posterior(self, released: ReleasedSum) -> PosteriorT:
-        """Return the posterior from the sum of the task's round."""
 
 
 def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:

@@ -22,7 +22,6 @@ from shoal_protocol.wire.encoding import Base64, Finite, Positive, PositiveSize,
 from shoal_studies.catalogue.measurements import query_of, record_count, record_law
 from shoal_studies.catalogue.one_round import (
     LogDensity,
-    OneRound,
     SummedNoise,
     bulk,
     noise_of,
@@ -35,7 +34,6 @@ from shoal_studies.catalogue.study import (
     Pseudocount,
     require_near,
 )
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.forms import (
     TabulatedPosterior,
@@ -97,8 +95,23 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "count"),)
 
-    def learner(self) -> Learner:
-        return Poisson(self)
+    def posterior_from(self, released: ReleasedSum) -> PoissonPosterior:
+        shape, rate = self.prior_shape, self.prior_rate
+        rate = 2.0 * shape / self.upper if rate is None else rate
+        # The prior's own bulk, in log rates: nothing that was seen can widen it.
+        low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
+        summary = _summary(
+            _noisy_sum(released, normalised=False),
+            lambda logs: shape * logs - rate * np.exp(logs),
+            _CutPoisson(query_of(released, FirstMoments)),
+            (low, math.log((60.0 + 4.0 * shape) / rate)),
+            np.exp,
+        )
+        return PoissonPosterior(
+            columns=(self.column,),
+            records=record_count(released),
+            **summary,
+        )
 
 
 class NormalMeanPosterior(TabulatedPosterior):
@@ -146,8 +159,24 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def learner(self) -> Learner:
-        return NormalMean(self)
+    def posterior_from(self, released: ReleasedSum) -> NormalMeanPosterior:
+        bounds = self.column
+        centre, unit = bounds.centre, bounds.half_range
+        mean = 0.0 if self.prior_mean is None else (self.prior_mean - centre) / unit
+        sd = 1.0 if self.prior_sd is None else self.prior_sd / unit
+        summary = _summary(
+            _noisy_sum(released, normalised=True),
+            lambda means: -0.5 * ((means - mean) / sd) ** 2,
+            _CutNormal(self.sd / unit),
+            (mean - 9.0 * sd, mean + 9.0 * sd),
+            lambda means: centre + unit * means,
+        )
+        return NormalMeanPosterior(
+            columns=(bounds.name,),
+            known_sd=self.sd,
+            records=record_count(released),
+            **summary,
+        )
 
 
 class VectorSumPosterior(BasePosterior):
@@ -286,8 +315,21 @@ systolic_pressure = [80, 200]
             return FirstMoments(**fields)
         return VectorSum(**fields, entries=self.entries)
 
-    def learner(self) -> Learner:
-        return VectorSums(self)
+    def posterior_from(self, released: ReleasedSum) -> VectorSumPosterior:
+        query = self.query()
+        noise = SummedNoise(mechanism=released.mechanism, sd=1.0, shape=released.surplus)
+        law = summarise(noise.log_density, -noise.reach, noise.reach, np.asarray)
+        records, sd = record_law(released)
+        return VectorSumPosterior(
+            names=query.column_names,
+            records=max(1, round(records)),
+            bounds=self.columns,
+            sums=encoded(released.values[:-1] / query.grid**2),
+            noise_sd=float(released.noise_sd[0]) / query.grid**2,
+            quantiles=law["quantiles"],
+            record_count=max(1.0, records),
+            record_count_sd=sd,
+        )
 
 
 # One parameter given the noisy sum of a bounded statistic of n records.
@@ -394,51 +436,6 @@ def _exact_of(seen: NoisySum, value: float, records: float, masses: Floats, wind
 _LOWEST_LOG_RATE: Final = -700.0
 
 
-class Poisson(OneRound[PoissonTask, PoissonPosterior]):
-    """The learner of one `PoissonTask`."""
-
-    def posterior(self, released: ReleasedSum) -> PoissonPosterior:
-        shape, rate = self.task.prior_shape, self.task.prior_rate
-        rate = 2.0 * shape / self.task.upper if rate is None else rate
-        # The prior's own bulk, in log rates: nothing that was seen can widen it.
-        low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
-        summary = _summary(
-            _noisy_sum(released, normalised=False),
-            lambda logs: shape * logs - rate * np.exp(logs),
-            _CutPoisson(query_of(released, FirstMoments)),
-            (low, math.log((60.0 + 4.0 * shape) / rate)),
-            np.exp,
-        )
-        return PoissonPosterior(
-            columns=(self.task.column,),
-            records=record_count(released),
-            **summary,
-        )
-
-
-class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
-    """The learner of one `NormalMeanTask`."""
-
-    def posterior(self, released: ReleasedSum) -> NormalMeanPosterior:
-        bounds, task = self.task.column, self.task
-        centre, unit = bounds.centre, bounds.half_range
-        mean = 0.0 if task.prior_mean is None else (task.prior_mean - centre) / unit
-        sd = 1.0 if task.prior_sd is None else task.prior_sd / unit
-        summary = _summary(
-            _noisy_sum(released, normalised=True),
-            lambda means: -0.5 * ((means - mean) / sd) ** 2,
-            _CutNormal(task.sd / unit),
-            (mean - 9.0 * sd, mean + 9.0 * sd),
-            lambda means: centre + unit * means,
-        )
-        return NormalMeanPosterior(
-            columns=(bounds.name,),
-            known_sd=task.sd,
-            records=record_count(released),
-            **summary,
-        )
-
-
 class _CutPoisson:
     """A Poisson count, the rate given by its logarithm; everything above the bound is the bound.
 
@@ -535,23 +532,3 @@ def _summary(
         return log_prior(points) + exact_log_likelihood(seen, masses, window)
 
     return summarise(log_density, low, high, parameter)
-
-
-class VectorSums(OneRound[VectorSumTask, VectorSumPosterior]):
-    """The learner of one `VectorSumTask`."""
-
-    def posterior(self, released: ReleasedSum) -> VectorSumPosterior:
-        query = self.task.query()
-        noise = SummedNoise(mechanism=released.mechanism, sd=1.0, shape=released.surplus)
-        law = summarise(noise.log_density, -noise.reach, noise.reach, np.asarray)
-        records, sd = record_law(released)
-        return VectorSumPosterior(
-            names=query.column_names,
-            records=max(1, round(records)),
-            bounds=self.task.columns,
-            sums=encoded(released.values[:-1] / query.grid**2),
-            noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            quantiles=law["quantiles"],
-            record_count=max(1.0, records),
-            record_count_sd=sd,
-        )
