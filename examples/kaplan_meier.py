@@ -68,8 +68,7 @@ model.fit(federation)
 print(model.summary())
 
 # %% [markdown]
-# Dark bands hold the curve at each time by itself, light ones all of it. The test's p-value counts
-# the noise: where there is no difference it is below .05 in one study of twenty.
+# Dark bands hold the curve at each time by itself, light ones all of it.
 
 # %%
 model.plot()
