@@ -306,6 +306,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             scatter=scattered,
             scatter_sd=scattered_sd,
             spreads=tuple(self.columns.spreads[:-1].tolist()),
+            records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
             verdict=self._verdict(mixture),
         )
