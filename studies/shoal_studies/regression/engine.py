@@ -37,7 +37,13 @@ from shoal_studies.regression.plausible_designs import (
     PlausibleDesigns,
     released_design,
 )
-from shoal_studies.regression.scores import Fit, NormalPrior, ScoreLikelihood, Scores
+from shoal_studies.regression.scores import (
+    DesignLikelihood,
+    Fit,
+    NormalPrior,
+    ScoreLikelihood,
+    Scores,
+)
 
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
@@ -408,45 +414,34 @@ class _JobSums(RegressionSums):
             offset=self.offset,
         )
         generator = np.random.default_rng([_SEED, len(self.sums)])  # public: no privacy needs it
-        plausible = PlausibleDesigns(released, generator)
-        designs = [plausible.draw() for _ in range(count)]
+        designs = PlausibleDesigns(released, generator).draws(count)
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
         errors, parts = constants.DESIGN_ERRORS, constants.PRIOR_PARTS
+        likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
 
-        def fit(design: DesignRows, error: float, part: float) -> Fit:
-            return self.likelihood.fit(
-                design,
-                self.prior(design.covariance, part),
-                dispersion=dispersion,
-                design_error=error,
-                start=start,
-            )
+        def fit(likelihood: DesignLikelihood, error: float, part: float) -> Fit:
+            return likelihood.fit(self.prior(likelihood.design.covariance, part), error)
 
+        both = [(error, part) for error in errors for part in parts]
+        few = [[fit(each, *pair) for each in likelihoods[:_FEW]] for pair in both]
         evidence = np.array(
-            [
-                [
-                    np.logaddexp.reduce(
-                        [fit(each, error, part).log_evidence for each in designs[:_FEW]]
-                    )
-                    for part in parts
-                ]
-                for error in errors
-            ]
+            [np.logaddexp.reduce([one.log_evidence for one in each]) for each in few]
         )
         odds = weights_of(evidence)
-        picked = generator.choice(odds.size, size=count, p=odds.ravel())
-        places = np.column_stack(np.unravel_index(picked, odds.shape))
-        fits = [
-            fit(design, errors[error], parts[part])
-            for design, (error, part) in zip(designs, places.tolist(), strict=True)
-        ]
-        logs = np.array([each.log_evidence for each in fits]) - evidence.ravel()[picked]
+        if len(designs) == 1:
+            fits, weights = [each for [each] in few], odds
+        else:
+            picked = generator.choice(odds.size, size=count, p=odds)
+            fits = [fit(likelihoods[place], *both[pair]) for place, pair in enumerate(picked)]
+            logs = np.array([each.log_evidence for each in fits])
+            weights = _tempered(logs - evidence[picked])
+        table = odds.reshape(len(errors), len(parts))
         return _Mixture(
             designs=designs,
             fits=fits,
-            weights=_tempered(logs),
-            error_odds=odds.sum(axis=1),
-            prior_odds=odds.sum(axis=0),
+            weights=weights,
+            error_odds=table.sum(axis=1),
+            prior_odds=table.sum(axis=0),
             dispersion=dispersion,
             dispersion_sd=dispersion_sd,
         )
@@ -461,9 +456,7 @@ class _JobSums(RegressionSums):
         dispersions = self.family.dispersions
         weights = np.ones(len(dispersions)) / len(dispersions)
         for error in (_ROUGHLY, _NEARLY, _NEARLY):
-            point = self.likelihood.fit(
-                design, prior, dispersion=dispersion, design_error=error, start=point
-            ).mean
+            point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
             logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior

@@ -7,6 +7,7 @@ with known noise.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from shoal_studies.regression.families import CutMean, Residuals, TargetFamily
 from shoal_studies.regression.plausible_designs import DesignRows
 
 _STEPS: Final = 12
-_TOLERANCE: Final = 1e-3  # root mean square change of predictors
+_TOLERANCE: Final = 0.03  # root mean square change of predictors: the next would be its square
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +85,11 @@ class Scores:
             self.tables[dispersion] = self.family.cut_mean(
                 asked, design.predictors(near), self.residuals, dispersion
             )
-        cut_mean = self.tables[dispersion]
+        mean_of_rows = self.tables[dispersion](asked)
         rows = self.rows(design) * (records * design.weights)[:, None]
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
-            mean, slope = cut_mean(asked, design.predictors(point))
+            mean, slope = mean_of_rows(design.predictors(point))
             return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
 
         return expected
@@ -112,46 +113,56 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class ScoreLikelihood:
-    """All sums of scores, of `records` records, each with a weight of one."""
+class DesignLikelihood:
+    """The likelihood of coefficients under one design and dispersion, near `start`, shape (p,)."""
 
     sums: Sequence[Scores]
-    records: float
+    design: DesignRows
+    expectations: Sequence[Callable[[Floats], tuple[Floats, Floats]]]
+    start: Floats
 
-    def fit(
-        self,
-        design: DesignRows,
-        prior: NormalPrior,
-        *,
-        dispersion: float,
-        design_error: float,
-        start: Floats,
-    ) -> Fit:
-        """Return the fit by Gauss and Newton's method, from coefficients `start`."""
-        point = start
-        expectations = [
-            each.expectation(design, self.records, dispersion, start) for each in self.sums
-        ]
-        curvature, evidence = prior.precision, -np.inf
+    @cached_property
+    def _at_start(self) -> Sequence[tuple[Floats, Floats]]:
+        return [expectation(self.start) for expectation in self.expectations]
+
+    def fit(self, prior: NormalPrior, design_error: float) -> Fit:
+        """Return the fit by Gauss and Newton's method."""
+        point, expected_at = self.start, self._at_start
         volume = 0.5 * float(np.linalg.slogdet(prior.precision)[1])
-        for _ in range(_STEPS):
+        steps = 1
+        while True:
             away = point - prior.mean
             curvature, slope = prior.precision, -prior.precision @ away
             evidence = volume + 0.5 * float(slope @ away)
-            for each, expectation in zip(self.sums, expectations, strict=True):
-                expected, jacobian = expectation(point)
+            for each, (expected, jacobian) in zip(self.sums, expected_at, strict=True):
                 variance = each.noise_sd**2 + design_error**2 * float(np.mean(expected**2))
                 gap = each.values - expected
                 curvature = curvature + jacobian.T @ jacobian / variance
                 slope = slope + jacobian.T @ gap / variance
                 evidence -= 0.5 * float(gap @ gap / variance + len(gap) * np.log(variance))
             step = np.linalg.solve(curvature, slope)
+            design = self.design
             length = float(np.sqrt(design.weights @ (design.rows @ step) ** 2))
             point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
-            if length < _TOLERANCE:
-                break
-        evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
-        return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
+            if length < _TOLERANCE or steps == _STEPS:
+                evidence += 0.5 * float(slope @ step - np.linalg.slogdet(curvature)[1])
+                return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
+            expected_at, steps = [each(point) for each in self.expectations], steps + 1
+
+
+@dataclass(frozen=True)
+class ScoreLikelihood:
+    """All sums of scores, of `records` records, each with a weight of one."""
+
+    sums: Sequence[Scores]
+    records: float
+
+    def under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
+        """Return the likelihood under a design, to be fitted from coefficients `start`."""
+        expectations = [
+            each.expectation(design, self.records, dispersion, start) for each in self.sums
+        ]
+        return DesignLikelihood(self.sums, design, expectations, start)
 
     def log_dispersions(self, design: DesignRows, point: Floats) -> Floats:
         """Return the log likelihood of each dispersion, shape (k,), by squares and what was cut.
