@@ -114,31 +114,26 @@ class Mixture:
         def fit(likelihood: DesignLikelihood, error: float, part: float) -> Fit:
             return likelihood.fit(prior(likelihood.design.covariance, part), error)
 
+        both = [(error, part) for error in errors for part in parts]
+        few = [[fit(each, *pair) for each in likelihoods[:_FEW]] for pair in both]
         evidence = np.array(
-            [
-                [
-                    np.logaddexp.reduce(
-                        [fit(each, error, part).log_evidence for each in likelihoods[:_FEW]]
-                    )
-                    for part in parts
-                ]
-                for error in errors
-            ]
+            [np.logaddexp.reduce([one.log_evidence for one in each]) for each in few]
         )
         odds = weights_of(evidence)
-        picked = generator.choice(odds.size, size=len(likelihoods), p=odds.ravel())
-        places = np.column_stack(np.unravel_index(picked, odds.shape))
-        fits = [
-            fit(likelihood, errors[error], parts[part])
-            for likelihood, (error, part) in zip(likelihoods, places.tolist(), strict=True)
-        ]
-        logs = np.array([each.log_evidence for each in fits]) - evidence.ravel()[picked]
+        if len(likelihoods) == 1:
+            fits, weights = [each for [each] in few], odds
+        else:
+            picked = generator.choice(odds.size, size=len(likelihoods), p=odds)
+            fits = [fit(likelihoods[place], *both[pair]) for place, pair in enumerate(picked)]
+            logs = np.array([each.log_evidence for each in fits])
+            weights = _tempered(logs - evidence[picked])
+        table = odds.reshape(len(errors), len(parts))
         return cls(
             designs=[each.design for each in likelihoods],
             fits=fits,
-            weights=_tempered(logs),
-            error_odds=odds.sum(axis=1),
-            prior_odds=odds.sum(axis=0),
+            weights=weights,
+            error_odds=table.sum(axis=1),
+            prior_odds=table.sum(axis=0),
         )
 
     @property
@@ -178,8 +173,7 @@ def drawn_designs(
 ) -> tuple[list[DesignRows], np.random.Generator]:
     """Return so many plausible designs after so many `rounds`, and the generator that drew them."""
     generator = np.random.default_rng([_SEED, rounds])  # public: no privacy needs it
-    plausible = PlausibleDesigns(released, generator)
-    return [plausible.draw() for _ in range(count)], generator
+    return PlausibleDesigns(released, generator).draws(count), generator
 
 
 def noise_ratio(released: ReleasedSum, *, part: float) -> float:

@@ -123,11 +123,11 @@ class TargetScores(Scores):
             self.tables[dispersion] = self.family.cut_mean(
                 asked, design.predictors(near), self.residuals, dispersion
             )
-        cut_mean = self.tables[dispersion]
+        mean_of_rows = self.tables[dispersion](asked)
         rows = self.rows(design) * (records * design.weights)[:, None]
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
-            mean, slope = cut_mean(asked, design.predictors(point))
+            mean, slope = mean_of_rows(design.predictors(point))
             return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
 
         return expected
