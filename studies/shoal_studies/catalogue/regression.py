@@ -1,7 +1,7 @@
 """Generalised linear models in five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -321,14 +321,6 @@ class MeasuredCoefficients(NormalCoefficients):
         self.ratio  # noqa: B018 - is there any?
         logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
         return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
 
 
 class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
