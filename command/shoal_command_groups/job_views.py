@@ -149,6 +149,7 @@ def check_facts(checked: JobCheckReport) -> dict[str, Any]:
         "left": checked.left.model_dump(),
         "rounds": checked.request.task.rounds,
         "answering": checked.answering,
+        "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
     }
 
@@ -162,6 +163,7 @@ def check(checked: JobCheckReport) -> Described:
         "Rounds": f"{request.task.rounds:,}",
         "Would answer": f"{checked.answering:,} clients, of {request.minimum_population:,} that "
         "are needed",
+        "Reached just now": checked.reached,
         "Not known": BEYOND,
         "Data holders": [
             {

@@ -18,7 +18,7 @@ from shoal.jobs.job_failures import naming_columns
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import from_json
-from shoal_protocol.wire.encoding import Count, Loss, decode_clients
+from shoal_protocol.wire.encoding import Count, HolderIndex, Loss, decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_studies.study_request import Position, StudyRequest, foreseen_refusal
 
@@ -50,11 +50,19 @@ class Budget(pydantic.BaseModel):
 
 
 class TrainersWord(pydantic.BaseModel):
-    """What the trainer says of a job that is not submitted; `able` are slots, encoded."""
+    """What the trainer says of a job that is not submitted.
+
+    `able` are slots, as documents encode them. `services` says of Compute nodes and the aggregator
+    why they cannot do their work now, None if they can; `heard` when data holders' agents asked for
+    jobs last, by index, for which the trainer waited a moment after `asked_at`.
+    """
 
     refusal: Refusal | None
     able: str
     left: EpsilonLeft
+    services: dict[str, str | None]
+    asked_at: datetime
+    heard: dict[HolderIndex, datetime]
 
 
 class DeclarationPage(pydantic.BaseModel):
@@ -68,27 +76,35 @@ class DeclarationPage(pydantic.BaseModel):
 class HolderVerdict:
     """Whether a data holder would answer, by its declaration; `reason` says why not.
 
-    `able` of its `slots` have budget left for the job.
+    `able` of its `slots` have budget left for the job. Its agent asked for jobs at `heard_at` last,
+    None if it did not since the trainer started; who did not just now is away, and would not.
     """
 
     holder: int
     slots: int
     able: int
     reason: str | None
+    heard_at: datetime | None
 
 
 @dataclass(frozen=True)
 class JobCheckReport:
-    """What would become of a job. `left` is what each slot that can pay could pay instead."""
+    """What would become of a job. `left` is what each slot that can pay could pay instead.
+
+    `services` says why Compute nodes and the aggregator cannot do their work now, by the trainer's
+    word; None if they can. All of `nodes` are Compute nodes.
+    """
 
     request: StudyRequest
     refusal: Refusal | None
     left: EpsilonLeft
     holders: tuple[HolderVerdict, ...]
+    services: Mapping[str, str | None]
+    nodes: tuple[str, ...]
 
     @property
     def answering(self) -> int:
-        """Return how many slots would answer, as far as data holders declare."""
+        """Return how many slots would answer, as far as data holders declare and are there."""
         return sum(each.able for each in self.holders if each.reason is None)
 
     @property
@@ -105,13 +121,20 @@ class JobCheckReport:
         return sums.bit_length() - 1
 
     @property
+    def reached(self) -> str:
+        """Say which services the trainer reached just now."""
+        there = [name for name, why in self.services.items() if why is None]
+        away = [f"{name} is away: {why}" for name, why in self.services.items() if why is not None]
+        return "; ".join([", ".join(["trainer", *there]), *away])
+
+    @property
     def advice(self) -> tuple[str, ...]:
         """Return what to do before the job can run; nothing if it would."""
         advice = [] if self.refusal is None else [f"{self.refusal.code}: {self.refusal.detail}"]
         if self.answering < self.request.minimum_population:
             advice.append(
                 f"{self.answering:,} clients would answer, {self.request.minimum_population:,} are "
-                "needed: mend what data holders refuse, or ask for fewer"
+                "needed: mend what data holders refuse, see that those away run, or ask for fewer"
             )
         elif self.fitting < self.request.minimum_population:
             advice.append(
@@ -119,6 +142,13 @@ class JobCheckReport:
                 f"below maximum_population = {self.request.maximum_population:,}, since a data "
                 f"holder joins with all its slots, and {self.request.minimum_population:,} are "
                 f"needed: raise maximum_population to {self.answering:,}"
+            )
+        needed = self.request.sharing.needed(len(self.nodes))
+        away = [name for name, why in self.services.items() if why is not None]
+        if len(self.nodes) - len(away) < needed or set(away) - set(self.nodes):
+            advice.append(
+                f"of the services, there are {self.reached}. The aggregator and {needed} of "
+                f"{len(self.nodes)} Compute nodes are needed: tell their operators"
             )
         return tuple(advice)
 
@@ -157,15 +187,32 @@ def report(
     verdicts = []
     for holder in range(roster.holders):
         if slots := roster.slots_of(holder) & roster.enrolled_set:
-            declaration = declared.get(holder)
-            reason = (
+            declaration, heard_at = declared.get(holder), word.heard.get(holder)
+            reasons = [
+                _away(heard_at, word.asked_at),
                 UNDECLARED
                 if declaration is None
-                else foreseen_refusal(request, declaration, variables=variables, now=now)
-            )
-            verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason))
+                else foreseen_refusal(request, declaration, variables=variables, now=now),
+            ]
+            reason = "; ".join(filter(None, reasons)) or None
+            verdicts.append(HolderVerdict(holder, len(slots), len(slots & able), reason, heard_at))
+    nodes = tuple(node.name for node in book.current.manifest.compute_nodes)
     refusal = word.refusal
     if refusal is not None:
         detail = naming_columns(refusal.detail, request)
         refusal = refusal.model_copy(update={"detail": detail})
-    return JobCheckReport(request, refusal, word.left, tuple(verdicts))
+    return JobCheckReport(request, refusal, word.left, tuple(verdicts), word.services, nodes)
+
+
+def _away(heard_at: datetime | None, asked_at: datetime) -> str | None:
+    """Say that a data holder's agent did not ask for jobs while the trainer waited for that."""
+    if heard_at is None:
+        last = "since the trainer started"
+    elif heard_at < asked_at:
+        last = (
+            f"for {(asked_at - heard_at).total_seconds():,.0f} s, since "
+            f"{heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    else:
+        return None
+    return f"it is away, not heard of {last}: see that its agent runs and reaches the trainer"

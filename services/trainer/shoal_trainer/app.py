@@ -215,7 +215,7 @@ def create_app(
     @app.post(
         "/v1/jobs/check",
         **answers(
-            having("refusal", "able", "left"),
+            having("refusal", "able", "left", "services", "asked_at", "heard"),
             *SIGNED,
             takes=signed(JobCheck),
         ),

@@ -288,7 +288,7 @@ def assemble(
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
         declarations = Declarations(resources)
-        joining = Joining(resources, dictionaries, declarations)
+        joining = Joining(resources, dictionaries, declarations, peers)
         runner = Runner(resources, peers, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:

@@ -27,7 +27,7 @@ from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed
-from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.encoding import encode_clients, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -42,12 +42,15 @@ from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import check_affordable, check_request
+from shoal_trainer.peers import Peers
 from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
 
+HEARING_SECONDS: Final = 5.0
+HEARINGS: Final = 20  # in this time
 AWAY: Final = "the agent does not run, or does not reach the trainer"
 UNEXPLAINED: Final = (
     "heard of the job and did not join it, for a reason that only the owner sees: `shoal agent "
@@ -77,10 +80,11 @@ class Joining:
         resources: Resources,
         dictionaries: Dictionaries,
         declarations: Declarations,
+        peers: Peers,
     ) -> None:
         """Go on from what the storage holds, in the calling thread."""
         self._resources, self._dictionaries = resources, dictionaries
-        self._declarations = declarations
+        self._declarations, self._peers = declarations, peers
         self._began_at = resources.clock()
         self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
         self._admission = asyncio.Lock()
@@ -133,12 +137,15 @@ class Joining:
         """Say whether `submit` would refuse a job, and who can pay for it. Nothing is stored.
 
         `able` are the slots with budget for it, by the public ledger; `left` the largest epsilon
-        of one more job, pure or Gaussian, that each of them could pay instead.
+        of one more job, pure or Gaussian, that each of them could pay instead. `services` says why
+        Compute nodes and the aggregator cannot do their work now, None if they can; `heard` when
+        data holders' agents asked for jobs last, for which a moment is waited after `asked_at`.
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
         """
         own, refusal = self._resources, None
+        asked_at = own.clock()
         signed = await own.read(encoded, JobCheck)
         request = signed.body.request
         if (request.analyst, request.manifest) != (signed.body.analyst, signed.body.manifest):
@@ -152,11 +159,26 @@ class Joining:
         enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
         able = own.committed.affording(enrolled, request.privacy.cost, cap)
         pure, gaussian = epsilon_left(cap, own.committed.largest(able or enrolled))
+        manifest = consortium.manifest
+        services, _ = await asyncio.gather(
+            self._peers.reach((*manifest.compute_nodes, manifest.aggregator)),
+            self._hear(consortium.roster.in_force, since=asked_at),
+        )
         return {
             "refusal": refusal,
             "able": encode_clients(able),
             "left": {"pure": pure, "gaussian": gaussian},
+            "services": services,
+            "asked_at": format_time(asked_at),
+            "heard": {str(holder): format_time(at) for holder, at in own.heard.items()},
         }
+
+    async def _hear(self, holders: int, *, since: datetime) -> None:
+        """Wait a moment for so many data holders' agents, which ask for jobs again and again."""
+        for _ in range(HEARINGS):
+            if sum(at >= since for at in self._resources.heard.values()) >= holders:
+                return
+            await asyncio.sleep(HEARING_SECONDS / HEARINGS)
 
     async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
         own, terms = self._resources, request.terms

@@ -4,6 +4,7 @@ Answers are bytes from another organisation: bounded here, verified by whoever a
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +32,7 @@ HANDED_LIMIT_BYTES: Final = 1 << 20  # a total names each round of its job, of 1
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
 PROOF_SECONDS: Final = 5
+REACH_SECONDS: Final = 5.0  # until a service that does not answer counts as away
 ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for its body: no peer
 # that drips them holds up a job for longer
 # they ask for another try, unlike the rest of 400 to 499
@@ -93,6 +95,21 @@ class Peers:
             refusals[0] if refusals else None,
             {name: why for name, (taken, why) in told.items() if taken is None},
         )
+
+    async def reach(self, parties: Sequence[ServiceParty]) -> dict[str, str | None]:
+        """Return why services cannot do their work now, by name; None if they can."""
+        answers = await asyncio.gather(*map(self._reached, parties))
+        return {party.name: why for party, why in zip(parties, answers, strict=True)}
+
+    async def _reached(self, party: ServiceParty) -> str | None:
+        try:
+            async with asyncio.timeout(REACH_SECONDS):
+                reply = await self._send(party, "GET", "/readyz")
+        except TimeoutError:
+            return "no answer in time"
+        except Unavailable as error:
+            return str(error)
+        return None if reply.status == 200 else reply.reason[:_LONGEST_REASON]
 
     async def _offer(
         self,
