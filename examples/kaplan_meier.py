@@ -68,7 +68,8 @@ model.fit(federation)
 print(model.summary())
 
 # %% [markdown]
-# Dark bands hold the curve at each time by itself, light ones all of it.
+# Dark bands hold the curve at each time by itself, light ones all of it. The test's p-value counts
+# the noise: where there is no difference it is below .05 in one study of twenty.
 
 # %%
 model.plot()

@@ -15,9 +15,15 @@ EXAMPLE: Final = Path(__file__).with_name("dictionary.toml")
 
 
 @app.command()
-def example() -> None:
-    """Print a dictionary in TOML to begin with: the variables of `shoal job example`."""
-    say(EXAMPLE.read_text("utf-8"))
+def draft(
+    file: Annotated[Path, typer.Argument(help="A CSV file of one data holder.")],
+) -> None:
+    """Print a dictionary to finish by hand, from the names and types of a file's columns.
+
+    It has no value of the file: bounds and levels come from general knowledge. A file whose first
+    line may be a person's values is refused.
+    """
+    say(dictionary_files.draft(file))
 
 
 @app.command()

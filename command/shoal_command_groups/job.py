@@ -70,15 +70,24 @@ def check(
     task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
+    simulate: Annotated[
+        bool, typer.Option(help="Simulate the job on invented records: what errors to expect.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Show whether a job would run, who would answer, and its price; nothing is submitted or spent.
+    """Show whether a job would run, who would answer, its price, and what errors to expect.
+
+    Nothing is submitted or spent. Errors come of a simulation with as many clients as would answer,
+    whose values are spread evenly over what the job reads of each column, and not related.
 
     Exit status: 0 it would run; 1 it would not, and what to do is said.
     """
     file = task_files.read_task_file(task)
-    checked = Analyst.open(party, consortium, notice=warn).check(file.task, file.settings)
-    tell(job_views.check_facts(checked), as_json, job_views.check(checked))
+    analyst = Analyst.open(party, consortium, notice=warn)
+    checked = analyst.check(file.task, file.settings)
+    known = analyst.variables() if simulate else {}
+    errors = job_views.simulated(checked, known.values()) if simulate else ()
+    tell(job_views.check_facts(checked, errors), as_json, job_views.check(checked, errors))
     if not checked.would_run:
         fail("the job would not run: " + "; ".join(checked.advice), ExitStatus.MISTAKE)
 

@@ -1,19 +1,22 @@
 """Describes jobs to analysts: their progress, posteriors and checks, and lists of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
-from shoal.jobs.job_check import BEYOND, EpsilonLeft, JobCheckReport
+from shoal.jobs.job_check import ASSUMED, BEYOND, EpsilonLeft, ExpectedError, JobCheckReport
 from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
 from shoal_agent.console.sentences import Described, ahead, price, to_go
 from shoal_command.certificate import span
 from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.wire.phases import JobPhase, Phase
 from shoal_studies.posterior_report import PosteriorReport
 
 FEW_ROUNDS: Final = 4  # are shown one by one
+MOST_NUMBERS: Final = 40
+"""How many numbers of a posterior are shown of what a simulation says; --json has all."""
 OPEN_PHASES: Final = (JobPhase.JOINING, JobPhase.RUNNING)
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 
@@ -139,7 +142,17 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def check_facts(checked: JobCheckReport) -> dict[str, Any]:
+def simulated(
+    checked: JobCheckReport, variables: Iterable[Variable]
+) -> tuple[ExpectedError, ...] | str:
+    """Return what errors to expect, by a simulation, or why there was none."""
+    try:
+        return checked.expected_errors(variables)
+    except ValueError as error:
+        return f"The job was not simulated: {error}."
+
+
+def check_facts(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> dict[str, Any]:
     """Return what is known of a job before it is submitted, for JSON."""
     privacy = checked.request.privacy
     return {
@@ -151,13 +164,19 @@ def check_facts(checked: JobCheckReport) -> dict[str, Any]:
         "answering": checked.answering,
         "services": checked.services,
         "holders": [asdict(each) for each in checked.holders],
+        "expected_errors": errors
+        if isinstance(errors, str)
+        else [asdict(each) for each in errors] or None,
     }
 
 
-def check(checked: JobCheckReport) -> Described:
-    """Describe what is known of a job before it is submitted, with a row for each data holder."""
+def check(checked: JobCheckReport, errors: Sequence[ExpectedError] | str) -> Described:
+    """Describe what is known of a job before it is submitted, with a row for each data holder.
+
+    And one for each number of the posterior, if the job was simulated.
+    """
     request = checked.request
-    return {
+    found: Described = {
         "Price": f"{price(request.privacy.cap)} for each client who joins",
         "Left for a job": left_in_words(checked.left),
         "Rounds": f"{request.task.rounds:,}",
@@ -175,3 +194,18 @@ def check(checked: JobCheckReport) -> Described:
             for each in checked.holders
         ],
     }
+    if isinstance(errors, str):
+        return found | {"Errors to expect": errors}
+    if errors:
+        more = f" {len(errors):,} numbers in all." if len(errors) > MOST_NUMBERS else ""
+        found["Where errors come from"] = ASSUMED + more
+        found["Errors to expect"] = [
+            {
+                "of": each.name,
+                "sd": f"{each.sd:.3g}",
+                "95 % interval, to each side": f"{each.reach:.3g}",
+                "in one job of ten": f"{each.large_reach:.3g} or more",
+            }
+            for each in errors[:MOST_NUMBERS]
+        ]
+    return found

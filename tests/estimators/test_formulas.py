@@ -140,6 +140,7 @@ def test_centres_and_polynomials_follow_from_bounds_or_from_a_number_that_is_giv
         ("y", "one target and one sum"),
         ("~ age", "one target and one sum"),
         ("y ~ age | bmi", "one target and one sum"),
+        ("y ~ age + (1 | site)", 'no random effects .* pooled="site"'),
         ("y + age ~ bmi", "one target"),
         ("y ~ 1", "a feature at least"),
         ("y ~ age +", "cannot be read"),

@@ -1,19 +1,22 @@
 """What an analyst learns of a job before it is submitted, over the whole federation."""
 
+import tomllib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal.jobs.job_check import JobCheckReport, newest
+from shoal.jobs.job_check import EpsilonLeft, JobCheckReport, newest
 from shoal.jobs.job_failures import JobRefused
 from shoal.jobs.job_settings import JobSettings
+from shoal.jobs.task_files import example, parse_task_file
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
+from shoal_studies.simulation import SimulatedFederation
 from shoal_studies.study_request import JobsQuery
 from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS, Federation
 from tests.world.people import people
@@ -176,3 +179,44 @@ async def test_a_declaration_does_not_depend_on_the_records_nor_show_the_cap(
     assert bodies[0] == bodies[1]
     assert bodies[0].variables == COLUMNS
     assert bodies[0].rules.maximum_epsilon is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [600, 2000])
+def test_the_error_to_expect_is_within_a_factor_of_two_of_jobs_on_realistic_records(
+    clients: int,
+) -> None:
+    file = parse_task_file(tomllib.loads(example("regression")))
+    settings = replace(
+        file.settings, colluders=20, minimum_population=clients, maximum_population=clients
+    )
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    request = settings.request(
+        file.task, manifest="0" * 64, nonce="0" * 32, analyst="analyst", now=now
+    )
+    report = JobCheckReport(request, None, EpsilonLeft(pure=1.0, gaussian=1.0), (), {}, ())
+    told = {each.name: each for each in report.expected_errors()}
+    generator = np.random.default_rng(5)
+    age = np.clip(generator.normal(55.0, 12.0, clients), 18.0, 100.0)
+    index = np.clip(generator.normal(26.0, 4.0, clients), 10.0, 60.0)
+    pressure = 110.0 + 0.4 * age + 0.5 * index + generator.normal(0.0, 12.0, clients)
+    records = {"age": age, "body_mass_index": index, "systolic_pressure": pressure}
+    federation = SimulatedFederation(
+        records, epsilon=1.0, delta=1e-6, dropouts=20, colluders=20, seed=1
+    )
+    posteriors = [federation.learn(file.task).posterior for _ in range(30)]
+    reaches = np.array([np.diff(each.interval(0.95), axis=1)[:, 0] / 2.0 for each in posteriors])
+    for name, median in zip(posteriors[0].names, np.median(reaches, axis=0), strict=True):
+        assert 0.5 < median / told[name].reach < 2.0
+        assert told[name].large_reach > told[name].reach
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "cohort_card", "kaplan_meier", "poisson"])
+def test_a_job_whose_columns_are_coded_is_simulated_too(name: Any) -> None:
+    file = parse_task_file(tomllib.loads(example(name)))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    request = file.settings.request(
+        file.task, manifest="0" * 64, nonce="0" * 32, analyst="analyst", now=now
+    )
+    report = JobCheckReport(request, None, EpsilonLeft(pure=1.0, gaussian=1.0), (), {}, ())
+    assert all(each.reach >= 0.0 for each in report.expected_errors())

@@ -50,7 +50,7 @@ def survival(data: stats.CensoredData, times: np.ndarray) -> np.ndarray:
     return np.append(1.0, found.probabilities)[np.searchsorted(found.quantiles, times)]
 
 
-def test_at_little_noise_curves_and_medians_are_scipys() -> None:
+def test_at_little_noise_curves_medians_and_test_are_scipys() -> None:
     who = patients(6000, np.random.default_rng(1), effect=1.12)
     model = KaplanMeier(
         time={"weeks": (0, 70)}, event="died", group="arm", levels=(0, 1), intervals=70
@@ -64,11 +64,15 @@ def test_at_little_noise_curves_and_medians_are_scipys() -> None:
         told = [0.0 if each is None else each.mean for each in group.at_risk]
         np.testing.assert_allclose(told, risks, atol=12.0)
         at += group.shown
+    exact_test = stats.logrank(censored(who, 0.0), censored(who, 1.0))
+    assert posterior.log_rank is not None
+    assert posterior.log_rank.statistic == pytest.approx(exact_test.statistic**2, rel=0.2)
+    assert posterior.log_rank.p_value == pytest.approx(exact_test.pvalue, abs=0.01)
     halves = posterior.medians(0.9)
     for row, effect in zip(halves, (1.0, 1.12), strict=True):
         assert row[1] < row[0] < row[2]
         assert row[0] == pytest.approx(effect * SCALE * np.log(2.0) ** (1.0 / SHAPE), abs=3.0)
-    assert "Median of arm 0" in str(model.summary()) and model.plot().has_data()
+    assert "Log-rank test" in str(model.summary()) and model.plot().has_data()
     with pytest.raises(ValueError, match="of groups"):
         model.plot(names=["arm 2"])
 
@@ -81,7 +85,7 @@ def test_a_median_later_than_the_curve_is_said_to_be_later() -> None:
     [row] = posterior.medians()
     assert np.isinf(row[[0, 2]]).all() and row[1] == posterior.times[-1]
     assert ("Median", "later (95% interval 70 to later)") in posterior.facts
-    assert posterior.groups[0].label == "all"
+    assert posterior.log_rank is None and posterior.groups[0].label == "all"
 
 
 def test_nothing_is_shown_from_when_on_few_are_at_risk() -> None:
@@ -121,16 +125,21 @@ def test_who_lacks_a_value_is_in_no_curve() -> None:
     ],
 )
 def test_what_is_said_holds_as_often_as_it_says(clients: int, epsilon: float, delta: float) -> None:
-    """Of 200 intervals at 90 % 160 hold, of as many bands 160, but with probability 1e-5 each."""
+    """Of 200 intervals at 90 % 160 hold, of as many bands 160, but with probability 1e-5 each.
+
+    Both arms have one hazard: of 200 p-values 10 are below .05, and 23 or more are so with
+    probability 1e-4; 40 are below .2, and 63 or more with probability 1e-4.
+    """
     setting = Setting(
         population=clients, missing=3, dropouts=20, colluders=20, epsilon=epsilon, delta=delta
     )
     generator = np.random.default_rng(clients)
-    inside, held = 0, 0
+    inside, held, values = 0, 0, []
     for _ in range(200):
         records = np.column_stack(list(patients(clients, generator).values()))
         posterior = run(learner_for(TASK), records, setting, generator).posterior
-        assert isinstance(posterior, KaplanMeierPosterior)
+        assert isinstance(posterior, KaplanMeierPosterior) and posterior.log_rank is not None
+        values.append(posterior.log_rank.p_value)
         part = slice(0, posterior.groups[0].shown)
         truth = np.exp(-((np.array(posterior.times)[part] / SCALE) ** SHAPE))
         ends, bands = posterior.interval(0.9)[part], posterior.bands(0.9)[part]
@@ -138,3 +147,4 @@ def test_what_is_said_holds_as_often_as_it_says(clients: int, epsilon: float, de
         inside += int(ends[at, 0] <= truth[at] <= ends[at, 1])
         held += int(np.all((bands[:, 0] <= truth) & (truth <= bands[:, 1])))
     assert inside >= 160 and held >= 160
+    assert np.sum(np.array(values) < 0.05) < 23 and np.sum(np.array(values) < 0.2) < 63

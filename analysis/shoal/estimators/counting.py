@@ -84,7 +84,7 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
 
 
 class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
-    """Survival curves from counts over intervals of time.
+    """Survival curves from counts over intervals of time, and the log-rank test.
 
     KaplanMeier(time={"weeks": (0, 120)}, event="died", group="arm", levels=("placebo", "drug"))
 

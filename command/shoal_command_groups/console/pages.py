@@ -176,11 +176,12 @@ class _Pages:
             report = self.analyst.check(file.task, file.settings)
         except ValueError as error:
             return self._text(request, toml, wrong=str(error))
+        errors = job_views.simulated(report, self.analyst.variables().values())
         return self.console.shown(
             request,
             "check.html",
             report=report,
-            facts=job_views.check(report),
+            facts=job_views.check(report, errors),
             toml=toml,
             ticket=secrets.token_hex(16),
         )

@@ -1,18 +1,20 @@
-"""Survival by Kaplan and Meier, from counts over intervals of time.
+"""Survival by Kaplan and Meier, and the log-rank test, from counts over intervals of time.
 
 The learner draws the noise on events and on last times seen, and so the true counts. It makes each
-draw monotone in time, and draws hazards given it. Explained in docs/mathematics.md, section 7.
+draw monotone in time, and draws hazards given it. It simulates the test's law under its hypothesis,
+noise and all. Explained in docs/mathematics.md, section 7.
 """
 
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.queries import Axis, EdgeCut, LevelCut, Table, Tables
@@ -21,7 +23,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
-from shoal_protocol.wire.encoding import Base64, Finite, Place, Real
+from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.one_round import SummedNoise, generator_for, shown_count
@@ -32,12 +34,33 @@ from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 MOST_NUMBERS: Final = 200_000
 """In all draws: a report is at most a mebibyte."""
+NULL_DRAWS: Final = 1999
+"""Simulations of the log-rank test's statistic: no p-value is below one in one more."""
 _FEWEST: Final = 100  # draws
 _HANDFUL: Final = 5.0  # records or events
 _RARE: Final = 0.01  # of all records
 _FEW_EVENTS: Final = 0.05  # of records, or all that noise lets be seen
 _NEARLY_ALL: Final = 0.9  # of all records
 _UNIT: Final = 65_535.0  # a survival of 1
+
+
+class LogRank(Part):
+    """A test of whether all groups have the same hazard at all times.
+
+    `statistic` is chi-square about, with `freedom` degrees; it is weighed by how much it varies
+    under the hypothesis, privacy noise included. `p_value` is how often it is as large then, of
+    simulations: no smaller one is told than one in their number.
+    """
+
+    statistic: Size
+    freedom: Place
+    p_value: Annotated[float, Field(gt=0.0, le=1.0)]
+
+    def __str__(self) -> str:
+        degrees = "1 degree" if self.freedom == 1 else f"{self.freedom} degrees"
+        least = 1.0 / (NULL_DRAWS + 1)
+        p = f"p < {least:.3g}" if self.p_value <= least else f"p {self.p_value:.3g}"
+        return f"chi-square {self.statistic:.4g} with {degrees} of freedom, {p}"
 
 
 class GroupCurve(Part):
@@ -73,6 +96,7 @@ class KaplanMeierPosterior(DrawnPosterior):
     groups: Annotated[tuple[GroupCurve, ...], Field(min_length=1)]
     curves: Base64
     left_out: Known | None = None
+    log_rank: LogRank | None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -141,6 +165,11 @@ class KaplanMeierPosterior(DrawnPosterior):
         for group, row in zip(self.groups, self.medians().tolist(), strict=True):
             middle, low, high = ("later" if math.isinf(each) else f"{each:.4g}" for each in row)
             said.append((f"Median{_of(group)}", f"{middle} ({LEVEL:.0%} interval {low} to {high})"))
+        if self.log_rank is not None:
+            tested = self.log_rank.freedom + 1
+            of = f", of {tested} groups: hardly any record is of the others"
+            is_of_all = tested == len(self.groups)
+            said.append(("Log-rank test", f"{self.log_rank}{'' if is_of_all else of}"))
         if self.left_out is not None and self.left_out.mean > 2.0 * self.left_out.sd:
             said.insert(0, ("Left out", f"about {self.left_out.mean:,.0f} records of other levels"))
         return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
@@ -219,14 +248,14 @@ MOST_INTERVALS: Final = 128
 
 
 class KaplanMeierTask(TabulatingStudy, EventStudy, OneRoundStudy):
-    """How many are without an event until when.
+    """How many are without an event until when, and whether groups differ.
 
     A record's `time` is that of its event where `event` is 1, or is `event_value`, else when it was
     last seen without one. It is counted in `intervals` of one width between the bounds of `time`,
     or between `edges`, and beyond the last: more intervals tell times apart better, and add noise.
-    With `group` there is a curve for each of its `levels`, which `labels` may name: whether they
-    differ, hazard ratios tell. Who lacks a value is in no curve; values of `indicators` are missing
-    where the column NAME_missing is 1. A client has one record at most.
+    With `group` there is a curve for each of its `levels`, which `labels` may name, and a test of
+    whether they are one. Who lacks a value is in no curve; values of `indicators` are missing where
+    the column NAME_missing is 1. A client has one record at most.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (KaplanMeierPosterior,)
@@ -343,6 +372,7 @@ weeks = [0, 120]
             times=times,
             groups=tuple(groups),
             curves=encoded(drawn[: MOST_NUMBERS // drawn.shape[1]]),
+            log_rank=_log_rank(table, len(labels), generator),
         )
 
     def _shown(self, risks: Floats, sds: Floats, reach: float) -> int:
@@ -352,6 +382,9 @@ weeks = [0, 120]
 
 
 _DRAWS: Final = 1000
+_MOST_RATE: Final = 20.0  # in one interval: all have the event
+_EMPTY: Final = 3.0  # standard deviations from none: so many records may be noise alone
+_SMALL: Final = 0.05  # of all records
 _TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
 
 
@@ -426,6 +459,11 @@ class _Monotone:
         events = np.minimum(np.diff(happened, prepend=0.0, axis=-1), leaving)
         return cls(events, leaving, left[..., -1:] - left + leaving)
 
+    @property
+    def exposure(self) -> Floats:
+        """For how many intervals in all one was at risk in each: who left it was for half of it."""
+        return np.asarray(self.at_risk - self.leaving / 2.0)
+
     def survival(self, generator: np.random.Generator) -> Floats:
         """Return draws of the survival to the end of each interval, shape (n, g, b).
 
@@ -446,3 +484,80 @@ def _rising(values: Floats) -> Floats:
     above = np.maximum.accumulate(values, axis=-1)
     below = np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
     return np.asarray((above + below) / 2.0)
+
+
+def _log_rank(table: _NoisyTable, groups: int, generator: np.random.Generator) -> LogRank | None:
+    """Return the test of whether those of the first `groups` that somebody is in have one hazard.
+
+    None if there are not two of them. A group counts as empty where its number of records is
+    within the noise of none, and a small part of all.
+    Under the hypothesis each group's records are drawn with the event rates of all of them together
+    and rates of leaving of its own, as the table has them, and get noise as the table did.
+    """
+    sizes = table.counts[:groups].sum(axis=(1, 2))
+    empty = table.noise.sd * np.sqrt(table.counts[0].size) * _EMPTY
+    is_there = sizes > min(empty, _SMALL * table.total)
+    if is_there.sum() < 2:
+        return None
+    order = np.argsort(np.append(~is_there, np.ones(len(table.counts) - groups)), kind="stable")
+    table, groups = replace(table, counts=table.counts[order]), int(is_there.sum())
+    counts = table.counts
+    known = _Monotone.of(counts[None, :groups])
+    told = _told(table, groups)
+    rates = _ratio(known.events.sum(axis=1), known.exposure.sum(axis=1), most=_MOST_RATE)[0]
+    leaving = _ratio(known.leaving - known.events, known.exposure, most=_MOST_RATE)[0]
+    starts = np.rint(known.at_risk[0, :, 0]).astype(np.int64)
+    null = _null_tables(starts, rates, leaving, generator)
+    rest = np.broadcast_to(counts[groups:], (NULL_DRAWS, *counts[groups:].shape))
+    null = np.concatenate([null, rest], axis=1) + table.noises(NULL_DRAWS, generator)
+    drawn = _excess(null[:, :groups], told)
+    mean, freedom = drawn.mean(axis=0), groups - 1
+    spread = np.atleast_2d(np.cov(drawn, rowvar=False)) + 1e-9 * np.eye(freedom)
+    [seen] = _excess(counts[None, :groups], told)
+    squares = [float(far @ np.linalg.solve(spread, far)) for far in (*(drawn - mean), seen - mean)]
+    as_far = sum(each >= squares[-1] for each in squares)  # itself among them
+    return LogRank(
+        statistic=max(squares[-1], 0.0), freedom=freedom, p_value=as_far / (NULL_DRAWS + 1)
+    )
+
+
+def _told(table: _NoisyTable, groups: int) -> int:
+    """Return in how many intervals enough of all groups together are at risk to tell a hazard."""
+    pooled = _Monotone.of(table.counts[None, :groups].sum(axis=1, keepdims=True)).at_risk[0, 0]
+    # what adds up over the cells of later intervals, at most
+    cells = 2 * groups * np.arange(len(pooled), 0, -1)
+    enough = pooled > _TOLD * table.noise.sd * np.sqrt(cells)
+    return max(1, len(pooled) if enough.all() else int(np.argmin(enough)))
+
+
+def _null_tables(
+    starts: NDArray[np.int64], rates: Floats, leaving: Floats, generator: np.random.Generator
+) -> Floats:
+    """Return tables without noise, shape (n, g, b, 2), of groups with one event rate, shape (b,).
+
+    They have rates of leaving of their own, shape (g, b). In the last interval all leave.
+    """
+    at_risk = np.broadcast_to(starts, (NULL_DRAWS, len(starts)))
+    columns: list[NDArray[np.int64]] = []
+    for rate, leave in zip(rates, leaving.T, strict=True):
+        left = generator.binomial(at_risk, -np.expm1(-(rate + leave)))
+        if len(columns) == len(rates) - 1:
+            left = at_risk
+        events = generator.binomial(left, _ratio(np.full_like(leave, rate), rate + leave))
+        columns.append(np.stack([events, left - events], axis=-1))
+        at_risk = at_risk - left
+    return np.stack(columns, axis=2).astype(np.float64)
+
+
+def _excess(tables: Floats, told: int) -> Floats:
+    """Return how many more events each group but the last had than expected, shape (n, g - 1)."""
+    each = _Monotone.of(tables)
+    events, exposure = each.events[..., :told], each.exposure[..., :told]
+    pooled = _ratio(events.sum(axis=1), exposure.sum(axis=1), most=_MOST_RATE)
+    return np.asarray(np.sum(events - exposure * pooled[:, None], axis=-1)[:, :-1])
+
+
+def _ratio(part: Floats, whole: Floats, *, most: float = 1.0) -> Floats:
+    """Return part / whole, `most` at most, and 0 where there is no whole."""
+    found = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)
+    return np.asarray(np.clip(found, 0.0, most))

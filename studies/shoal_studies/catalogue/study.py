@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.queries import Column, Query, QueryName
@@ -31,6 +31,8 @@ class Study(Model, ABC):
 
     A class that gives `name` a default is a study; one that does not is what several share.
     `records_per_client` is how many records a client may hold at most, all of which privacy covers.
+    `method_number` says which learner the job is for. Each study has its own as the default, which
+    is raised whenever the queries change that its learner asks of the same sums.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]]
@@ -40,6 +42,18 @@ class Study(Model, ABC):
 
     name: str
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    method_number: Annotated[int, Field(strict=True)] = 1
+
+    @field_validator("method_number")
+    @classmethod
+    def _is_learned_here(cls, number: int) -> int:
+        here = cls.model_fields["method_number"].default
+        if number != here:
+            raise ValueError(
+                f"this release learns by method {here} and not by method {number}: leave "
+                "method_number out, or take the release that the job was made for"
+            )
+        return number
 
     if TYPE_CHECKING:  # fields of some studies, so pydantic must not find properties here
 
