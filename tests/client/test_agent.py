@@ -253,6 +253,7 @@ async def seen_by_strangers(agent: Service) -> list[str]:
 
 UNDECLARED = "declare = false\n" + RULES
 PEOPLE = {f"patient-{each}": (40 + each, 120) for each in range(CLIENTS)}
+ONE_MORE_THAN_SLOTS = PEOPLE | {"patient-12": (40, 120)}
 OUT_OF_BOUNDS = PEOPLE | {"patient-3": (10**9, -1)}
 
 
@@ -265,8 +266,9 @@ async def seen_of(
     (home / "party" / "records.toml").write_text(MAPPING)
     with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
     settings = read_settings(Settings, environment(home) | with_records)
-    load(settings, people, second=1)
+    load(settings, PEOPLE, second=1)
     agent = start(world, **with_records)
+    load(settings, people, second=2)
     world.submit(privacy=PRIVACY.model_copy(update={"epsilon": 3.5}))
     for _ in range(2):
         await agent.step()
@@ -279,6 +281,7 @@ async def seen_of(
 @pytest.mark.parametrize(
     ("rules", "people", "differs"),
     [
+        pytest.param(UNDECLARED, ONE_MORE_THAN_SLOTS, "records_fault", id="more than slots"),
         pytest.param(UNDECLARED, OUT_OF_BOUNDS, None, id="values"),
         pytest.param(UNDECLARED.replace("= 3.0", "= 0.5"), PEOPLE, "refused", id="cap"),
         pytest.param(UNDECLARED.replace(', "pressure"', ""), PEOPLE, "refused", id="columns"),

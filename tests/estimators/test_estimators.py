@@ -10,7 +10,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import cross_val_score
 
 matplotlib.use("Agg")
 
@@ -172,12 +171,6 @@ def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -
         clone(DOSE).fit(federation())
 
 
-def test_scikit_learn_cross_validates_on_a_simulation() -> None:
-    scores = cross_val_score(linear(), federation(), cv=3)
-    assert scores.shape == (3,)
-    assert (scores > 0.8).all()
-
-
 def test_measured_regressions_find_what_the_records_say(fitted: dict[type, Any]) -> None:
     model, rows = fitted[LinearRegression], table()
     design = np.column_stack([np.ones_like(rows["age"]), rows["age"], rows["dose"]])
@@ -239,10 +232,6 @@ def test_hazard_ratios_have_curves_of_survival_and_a_verdict(given: dict[str, An
     assert "hazard ratio" in str(model.ratios())
     assert model.verdict_ == str(model.posterior_.verdict)
     assert model.plot().get_xscale() == "log"
-    axes = model.plot_survival(rows, labels=["at 40", "at 80"])
-    assert "at 80" in [each.get_text() for each in axes.get_legend().get_texts()]
-    with pytest.raises(ValueError, match="one for each row"):
-        model.plot_survival(rows, labels=["one"])
     pyplot.close("all")
 
 

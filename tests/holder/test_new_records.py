@@ -1,20 +1,20 @@
-"""A vault that is started anew uses the records that the loader wrote since."""
+"""A running vault goes over to the records that the loader wrote since, or stays with the old."""
 
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal_holder import frames
-from shoal_holder.messages import AskAgenda
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
 from shoal_holder.opening import from_files
 from shoal_holder.records import chosen_together
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
+from shoal_holder.status import RECORDS_NOT_TAKEN, RECORDS_TAKEN
 from shoal_holder.vault import Vault
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
@@ -52,13 +52,26 @@ def by_id(settings: Settings) -> Settings:
     return settings.model_copy(update={"agent_records": None})
 
 
-@contextmanager
-def opened(settings: Settings) -> Iterator[Vault]:
-    vault = from_files(settings, sources=Sources(no_noise), isolation="none")
-    try:
-        yield vault
-    finally:
-        vault.close()
+@pytest.fixture
+def vault(by_id: Settings) -> Iterator[Vault]:
+    vault = from_files(by_id, sources=Sources(no_noise), isolation="none")
+    yield vault
+    vault.close()
+
+
+class Courier:
+    """Asks the vault as an agent does, and keeps what it is told."""
+
+    def __init__(self, vault: Vault) -> None:
+        self.told: list[tuple[str, dict[str, object]]] = []
+        self.link = VaultLink(vault, self._report)
+
+    def _report(self, event: str, /, **facts: object) -> None:
+        self.told.append((event, facts))
+
+    async def step(self) -> Opened:
+        await self.link.ask(AskAgenda(), Agenda)
+        return await self.link.ask(Hello(), Opened)
 
 
 def ages(vault: Vault) -> dict[int, float]:
@@ -70,46 +83,61 @@ def ages(vault: Vault) -> dict[int, float]:
     return {slot: float(age) for slot, age, is_there in ages if is_there}
 
 
-def test_new_records_are_used_from_the_next_start_on_and_ids_keep_their_slots(
-    by_id: Settings,
+async def test_new_records_are_used_without_a_restart_and_ids_keep_their_slots(
+    vault: Vault, by_id: Settings
 ) -> None:
-    with opened(by_id) as vault:
-        before = ages(vault)
-        load(by_id, SECOND, second=2)
-        vault.answer(frames.encode(AskAgenda()))
-        assert ages(vault) == before
+    courier, before = Courier(vault), ages(vault)
     [slot_of_b] = [slot for slot, age in before.items() if age == 47]
+    await courier.step()
+    assert courier.told == []
 
-    with opened(by_id) as vault:
-        after = ages(vault)
+    load(by_id, SECOND, second=2)
+    assert (await courier.step()).records_fault is None
+
+    after = ages(vault)
     assert sorted(after.values()) == [48, 64]
     assert after[slot_of_b] == 48
     [slot_of_c] = [slot for slot, age in after.items() if age == 64]
     assert slot_of_c not in before  # the slot of who is gone is nobody else's
+    assert courier.told == [(RECORDS_TAKEN, {})]
+    assert courier.link.told[RECORDS_TAKEN] == 1
+    await courier.step()
+    assert len(courier.told) == 1
 
 
 @pytest.mark.parametrize("people", [13, 0], ids=["too many people", "no file"])
-def test_records_that_cannot_be_used_are_refused_without_quoting_them(
-    by_id: Settings, people: int
+async def test_records_that_cannot_be_used_leave_the_old_ones_and_say_why_once(
+    vault: Vault, by_id: Settings, people: int
 ) -> None:
+    courier, before = Courier(vault), ages(vault)
     if people:
         load(by_id, {f"patient-{each}": (40, 120) for each in range(people)}, second=2)
     else:
-        (by_id.party / "records.npz").write_bytes(b"SECRET")
-    with pytest.raises(ValueError) as refused, opened(by_id):
-        pass
-    fault = str(refused.value)
+        path = by_id.party / "records.npz"
+        path.write_bytes(b"SECRET")
+        os.utime(path, (2, 2))
+    fault = (await courier.step()).records_fault
+
+    assert ages(vault) == before
+    assert fault is not None
+    assert courier.told == [(RECORDS_NOT_TAKEN, {"reason": fault})]
     assert not any(secret in fault for secret in ("patient-", "SECRET"))
     assert not people or not re.search(r"\d|\bone\b", fault)
+    await courier.step()
+    assert len(courier.told) == 1
+
+    load(by_id, SECOND, second=3)
+    assert (await courier.step()).records_fault is None
+    assert sorted(ages(vault).values()) == [48, 64]
 
 
-def test_a_table_with_texts_in_place_of_numbers_is_refused_without_quoting_one(
-    by_id: Settings,
+async def test_a_table_with_texts_in_place_of_numbers_is_refused_without_quoting_one(
+    vault: Vault, by_id: Settings
 ) -> None:
     path = by_id.party / "records.npz"
     with np.load(path) as arrays:
         columns = dict(arrays)
     np.savez(path, **columns | {"column0": np.array(["SECRET"] * len(columns["column0"]))})
-    with pytest.raises(ValueError, match="no table of records") as refused, opened(by_id):
-        pass
-    assert "SECRET" not in str(refused.value)
+    os.utime(path, (2, 2))
+    fault = (await Courier(vault).step()).records_fault
+    assert fault is not None and "no table of records" in fault and "SECRET" not in fault

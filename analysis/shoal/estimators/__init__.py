@@ -31,7 +31,7 @@ from shoal.estimators.regressions import (
     PoissonRegression,
 )
 from shoal.estimators.survival import PiecewiseExponentialRegression
-from shoal.estimators.validating import LeaveOneSiteOut, Validation
+from shoal.estimators.validating import Validation
 from shoal_studies.catalogue.regression import RegressionTask
 from shoal_studies.catalogue.study import Study
 from shoal_studies.registry import STUDIES
@@ -45,7 +45,6 @@ __all__ = [
     "Estimator",
     "GammaRegression",
     "KaplanMeier",
-    "LeaveOneSiteOut",
     "LinearRegression",
     "LinearRegressionInBounds",
     "LogisticRegression",

@@ -142,11 +142,6 @@ class Predictor(ReadsRows):
         """Return what `predict` says where these means are expected."""
         return means
 
-    @property
-    def _predicted(self) -> str:
-        """What the predictions are of."""
-        return self._target.name
-
 
 class BinaryClassifier(Predictor):
     """A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
@@ -192,12 +187,6 @@ class BinaryClassifier(Predictor):
         """
         observed, expected = self._both(rows, targets)
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
-
-    @property
-    def _predicted(self) -> str:
-        if self._levels is not None:
-            return f"probability that {variables_of((self._target,))[0]} is {self._levels[1]}"
-        return f"probability that {self._target.name} is {self._target.upper:g}"
 
     def _observed(self, rows: Any, targets: object) -> FloatVector:
         observed = super()._observed(rows, targets)

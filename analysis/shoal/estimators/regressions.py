@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import plots
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
 from shoal.estimators.predicting import (
@@ -37,7 +36,7 @@ from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 RegressionT = TypeVar(
     "RegressionT",
@@ -107,30 +106,6 @@ class Regression(Predictor, Estimator[RegressionT]):
             NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
         """
         return self.posterior_.predict_interval(self._table(rows), level)
-
-    def plot_predictions(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw predictions with their intervals, and `targets` if they are given; return the axes.
-
-        Raises:
-            NotFittedError, ValueError: as `predict`.
-            ImportError: matplotlib is not installed.
-        """
-        return plots.predictions(
-            self._means(rows),
-            self.predict_interval(rows, level),
-            None if targets is None else self._observed(rows, targets),
-            axes,
-            level=level,
-            target=self._predicted,
-            caption=plots.caption_below(self.posterior_, self._caption),
-        )
 
 
 class Judged(Estimator[JudgedT]):
@@ -368,35 +343,3 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         if not is_of.any(axis=1).all():
             raise ValueError(f"a target is none of the levels {', '.join(self.classes_)}")
         return np.asarray(is_of.argmax(axis=1))
-
-    def plot_predictions(
-        self,
-        rows: object,
-        targets: object = None,
-        axes: "Axes | None" = None,
-        *,
-        of: str,
-        level: float = LEVEL,
-    ) -> "Axes":
-        """Draw the probabilities of the level `of` with their intervals; return the axes.
-
-        `targets` that are given are drawn as 1 where they are of that level, and 0 elsewhere.
-
-        Raises:
-            NotFittedError, ValueError: as `predict_proba`; or there is no such level.
-            ImportError: matplotlib is not installed.
-        """
-        names = self.posterior_.levels
-        if of not in names:
-            raise ValueError(f"{of!r} is none of the levels {', '.join(names)}")
-        place = names.index(of)
-        happened = None if targets is None else self._places(rows, targets) == place
-        return plots.predictions(
-            self.predict_proba(rows)[:, place],
-            self.predict_interval(rows, level)[:, place],
-            None if happened is None else happened.astype(np.float64),
-            axes,
-            level=level,
-            target=f"probability that {self._target_name} is {of}",
-            caption=plots.caption_below(self.posterior_, self._caption),
-        )

@@ -20,7 +20,7 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.site import Sources
-from shoal_holder.status import ADOPTED, Report
+from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
 from shoal_hosting.outcome import ACKNOWLEDGED
@@ -31,7 +31,9 @@ from shoal_protocol.wire.service_errors import StaleQuery
 
 _OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
-_WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED})
+_OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
+"""Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
+_WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
 OUTCOMES: Final = ("acknowledged", "refused")
 
 
@@ -48,7 +50,8 @@ class Telemetry:
 
     def __call__(self, event: str, /, **facts: object) -> None:
         """Log an event and count it."""
-        self._events.labels(event.replace(" ", "_")).inc()
+        if event not in _OF_RECORDS:
+            self._events.labels(event.replace(" ", "_")).inc()
         if event == SETTLED:
             taken = facts.get("outcome") == ACKNOWLEDGED
             self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()

@@ -52,7 +52,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.site import Site, Sources
 from shoal_holder.state import Joined, ReservedBudget
-from shoal_holder.status import JobStatus, Report, silent
+from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
 from shoal_holder.vault import TOLD
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -71,11 +71,11 @@ T = TypeVar("T")
 class Declaring(Part):
     """Has the vault sign a declaration, if its owner makes one, until the trainer has judged it."""
 
-    _judged: str | None = None  # under which manifest
+    _judged: tuple[str, int] | None = None  # under which manifest, of which records
 
     async def step(self) -> None:
         """Send what is to be declared, unless it was."""
-        now = self._directory.manifest
+        now = self._directory.manifest, self._vault.told[RECORDS_TAKEN]
         trainer = self._directory.trainer_apart("declarations")
         if now == self._judged or not trainer.is_due:
             return

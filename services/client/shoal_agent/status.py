@@ -187,7 +187,7 @@ class HolderStatus(Standing):
     `adopted` counts rounds that this ledger lacked and the owner had charged; `losses` counts
     accepted losses of the state file, whose charges may be spent a second time. `isolation` says
     how the process with the records is cut off from the network. A backup is due where none was
-    made since records were loaded.
+    made since records were loaded. `records_fault` says why the newest ones were not taken.
     `unheard` says why the trainer lists no jobs, and Compute nodes do not say what they charged.
     Jobs in `waiting` wait for the owners' approval; `owners_missing` says why none can be approved.
     """

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,7 @@ class VaultLink:
         self._vault = vault
         self._report = report
         self.opened = vault.opened()
+        self.told = Counter[str]()
         """How often the vault reported each event since it opened."""
         _tell(self.opened, report)
         self._thread = ThreadPoolExecutor(1, "shoal-vault")
@@ -61,6 +63,7 @@ class VaultLink:
         kinds: dict[str, type[Answer]] = messages.kinds_of(kind, Refusal, Failure)
         answer = frames.decode(found, kinds)
         _tell(answer, self._report)
+        self.told.update(event.name for event in answer.events)
         if isinstance(answer, Refusal):
             raise _error(answer)
         if isinstance(answer, Failure):

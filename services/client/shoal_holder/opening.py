@@ -1,6 +1,8 @@
 """Assembles a vault from its owner's files."""
 
+import sqlite3
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_holder import machine
@@ -9,6 +11,7 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable
 from shoal_holder.policy import Policy
 from shoal_holder.record_files import read_records
+from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
@@ -20,6 +23,34 @@ from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_protocol.wire.errors import ProtocolError
 
 
+@dataclass
+class RecordsFile:
+    """The file of records, as it was when it was read last."""
+
+    path: Path
+    policy: Policy
+    id_column: str | None
+    changed_at: int = -1  # in nanoseconds of the file system's clock
+
+    def read(self) -> Records:
+        """Return the records; other columns than the policy's are never in this process's memory.
+
+        Raises:
+            ValueError, OSError: there are none that can be read.
+        """
+        self.changed_at = self.path.stat().st_mtime_ns
+        check_not_writable(self.path)
+        return read_records(self.path, self.policy.columns, id_column=self.id_column)
+
+    def was_replaced(self) -> bool:
+        """Tell whether the loader wrote another one; what people edit may be half written."""
+        return (
+            self.path.suffix == ".npz"
+            and self.path.exists()
+            and self.path.stat().st_mtime_ns != self.changed_at
+        )
+
+
 def open_vault(
     site: Site,
     data_directory: Path,
@@ -29,11 +60,9 @@ def open_vault(
     without_nodes: Collection[str] = (),
     key_file: KeyFile | None = None,
     owner_files: Mapping[str, Path] | None = None,
-    records_changed_at: int | None = None,
+    records_file: RecordsFile | None = None,
 ) -> Vault:
     """Return the vault of a site, over its state; see `Vault`.
-
-    `records_changed_at` is when its file of records changed, in nanoseconds.
 
     Raises:
         ValueError: the state cannot be used, or the owner's policy asks for more isolation.
@@ -48,7 +77,7 @@ def open_vault(
     state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
     try:
         machine.begin(state.file, site.random_bytes)
-        note_records(state.file, records_changed_at)
+        note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:
         state.file.undo()
@@ -60,6 +89,7 @@ def open_vault(
         without_nodes=without_nodes,
         key_file=key_file,
         owner_files=owner_files,
+        renew=lambda: _renew(site, state, records_file),
     )
 
 
@@ -75,6 +105,26 @@ def _place(site: Site, state: State) -> None:
         site.give_slots(
             lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
         )
+
+
+def _renew(site: Site, state: State, file: RecordsFile | None) -> bool:
+    """Go over to the records that the loader wrote since, if there are any; tell whether it did.
+
+    Raises:
+        ValueError: they cannot be used, and those before stay.
+    """
+    if file is None or not file.was_replaced():
+        return False
+    try:
+        fresh = Site(site.key_in_force, file.read(), site.policy, site.book, site.sources)
+        _place(fresh, state)
+    except (ValueError, sqlite3.Error):
+        raise
+    except Exception as error:  # noqa: BLE001 -- a file may hold anything
+        raise ValueError(complaint(error)) from None
+    note_records(state.file, file.changed_at)
+    site.go_over_to(fresh)
+    return True
 
 
 def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault:
@@ -98,11 +148,8 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
         policy = policy.model_copy(update={"approval": settings.agent_approval})
     key_file = KeyFile(settings.key)
     try:
-        changed_at = settings.records.stat().st_mtime_ns
-        check_not_writable(settings.records)
-        # other columns than the policy's are never in this process's memory
-        records = read_records(settings.records, policy.columns, id_column=settings.agent_id_column)
-        site = Site(key_file.in_force, records, policy, book, sources)
+        records_file = RecordsFile(settings.records, policy, settings.agent_id_column)
+        site = Site(key_file.in_force, records_file.read(), policy, book, sources)
         return open_vault(
             site,
             settings.data,
@@ -111,7 +158,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
             without_nodes=(settings.without_nodes or "").split(","),
             key_file=key_file,
             owner_files=owner_files_of(settings.party, settings.policy),
-            records_changed_at=changed_at,
+            records_file=records_file,
         )
     except BaseException:
         key_file.close()

@@ -97,6 +97,11 @@ class Site:
         self._give = give
         self.positions()
 
+    def go_over_to(self, other: "Site") -> None:
+        """Take the records of another site, which is this one after its owner loaded them anew."""
+        self.records, self._positions = other.records, other._positions
+        self._give, self._is_ordered = other._give, other._is_ordered
+
     @property
     def key(self) -> SigningKey:
         """Return this holder's key under the current manifest."""

@@ -18,6 +18,8 @@ def silent(event: str, /, **facts: object) -> None:
     """Report nothing."""
 
 
+RECORDS_TAKEN: Final = "new records were taken"
+RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
 

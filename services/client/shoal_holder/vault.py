@@ -58,6 +58,8 @@ from shoal_holder.spending import StatedCost
 from shoal_holder.state import Joined, ReservedBudget, State
 from shoal_holder.status import (
     ADOPTED,
+    RECORDS_NOT_TAKEN,
+    RECORDS_TAKEN,
     JobStatus,
     count_adopted,
     read_jobs,
@@ -100,13 +102,17 @@ class Vault:
         without_nodes: Collection[str],
         key_file: KeyFile | None = None,
         owner_files: Mapping[str, Path] | None = None,
+        renew: Callable[[], bool] = lambda: False,
     ) -> None:
         """Answer for a site; `isolation` says what of the network this process is without.
 
         Compute nodes in `without_nodes` are not asked what they charged. `key_file` is closed with
         the vault. A backup holds `owner_files`, and is sealed to the recovery key among them.
+        `renew` has the site go over to new records, and tells whether there were any.
         """
         self._owner_files = owner_files or {}
+        self._renew = renew
+        self._records_fault: str | None = None
         self._key_file = key_file
         self._site = site
         self._state = state
@@ -226,6 +232,7 @@ class Vault:
             losses=self._state.file.losses,
             backup_at=backup_at,
             backup_due=is_due,
+            records_fault=self._records_fault,
             owners_missing=owners_missing(self._site.policy),
         )
 
@@ -238,6 +245,7 @@ class Vault:
         return self.opened()
 
     def _agenda(self, _: AskAgenda) -> Agenda:
+        self._take_new_records()
         self._jobs.end_those_over()
         rounds = tuple(self._rounds.agenda())
         jobs = self._state.open_jobs()
@@ -249,6 +257,16 @@ class Vault:
             notices=self._approvals.notices(),
             waiting=self._approvals.waiting(),
         )
+
+    def _take_new_records(self) -> None:
+        """Go over to new records, between two answers; open jobs ask these from then on."""
+        try:
+            if self._renew():
+                self._records_fault = None
+                self._report(RECORDS_TAKEN)
+        except ValueError as error:
+            self._records_fault = str(error)
+            self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
 
     def _pending(self, asked: Pending) -> Bytes:
         """Return what is to be sent, signed by the key in force, which may be a newer one."""

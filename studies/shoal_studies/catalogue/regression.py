@@ -1,7 +1,7 @@
-"""Generalised linear models in at most five rounds of everybody, in units that are measured."""
+"""Generalised linear models in five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -218,13 +218,15 @@ class MeasuredCoefficients(NormalCoefficients):
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
     `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
-    standard deviations, as noise let them be measured.
+    standard deviations, as noise let them be measured. If a client may have several records,
+    `records_per_client`, the covariance allows them to depend on each other in any way.
     """
 
     target: str
     scatter: PositiveSize
     scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
+    records_per_client: Annotated[int, Field(ge=1, le=1000)] = 1
     verdict: Verdict
 
     @model_validator(mode="after")
@@ -244,6 +246,19 @@ class MeasuredCoefficients(NormalCoefficients):
                 "sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
+            *self._clustering,
+        )
+
+    @property
+    def _clustering(self) -> tuple[tuple[str, str], ...]:
+        if self.records_per_client == 1:
+            return ()
+        return (
+            (
+                "Intervals",
+                f"clustered by client: the up to {self.records_per_client} records of one client "
+                "may depend on each other",
+            ),
         )
 
     @property
@@ -306,14 +321,6 @@ class MeasuredCoefficients(NormalCoefficients):
         self.ratio  # noqa: B018 - is there any?
         logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
         return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
 
 
 class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
@@ -495,7 +502,7 @@ WIDEST_BALL: Final = 9.0
 """Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
 noise is cheap: the weights that it gives to long rows pull slopes."""
 LONG: Final = 1.3
-"""Squared norm of features that is not shrunk, over the number of them: but of linear models."""
+"""Squared norm of features, over their number, up to which rows keep their length."""
 
 _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
@@ -585,7 +592,7 @@ def _weights(task: "RegressionTask") -> tuple[Column, ...]:
 
 
 def default_squared_radius(task: "RegressionTask") -> float:
-    """Return the squared radius of rows that are not linear, in spreads."""
+    """Return the squared radius of rows, in spreads; scores may have a larger one."""
     return 1.0 + LONG * len(task.predictors)
 
 
@@ -614,9 +621,9 @@ class RegressionTask(FixedStudy):
 
     A first round measures centres and spreads of all columns, and later ones take rows in these
     units. So bounds that are too wide or lopsided cost precision, and change nothing else. Rows are
-    weighted by their features alone, so that none is long; a linear model counts their norms to
-    choose how long. Then one round releases moments of weighted rows, which is all that a linear
-    model needs. The others ask three rounds of scores, each where those before lead to.
+    weighted by their features alone, so that none is long. The second round releases moments of
+    weighted rows. Three rounds of scores follow, each where those before lead to, and in a basis in
+    which features are uncorrelated.
 
     `prior_sd` is the prior standard deviation of a coefficient, for a change of the feature by one
     of its standard deviations, in one of the target's if that is a number. `purpose` "prediction",

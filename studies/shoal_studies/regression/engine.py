@@ -542,6 +542,7 @@ class _JobSums(RegressionSums):
             scatter=self._scatter(mixture, scattered),
             scatter_sd=self._scatter_sd(mixture, scattered_sd),
             spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
+            records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
             pooled=factor,
             verdict=judged_regression(

@@ -301,6 +301,9 @@ def troubles(status: HolderStatus) -> list[str]:
             f"{party} did not answer the last request: {reason}": True
             for party, reason in status.unheard.items()
         },
+        f"The newest records are not in use: {status.records_fault}": (
+            status.records_fault is not None
+        ),
         "A backup is due: `shoal agent backup` writes one.": status.backup_due,
         f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: tell the other "
         "parties. Your agent keeps what the trainer signed.": cheats > 0,
@@ -320,6 +323,7 @@ def health(status: HolderStatus) -> Facts:
             status.isolation, "This system cannot cut it off from the network."
         ),
         "Last backup": backup + ("; one is due" if status.backup_due else ""),
+        "Records": status.records_fault or "the newest are in use",
     }
     if status.adopted:
         found["Taken over"] = f"{_count(status.adopted, 'round')} that Compute nodes had charged"
