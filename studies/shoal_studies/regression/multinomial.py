@@ -108,7 +108,8 @@ class ClassScores(Scores):
         products[:, range(found.shape[1]), range(found.shape[1])] += found
         weighted = products * (records * design.weights)[:, None, None]
         size = found.shape[1] * rows.shape[1]
-        return np.einsum("skl,si,sj->kilj", weighted, rows, rows, optimize=True).reshape(size, size)
+        blocks = np.einsum("skl,si,sj->kilj", weighted, rows, rows, optimize=True)
+        return np.asarray(blocks.reshape(size, size))
 
 
 def combinations_without(direction: Floats) -> Floats:
@@ -255,7 +256,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         precision[0, 0] = constants.CONSTANT_SD**-2.0
         precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
         among = among_predictors(len(self.shares) - 1)
-        return NormalPrior(self.prior_mean, np.kron(among, precision))
+        return NormalPrior(self.prior_mean, np.asarray(np.kron(among, precision), np.float64))
 
     def mixture(self, count: int) -> Mixture:
         """Return fits under so many plausible designs."""

@@ -178,7 +178,7 @@ class DesignLikelihood:
                 curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
                 slope = slope + jacobian.T @ (gap / variances)
                 evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
-            step = np.linalg.solve(curvature, slope)
+            step = np.asarray(np.linalg.solve(curvature, slope), np.float64)
             changes = self.sums[0].changes(self.design, step)
             length = float(np.sqrt(self.design.weights @ changes**2).max())
             point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
