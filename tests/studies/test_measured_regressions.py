@@ -17,7 +17,6 @@ from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import Regression
-from shoal_studies.regression.design_sample import design_sample
 from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_611
@@ -381,19 +380,6 @@ def test_the_level_of_counts_with_far_tails_holds(family: TargetFamily) -> None:
         low, high = found.predict_interval(np.array([[60.0, 0.3]]), 0.99)[0]
         held += bool(low <= 3.0 <= high)
     assert held >= 9
-
-
-def test_a_sample_of_rows_has_the_spreads_that_it_is_told() -> None:
-    scales = np.array([0.5, 2.0])
-    sample = design_sample(
-        np.eye(2),
-        np.array([np.nan, 0.3]),
-        constant=1.0,
-        squared_radius=1e6,
-        records=100.0,
-        scales=scales,
-    )
-    assert np.std(sample.rows[:, 1:], axis=0) == pytest.approx(scales, rel=0.05)
 
 
 @pytest.mark.parametrize("delta", [1e-5, 0.0])
