@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv, ndtr, ndtri
 
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
@@ -36,6 +37,8 @@ _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals 
 _LEAST_EIGENVALUE: Final = 1e-4
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
+_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
+_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
@@ -479,12 +482,16 @@ def denoised(seen: Floats, sd: float) -> Floats:
     """Return the matrix that is expected where noise of `sd` was added to its entries, (k, k).
 
     Eigenvectors stay, and each eigenvalue becomes what the matrix is expected to be along it, if
-    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016).
+    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016). None is below
+    what noise hides: a round that asks where an earlier one led goes too far where it is too small.
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
-    told = values - 2.0 * sd**2 * np.sum(away / (away**2 + sd**2), axis=1)
-    return np.asarray((vectors * np.maximum(told, max(sd, _LEAST_EIGENVALUE))) @ vectors.T)
+    pull = np.sum(away / (away**2 + (_NARROW * sd) ** 2), axis=1)
+    told = isotonic_regression(values - 2.0 * sd**2 * pull).x
+    return np.asarray(
+        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+    )
 
 
 def _with_constant(features: Floats) -> Floats:
