@@ -104,8 +104,8 @@ class TargetFamily(ABC):
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
         values = means.reshape(first.shape)
         slopes = CubicSpline(of, values, axis=1)(of, 1)
-        ends = [values[:, :-1], slopes[:, :-1], values[:, 1:], slopes[:, 1:]]  # of each cell
-        cells = np.moveaxis(CubicSpline(at, np.stack(ends, axis=2)).c, 0, 2).copy()
+        corners = [values[:, :-1], slopes[:, :-1], values[:, 1:], slopes[:, 1:]]  # of each cell
+        cells = np.moveaxis(CubicSpline(at, np.stack(corners, axis=2)).c, 0, 2).copy()
         width = of[1] - of[0]
 
         def of_rows(asked: Floats) -> MeanOfRows:

@@ -26,6 +26,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import Values, in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import query_of
@@ -149,6 +150,7 @@ class ReleasedDesign:
     `moments`, shape (m,), are means and mean squares of columns cut to their bounds, in half
     ranges, and then mean products of shrunk rows in spreads, with noise of `noise_sd`, shape (m,).
     `first` are the query's columns of the first round, and `columns` the predictors in spreads.
+    Rows were shrunk into a ball of `squared_radius`; `aside`, of its square, was not the features'.
     """
 
     bounds: tuple[ColumnBounds, ...]
@@ -158,6 +160,7 @@ class ReleasedDesign:
     moments: Floats
     noise_sd: Floats
     offset: float | None = None  # its coefficient, for one spread
+    aside: float = 0.0
 
     @property
     def size(self) -> int:
@@ -185,12 +188,19 @@ def released_design(
     moments_sum: ReleasedSum,
     *,
     records: float,
-    weighted_records: float,
-    offset: float | None,
+    weighted_records: float | None = None,
+    offset: float | None = None,
+    aside: float = 0.0,
 ) -> ReleasedDesign:
-    """Return what two rounds released of `records` rows, of whose weights there are so many."""
+    """Return what two rounds released of `records` rows, of whose weights there are so many.
+
+    Without the latter each has a weight of 1. `aside` is as in `ReleasedDesign`.
+    """
     size = len(bounds)
-    first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, WeightedRowMatrix)
+    first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, MomentMatrix)
+    weighted_records = records if weighted_records is None else weighted_records
+    radius = query.feature_radius if isinstance(query, WeightedRowMatrix) else query.radius
+    assert radius is not None  # noqa: S101 - rows of regressions are in a ball
 
     def over_records(by_column: Values, products: Values) -> Floats:
         moments = in_units(first, by_column)[:-1].reshape(2, -1)[:, :size] / records
@@ -204,11 +214,12 @@ def released_design(
     return ReleasedDesign(
         bounds=tuple(bounds),
         first=first.columns[:size],
-        columns=query.regressed[:size],
-        squared_radius=(query.feature_radius * REACH) ** 2,
+        columns=query.columns[:size],
+        squared_radius=(radius * REACH) ** 2,
         moments=over_records(columns_sum.values, moments_sum.values),
         noise_sd=noise_sd,
         offset=offset,
+        aside=aside,
     )
 
 
@@ -405,7 +416,7 @@ class PlausibleDesigns:
         return _with_constant(boxed), self._shrunk(boxed)
 
     def _shrunk(self, features: Floats) -> Floats:
-        lengths = 1.0 + np.sum(features**2, axis=1)
+        lengths = 1.0 + np.sum(features**2, axis=1) + self.released.aside
         return np.asarray(np.minimum(1.0, self.released.squared_radius / lengths))
 
     def _design(self, rows: Floats, shrunk: Floats, weights: Floats) -> DesignRows:
