@@ -138,8 +138,9 @@ class Mixture:
 
     @property
     def large_error(self) -> float:
-        """The probability that the designs are far off."""
-        is_large = np.array(constants.DESIGN_ERRORS) >= constants.LARGE_ERROR
+        """The probability that the designs are far off, and not by the noise in a wide one."""
+        least = max(constants.LARGE_ERROR, self.designs[0].noise_error)
+        is_large = np.array(constants.DESIGN_ERRORS) >= least
         return float(self.error_odds[is_large].sum())
 
     @property
