@@ -43,6 +43,8 @@ _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
 _ROUGHLY, _NEARLY = 0.3, 0.1  # errors of a design while a dispersion is looked for
 _WIDER: Final = 1.01
+_SURELY: Final = 2.0  # standard deviations of noise
+_NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
@@ -196,17 +198,15 @@ class _JobSums(RegressionSums):
         variance = float(self.columns.spreads[-1]) ** 2
         if self.task.family != "gamma":
             variance -= self.level
-        dispersions = self.family.dispersions
-        return float(np.clip(variance / self.level**2, dispersions[0], dispersions[-1]))
+        ends = self.family.dispersions[[0, -1]]
+        return float(np.clip(variance / self.level**2, *ends))
 
     @property
     def weighing_dispersion(self) -> float:
         """The dispersion by which a query is to weight residuals."""
         if self.task.family == "gamma":
             return min(constants.GAMMA_FLOOR * self.level, LARGEST_COORDINATE)
-        if self.task.family == "negative_binomial":
-            return self.first_dispersion
-        return self.level if self.task.family == "poisson" else 1.0
+        return self.first_dispersion if self.task.family == "negative_binomial" else 1.0
 
     @cached_property
     def weighted_records(self) -> float:
@@ -261,13 +261,20 @@ class _JobSums(RegressionSums):
         if self.is_number:  # as far as the point is from the truth, by the noise
             variances += np.sum((design.rows @ covariance) * design.rows, axis=1)
         weights = self.family.weight(means, self.weighing_dispersion)
-        return math.sqrt(float(design.weights @ (weights**2 * variances)))
+        residual_sd = math.sqrt(float(design.weights @ (weights**2 * variances)))
+        if self.is_number:
+            return residual_sd
+        # a fit does not scatter more than the target: means far out are exponentials
+        largest = float(self.family.weight(np.zeros(1), self.weighing_dispersion)[0])
+        return min(residual_sd, largest * float(self.columns.spreads[-1]) / self.unit)
 
     def _ball_and_cut(self, query: ScoreSum, residual_sd: float) -> tuple[float, float]:
         """Return the squared radius of rows, in spreads, and where residuals are cut.
 
-        Noise is in proportion to their product, and so small that sampling outweighs it, rows and
-        residuals are left as they are.
+        Noise is in proportion to their product. Where it is cheap, both grow until hardly a row is
+        shrunk and hardly a residual cut, so that slopes are those of all records alike. The first
+        round of scores stays narrow: how far the later ones lead from it shows what shrinking and
+        cutting did.
         """
         least = rules.default_squared_radius(self.task)
         is_class = self.task.family == "logistic"
@@ -276,12 +283,14 @@ class _JobSums(RegressionSums):
         share = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
         noise = noise_ratio(self.sums[-1], part=share) * spec.sensitivity / query.grid**2
         free = constants.CHEAP_NOISE * math.sqrt(self.weighted_records) * residual_sd / noise
-        squared_radius = float(np.clip((free / nearest) ** 2, least, rules.WIDEST_BALL * least))
+        growth = free / nearest / math.sqrt(least)
+        if len(self.sums) == _NARROW or growth < 1.0:
+            return least, nearest
+        wider = 1.0 if is_class else max(1.0, math.sqrt(growth / constants.ROWS_BEFORE_CUT))
+        factor = min((growth / wider) ** 2, self.farthest**2 / least)
         if is_class:
-            return squared_radius, 1.0
-        farthest = constants.FARTHEST_CUT * nearest
-        cut = float(np.clip(free / math.sqrt(squared_radius), nearest, farthest))
-        return squared_radius, cut
+            return factor * least, nearest
+        return factor * least, nearest * min(growth / math.sqrt(factor), constants.FARTHEST_CUT)
 
     # what was released
 
@@ -289,15 +298,57 @@ class _JobSums(RegressionSums):
     def scores(self) -> tuple[Scores, ...]:
         """Sums of scores: the target's own mean, the moments' and those of later rounds.
 
-        Those of the moments are left out where the last round's noise was so cheap that its ball
-        is wider: the weights of the smallest ball pull more than noise does.
+        Where noise was so cheap that rounds were widened, those that were not are left out:
+        shrinking and cutting pull more than noise does.
         """
         own = () if self.task.weights is not None else (self._target_scores(),)
         later = tuple(map(self._scores, self.sums[2:]))
-        least = rules.default_squared_radius(self.task)
-        if later and later[-1].squared_radius > _WIDER * least:
-            return (*own, *later)
-        return (*own, self._moment_scores(), *later)
+        widened = tuple(each for each in later if self._is_widened(each))
+        return (*own, *(widened or (self._moment_scores(), *later)))
+
+    def _is_widened(self, scores: Scores) -> bool:
+        return scores.squared_radius > _WIDER * rules.default_squared_radius(self.task)
+
+    def _pull(self, mean: Floats, noise: Floats, mixture: _Mixture) -> Floats:
+        """Return how far shrinking and cutting may still pull coefficients, shape (p,).
+
+        The narrow round leads so far from the `mean` of those that were widened, less what noise
+        explains (James and Stein 1961). In proportion to what shrinking and cutting still take, a
+        part of that remains. It is 0 where no round was widened: then nothing tells.
+        """
+        wide, narrow, design = self.scores[-1], self._scores(self.sums[_NARROW]), mixture.designs[0]
+        if not self._is_widened(wide):
+            return np.zeros(self.size)
+        expectation = narrow.expectation(design, self.weighted_records, mixture.dispersion, mean)
+        expected, jacobian = expectation(mean)
+        away = np.linalg.solve(jacobian, narrow.values - expected)
+        covariance = noise + narrow.noise_sd**2 * np.linalg.inv(jacobian.T @ jacobian)
+        distance = float(away[1:] @ np.linalg.solve(covariance[1:, 1:], away[1:]))
+        by_noise = self.size - 1 + _SURELY * math.sqrt(2.0 * (self.size - 1))
+        away *= math.sqrt(max(0.0, 1.0 - by_noise / distance))
+        ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / self.farthest
+        cut = wide.cut * wide.cut_count / max(narrow.cut_count, narrow.cut_count_sd) / narrow.cut
+        left = min(max(0.0, float(ends[0] / ends[1]), cut), 0.5)  # at most as far again
+        return np.asarray(away * left / (1.0 - left))
+
+    @cached_property
+    def farthest(self) -> float:
+        """The norm of the longest row that bounds allow, if features are uncorrelated."""
+        ends = [
+            max(each.upper - column.centre, column.centre - each.lower) / column.scale
+            for each, column in zip(self.task.predictors, self.features, strict=True)
+        ]
+        return math.sqrt(1.0 + float(np.sum((rules.REACH * np.minimum(ends, 1.0)) ** 2)))
+
+    def _lost(self, scores: Scores, designs: Sequence[DesignRows]) -> Floats:
+        """Return what part of features' mean squares rows lose by their weights, shape (q,)."""
+        lost = []
+        for design in designs:
+            squares = (design.rows[:, 1:] - design.means) ** 2
+            shrinking = scores.rows(design)[:, 0] / design.rows[:, 0]
+            kept = (design.weights * shrinking) @ squares
+            lost.append(1.0 - kept / np.maximum(design.weights @ squares, 1e-12))
+        return np.asarray(np.mean(lost, axis=0))
 
     def _target_scores(self) -> Scores:
         """Return what the first round tells of the target: its mean and mean square."""
@@ -459,18 +510,19 @@ class _JobSums(RegressionSums):
         dispersion, point = self.first_dispersion, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
-        weights = np.ones(len(dispersions)) / len(dispersions)
         for error in (_ROUGHLY, _NEARLY, _NEARLY):
             point = self.likelihood.fit(
                 design, prior, dispersion=dispersion, design_error=error, start=point
             ).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
-            logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior
+            logs = self.likelihood.log_dispersions(design, point, dispersions)
+            logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)
             dispersion = math.sqrt(float(weights @ dispersions**2))
-        mean = float(weights @ dispersions)
+            mean = float(weights @ dispersions)
+            dispersions = self.family.near(dispersion)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
 
     @property
@@ -506,7 +558,10 @@ class _JobSums(RegressionSums):
         widest = self.prior(mixture.feature_covariance, 1.0)
         bread = jacobian.T @ np.linalg.solve(meat, jacobian)
         sampling = np.linalg.inv(bread + widest.precision)
-        covariance, means, factor = noise + sampling, mixture.means, None
+        pull = self._pull(mean, noise, mixture)
+        pulled = np.abs(pull) / np.sqrt(np.diagonal(noise + sampling))
+        covariance = noise + sampling + np.outer(pull, pull)
+        means, factor = mixture.means, None
         prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
         if self.task.pooled is not None:
             pooled = pooled_estimate(
@@ -551,12 +606,13 @@ class _JobSums(RegressionSums):
                     sums=self.sums,
                     records=self.records[0],
                     mean_weight=self.weighing[0],
-                    designs=mixture.designs,
-                    shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
+                    design=middle,
+                    lost=self._lost(last, mixture.designs),
                     mean=mean,
                     noise=noise,
                     asked=last.point,
                     prior_sd=self.task.prior_sd,
+                    pulled=pulled[1:],
                     large_error=float(
                         mixture.error_odds[
                             np.array(constants.DESIGN_ERRORS) >= constants.LARGE_ERROR

@@ -34,6 +34,7 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
+PULLED: Final = 1.0  # of an interval's standard deviation, by shrinking and cutting
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
@@ -89,23 +90,26 @@ def judged_linear(
 class RegressionEvidence:
     """What a verdict on a regression is made from; coefficients are in spreads.
 
-    `mean`, shape (p,), has the covariance `noise`, (p, p), by noise and prior. `shrinking` is what
-    the last round multiplied the rows of each of the plausible `designs` by, and `asked` its point.
-    `large_error` is the probability that all of them are far off. `cut` is by how much the share of
-    residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
-    mean over the largest weight that a record may have.
+    `mean`, shape (p,), has the covariance `noise`, (p, p), by noise and prior. `lost` is what part
+    of features' mean squares rows of the last round lose by their weights, shape (q,), and `pulled`
+    how far shrinking and cutting may pull slopes, over their standard deviations, shape (q,).
+    `asked` is the last round's point. `design` is a plausible one, and `large_error` the
+    probability that all are far off. `cut` is by how much the share of residuals that were cut is
+    above the one expected, with noise of `cut_sd`. `mean_weight` is the mean over the largest
+    weight that a record may have.
     """
 
     columns: Measured
     sums: Sequence[ReleasedSum]
     records: float
     mean_weight: float
-    designs: Sequence[DesignRows]
-    shrinking: Sequence[Floats]
+    design: DesignRows
+    lost: Floats
     mean: Floats
     noise: Floats
     asked: Floats | None
     prior_sd: float
+    pulled: Floats
     large_error: float
     cut: float
     cut_sd: float
@@ -133,11 +137,12 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
             f"{target.name} scatters more than it says, or its bounds are too wide"
         )
     most = min(constants.MOST_OF_FAR, constants.FAR_BY_RECORDS / math.sqrt(seen.records))
-    lost = _lost(task.features, seen)
-    lost[list(task.pooled_columns)] = 0.0  # effects of levels that few records have are pooled
-    reasons += far_out(task.features, lost, found, most=most)
-    rows, weights = seen.designs[0].rows, seen.designs[0].weights
-    predictors = seen.designs[0].predictors(seen.mean)
+    # all records of one of two values are alike, and effects of levels that few have are pooled
+    two = [is_level(each) for each in task.features] | ~np.isnan(found.shares[: len(seen.lost)])
+    two[list(task.pooled_columns)] = True
+    reasons += far_out(task.features, np.where(two, 0.0, seen.lost), found, most=most)
+    rows, weights = seen.design.rows, seen.design.weights
+    predictors = seen.design.predictors(seen.mean)
     error = float(weights @ np.sum((rows[:, 1:] @ seen.noise[1:, 1:]) * rows[:, 1:], axis=1))
     variance = float(weights @ (predictors - weights @ predictors) ** 2)
     if error > OUTWEIGHED * variance:
@@ -147,6 +152,13 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
     moved = rows @ (seen.mean - seen.asked) if seen.asked is not None else np.zeros(len(rows))
     if task.family != "normal" and float(np.sqrt(weights @ moved**2)) > FAR:
         reasons.append(NOT_ENDED)
+    names = [each.name for each in task.features]
+    pulled = [name for name, by in zip(names, seen.pulled.tolist(), strict=True) if by > PULLED]
+    if pulled:
+        reasons.append(
+            f"records far out have other slopes of {', '.join(pulled[:5])} than those nearer: take "
+            "logarithms, squares or narrower bounds"
+        )
     if seen.large_error > constants.CONTRADICT / (1.0 + constants.CONTRADICT):
         reasons.append(
             "the rounds contradict each other, however the features may be distributed: noise "
@@ -155,7 +167,7 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
         )
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    return _by_direction([each.name for each in task.features], seen)
+    return _by_direction(names, seen)
 
 
 def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None:
@@ -172,20 +184,6 @@ def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None
             f"{target.upper if at_bound > 0.0 else target.lower:g}: is the unit right?"
         )
     return None
-
-
-def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
-    """Return what part of features' mean squares rows lose by their weights, shape (q,).
-
-    Of those of two values none: all that are far out are alike.
-    """
-    lost = []
-    for design, shrinking in zip(seen.designs, seen.shrinking, strict=True):
-        squares = (design.rows[:, 1:] - design.means) ** 2
-        kept = (design.weights * shrinking) @ squares / np.maximum(design.weights @ squares, 1e-12)
-        lost.append(1.0 - kept)
-    two = [is_level(each) for each in features] | ~np.isnan(seen.columns.shares[: len(features)])
-    return np.where(two, 0.0, np.mean(lost, axis=0))
 
 
 def _by_direction(names: Sequence[str], seen: RegressionEvidence) -> Verdict:
