@@ -92,10 +92,11 @@ lock:
 	$(COMPILE) $(WHEELS) --all-extras --group dev -o requirements/dev.lock
 	$(COMPILE) -c requirements/dev.lock $(WHEELS) --group demo -o requirements/demo.lock
 	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
+	$(COMPILE) -c requirements/dev.lock --group trainer -o requirements/trainer.lock
 	$(COMPILE) -c requirements/dev.lock --group services --group dask -o requirements/dask.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent -o requirements/client.lock
 	$(COMPILE) -c requirements/dev.lock $(WHEELS) -o requirements/analyst.lock
-	$(COMPILE) -c requirements/dev.lock pyproject.toml --group services --extra numpyro -o requirements/numpyro.lock
+	$(COMPILE) -c requirements/dev.lock pyproject.toml --group trainer --extra numpyro -o requirements/numpyro.lock
 	$(COMPILE) -c requirements/dev.lock --group build -o requirements/build.lock
 
 # One environment. The demo's part of it comes first where only the demo is asked for, and whatever

@@ -6,7 +6,6 @@ their sums. Runs lie one behind the other in long vectors, for which that code i
 short ones; nothing of it is written again here. One client's records differ between the worlds.
 """
 
-import asyncio
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from nacl.utils import random
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
 from shoal_compute.bulks import Packed
-from shoal_compute.summing import Summing, add_shares
+from shoal_compute.summing import add_up
 from shoal_holder.contribution import draw_noise
 from shoal_holder.noise import NoiseSampler, exact_noise
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
@@ -194,15 +193,7 @@ def total_of(spec: RoundSpec, shares: Sequence[Sequence[Share]], runs: int) -> I
 def node_sum(spec: RoundSpec, shares: Sequence[Share], runs: int) -> Uint64Vector:
     """Return what a Compute node adds up, shape (runs * d,)."""
     packed = [Packed(each.kind, 1, each.payload) for each in shares]
-    threads = Summing()
-    try:
-        return asyncio.run(
-            add_shares(
-                packed, dimension=runs * spec.dimension, scheme=spec.sharing, summing=threads
-            )
-        )
-    finally:
-        threads.close()
+    return add_up(spec.sharing, packed, runs * spec.dimension)
 
 
 def _records(game: Game, client: int, world: int) -> Floats:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.linear_regression import (
+    LinearRegression,
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
-from shoal_studies.linear_regression import LinearRegression
 from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, Outcome, run
 

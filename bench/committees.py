@@ -13,10 +13,21 @@ from typing import Any, Final
 from bench.command import measured
 from bench.drive import Drive, contributions, matrix_query, quickstart
 from shoal_holder.contribution import box_keys
-from shoal_protocol.sharing.schemes import sharing_of
+from shoal_protocol.sharing.schemes import AdditiveSharing, Sharing, ThresholdSharing
 
 COMMITTEE, THRESHOLD = 3, 2
 _RULES: Final = ("--threshold", str(THRESHOLD), "--minimum-committee", str(COMMITTEE))
+
+
+def sharing_of(threshold: int | None, committee: int | None) -> Sharing:
+    """Return the scheme with this threshold and committee; None is all of the nodes.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    if threshold is None:
+        return AdditiveSharing(committee=committee)
+    return ThresholdSharing(threshold=threshold, committee=committee)
 
 
 def measure(directory: Path, *, nodes: int, holders: int, dimension: int) -> dict[str, Any]:

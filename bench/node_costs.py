@@ -19,7 +19,6 @@ from pyroaring import BitMap
 from bench.command import measured
 from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_compute.assembly import Service, assemble
-from shoal_compute.node import Stored
 from shoal_compute.uploading import MOST_IN_BULK
 from shoal_holder.contribution import box_keys
 from shoal_hosting.clock import system_clock
@@ -106,12 +105,10 @@ async def measure(directory: Path, *, holders: int, dimension: int, nodes: int) 
             raise RuntimeError("shares were lost")
         cohort = BitMap(known.held)
 
-        stored = Stored(service.resources.storage, known)
-        service.node._tallies.drop(known.id)
         with costs.of("freeze"):
             await service.node._advance(known)
         with costs.of("added up from the store"):
-            await service.node._tallies.total(known, cohort, stored)
+            await service.node._sum_of(known, cohort)
         with costs.of("erased"):
             await service.node._erase(known)
     return {what: seconds / holders * 1e6 for what, seconds in costs.seconds.items()}

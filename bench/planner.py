@@ -1,42 +1,28 @@
-"""What `shoal plan` expects studies to err by, beside what simulated studies err by.
+"""What `shoal plan` expects crowds to err by, beside what simulated crowds err by.
 
-    python -m bench.planner [--runs 24] [--only-crowds] [--clients 100000]
+    python -m bench.planner [--runs 24] [--clients 100000]
 
-Both protocols' simulators of `shoal_studies` run on records as the plan assumes them. Printed are
-root mean square errors of the coefficients, on the normalised scale, and their standard errors; at
-first for 20 instances of a crowd's model, then for other numbers of them and for other clipping.
+The simulator of `shoal_studies` runs on records as the plan assumes them. Printed are root mean
+square errors of the coefficients, on the normalised scale, and their standard errors.
 """
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import options
-from shoal.planning import (
-    Prospect,
-    Study,
-    assume,
-    compare,
-    crowd_task,
-    draw_and_discard,
-    in_rounds_task,
-    mean_of,
-)
+from shoal.planning import Prospect, Study, assume, crowd_task, draw_and_discard, mean_of
 from shoal_studies.crowds.simulation import Contributors, simulate, turning
-from shoal_studies.registry import learner_for
-from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
 
-SIZES: Final = (1_000, 10_000, 100_000)
-EPSILONS: Final = (1.0, 4.0)
 FAMILIES: Final = ("linear", "logistic", "poisson")
 FEATURES: Final = 5
-DELTA: Final = 1e-6
 CROWDS: Final = (
     {"instances": 1},
+    {"instances": 20},
     {"instances": 1, "clipping": "residual"},
     {"instances": 20, "clipping": "residual"},
     {"instances": 100},
@@ -67,27 +53,6 @@ def outcomes(
         upper = generator.random(shape) < mean_of(study, predictors)
         return features, upper.astype(np.float64)
     return features, np.minimum(generator.poisson(np.exp(predictors)), study.largest_count)
-
-
-def errors_in_rounds(study: Study, *, runs: int) -> Floats:
-    """Return the mean squared error of the posterior mean in each of so many studies."""
-    task, truth, squares = in_rounds_task(study), assume(study).truth, []
-    dropouts, colluders = study.tolerated
-    federation = Federation(
-        population=study.clients,
-        missing=0,
-        dropouts=dropouts,
-        colluders=colluders,
-        epsilon=study.epsilon,
-        delta=study.delta,
-    )
-    for seed in range(runs):
-        generator = np.random.default_rng(seed)
-        features, targets = outcomes(study, (study.clients,), generator)
-        records = np.column_stack([features, targets])
-        outcome = run(learner_for(task), records, federation, generator)
-        squares.append(float(np.mean((outcome.posterior.mean - truth) ** 2)))
-    return np.array(squares)
 
 
 def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
@@ -125,16 +90,6 @@ def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
     return squares
 
 
-def row(study: Study, *, runs: int) -> dict[str, Any]:
-    """Return what is expected and what was simulated of one study."""
-    rounds, crowd = compare(study)
-    few = runs if study.clients <= 10_000 else max(4, runs // 4)  # rounds of many clients take long
-    return {
-        "in rounds": cells(rounds, errors_in_rounds(study, runs=few)),
-        "Draw and Discard": cells(crowd, errors_of_crowds(study, crowd, runs=runs)),
-    }
-
-
 def cells(prospect: Prospect, squares: Floats) -> dict[str, float]:
     """Return what is planned and what simulations found, given their mean squared errors."""
     return {
@@ -146,29 +101,6 @@ def cells(prospect: Prospect, squares: Floats) -> dict[str, float]:
     }
 
 
-def compare_both(*, runs: int) -> list[float]:
-    """Print a table of both protocols, and return simulated over planned errors."""
-    print("| family | N | epsilon | in rounds: planned | simulated | D&D: planned | simulated |")
-    print("|---|---|---|---|---|---|---|")
-    ratios = []
-    for family in FAMILIES:
-        for clients in SIZES:
-            for epsilon in EPSILONS:
-                study = Study(
-                    family=family,
-                    clients=clients,
-                    features=FEATURES,
-                    epsilon=epsilon,
-                    delta=DELTA,
-                )
-                shown = []
-                for each in row(study, runs=runs).values():
-                    ratios.append(each["simulated"] / each["planned"])
-                    shown.append(_said(each))
-                print(f"| {family} | {clients:,} | {epsilon:g} | {' | '.join(shown)} |", flush=True)
-    return ratios
-
-
 def compare_crowds(*, runs: int, clients: int) -> list[float]:
     """Print a table of crowds of all kinds, and return simulated over planned errors."""
     print("| family | crowd | planned | simulated |")
@@ -178,7 +110,6 @@ def compare_crowds(*, runs: int, clients: int) -> list[float]:
         for family in FAMILIES:
             study = Study.model_validate(
                 {"family": family, "clients": clients, "features": FEATURES, "epsilon": 4.0}
-                | {"delta": DELTA}
                 | changes
             )
             crowd = draw_and_discard(study)
@@ -196,9 +127,8 @@ def _said(found: dict[str, float]) -> str:
 
 def main() -> None:
     """Run and print a table."""
-    arguments = options(__doc__, runs=24, only_crowds=False, clients=100_000)
-    ratios = [] if arguments.only_crowds else compare_both(runs=arguments.runs)
-    ratios += compare_crowds(runs=arguments.runs, clients=arguments.clients)
+    arguments = options(__doc__, runs=24, clients=100_000)
+    ratios = compare_crowds(runs=arguments.runs, clients=arguments.clients)
     print(f"simulated / planned: {min(ratios):.2f} to {max(ratios):.2f}")
 
 

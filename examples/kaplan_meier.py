@@ -87,7 +87,8 @@ hazards.fit(federation)
 print(hazards.ratios())
 
 # %%
-hazards.plot_survival(
-    {"treated": [0, 1], "age": [55, 55]}, labels=["not treated, 55", "treated, 55"]
-)
+curves = hazards.predict_survival({"treated": [0, 1], "age": [55, 55]})
+for label, curve in zip(("not treated, 55", "treated, 55"), curves.survival, strict=True):
+    pyplot.plot([0.0, *curves.times[-len(curve) :]], [1.0, *curve], label=label)
+pyplot.legend()
 pyplot.show()

@@ -81,10 +81,6 @@ print(model.summary())
 model.plot(level=0.9)
 pyplot.show()
 
-# %%
-model.plot_predictions(held_out, held_out["progression"], level=0.9)
-pyplot.show()
-
 # %% [markdown]
 # ## Beside least squares on the pooled records
 #

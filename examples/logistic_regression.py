@@ -87,5 +87,5 @@ RocCurveDisplay.from_estimator(model, rows, held_out["malignant"])
 pyplot.show()
 
 # %%
-model.plot_predictions(held_out, held_out["malignant"], level=0.9)
+model.plot(level=0.9)
 pyplot.show()

@@ -86,5 +86,5 @@ for level, probability, (low, high) in zip(
 print(f"Accuracy on people who took no part: {model.score(held_out):.2f}")
 
 # %%
-model.plot_predictions(held_out, held_out["party"], of="republican")
+model.plot()
 pyplot.show()

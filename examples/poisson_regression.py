@@ -86,8 +86,6 @@ pyplot.show()
 
 # %%
 print(f"D²: {model.score(patients):.2f}")
-model.plot_predictions({name: values[:200] for name, values in patients.items()})
-pyplot.show()
 
 # %% [markdown]
 # ## A relative

@@ -5,7 +5,7 @@
 # days ago it was installed? The same logistic regression is learned twice: in rounds, where the
 # noise of all clients together protects each and one Compute node has to be honest; and by Draw and
 # Discard, where each client's own noise protects it against everybody. The second needs no rounds
-# and no trust, and far more clients for the same error. First the plan says so, then both are done.
+# and no trust, and far more clients for the same error.
 
 # %%
 import os
@@ -16,7 +16,7 @@ from matplotlib import pyplot
 from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
 from shoal.estimators import LogisticRegression
 from shoal.jobs.federation import Learning
-from shoal.planning import Study, compare
+from shoal.planning import Study, draw_and_discard
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows
 from shoal_studies.crowds.simulation import CrowdModel, in_turn, simulate
 
@@ -24,11 +24,11 @@ DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without 
 PHONES = int(os.environ.get("SHOAL_PHONES", "20000"))
 
 # %% [markdown]
-# ## What it would cost
+# ## What to expect of the crowd
 #
 # All that a plan needs is public: how many clients, how many columns, which price, and a guess of
-# how large effects are. Times that a client takes part, bytes and expected errors are for one
-# client and one coefficient, on the scale where features are within [-1, 1].
+# how large effects are. The expected error is that of one coefficient, on the scale where features
+# are within [-1, 1].
 
 # %%
 EPSILON, DELTA = 4.0, 1e-6
@@ -38,16 +38,11 @@ study = Study(
     clients=PHONES,
     features=2,
     epsilon=EPSILON,
-    delta=DELTA,
     effect=EFFECT,
     instances=4,
 )
-in_rounds, by_crowd = compare(study)
-for name, plan in (("in rounds", in_rounds), ("Draw and Discard", by_crowd)):
-    print(
-        f"{name}: a client takes part {plan.answers} times and sends {plan.sent_bytes:,} bytes; "
-        f"expected error {plan.error.total:.2f}\n  trust: {plan.trust}"
-    )
+plan = draw_and_discard(study)
+print(f"Draw and Discard: expected error {plan.error.total:.2f}")
 
 # %% [markdown]
 # ## The data
@@ -108,7 +103,7 @@ print(model.summary())
 # error; `clip` is the largest step on one coefficient, and a logistic step never exceeds the rate.
 
 # %%
-rate = float(by_crowd.settings["learning rate"])
+rate = float(plan.settings["learning rate"])
 task = CrowdTask(
     family="logistic",
     features=tuple(
@@ -145,8 +140,8 @@ print(crowd_model.summary())
 # %% [markdown]
 # ## Side by side
 #
-# Errors of single runs scatter around what was planned. Below: how probable each says that owners
-# with typical days come back, by minutes of use, beside the truth.
+# Below: how probable each says that owners with typical days come back, by minutes of use, beside
+# the truth.
 
 # %%
 HALVES = np.array([1.0, 60.0, 30.0])  # half the ranges, by which slopes are normalised
@@ -159,11 +154,11 @@ def error(coefficients: np.ndarray) -> float:
     return float(np.sqrt(np.mean((normalised - EFFECT * np.array([1.0, 1.0, -1.0])) ** 2)))
 
 
-for name, coefficients, plan in (
-    ("in rounds", model.posterior_.mean, in_rounds),
-    ("Draw and Discard", crowd_model.coefficients, by_crowd),
+for name, coefficients in (
+    ("in rounds", model.posterior_.mean),
+    ("Draw and Discard", crowd_model.coefficients),
 ):
-    print(f"{name}: error {error(coefficients):.2f}, planned {plan.error.total:.2f}")
+    print(f"{name}: error {error(coefficients):.2f}")
 
 # %%
 minutes = np.linspace(0, 120, 61)

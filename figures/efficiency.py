@@ -15,11 +15,11 @@ from figures.scores import Floats
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.linear_regression import (
+    LinearRegression,
     LinearRegressionPosterior,
     LinearRegressionTask,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.linear_regression import LinearRegression
 from shoal_studies.simulation import Federation, with_noise
 
 NUMBERS: Final = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -51,10 +51,6 @@ IN_MID_JOB: Final = {
         "hosting/test_storage.py::test_a_schema_of_another_version_is_refused",
         "federation/test_damaged_databases.py::test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do",
     ],
-    "Delete what is old": [
-        "command/test_retention_command.py::test_it_shows_and_with_do_deletes",
-        "federation/test_retention.py::test_the_operator_has_what_is_due_deleted_at_once",
-    ],
     "Monitor": [
         "command/test_log_command.py::test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log",
         "test_monitoring.py::test_each_alert_goes_off_in_its_own_trouble_and_none_in_a_healthy_federation",

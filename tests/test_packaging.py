@@ -12,9 +12,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("dev", "build", "services", "dask", "client", "analyst", "numpyro")
+LOCKS = ("dev", "build", "services", "trainer", "dask", "client", "analyst", "numpyro")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ANALYSIS = tomllib.loads((ROOT / "analysis/pyproject.toml").read_text())
+
+
+def group(name: str) -> list[str]:
+    """Return the requirements of a dependency group, with those of the groups that it includes."""
+    whole: list[str] = []
+    for each in PROJECT["dependency-groups"][name]:
+        whole += [each] if isinstance(each, str) else group(each["include-group"])
+    return whole
 
 
 def entries(lock: str) -> list[str]:
@@ -74,16 +82,10 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
 @pytest.mark.parametrize(
     ("lock", "requirements"),
     [
-        ("services", PROJECT["dependency-groups"]["services"]),
-        (
-            "dask",
-            PROJECT["dependency-groups"]["services"] + PROJECT["dependency-groups"]["dask"],
-        ),
-        (
-            "numpyro",
-            PROJECT["project"]["optional-dependencies"]["numpyro"]
-            + PROJECT["dependency-groups"]["services"],
-        ),
+        ("services", group("services")),
+        ("trainer", group("trainer")),
+        ("dask", group("services") + group("dask")),
+        ("numpyro", PROJECT["project"]["optional-dependencies"]["numpyro"] + group("trainer")),
         (
             "client",
             PROJECT["project"]["dependencies"]
@@ -94,7 +96,7 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
             [each for each in ANALYSIS["project"]["dependencies"] if "shoal" not in each]
             + PROJECT["project"]["dependencies"],
         ),
-        ("build", PROJECT["dependency-groups"]["build"]),
+        ("build", group("build")),
     ],
 )
 def test_a_lock_holds_all_that_it_is_for(lock: str, requirements: list[str]) -> None:
@@ -141,23 +143,29 @@ def modules_below(folder: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("service", ["compute", "aggregator", "trainer"])
-def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
+@pytest.mark.parametrize(
+    ("service", "installed"),
+    [("compute", "services"), ("aggregator", "services"), ("trainer", "trainer")],
+)
+def test_a_service_needs_only_what_its_image_installs(service: str, installed: str) -> None:
     modules = modules_below(f"services/{service}/shoal_{service}")
-    assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
+    assert import_without_the_rest(modules, group(installed)) == ""
 
 
 @pytest.mark.slow
 def test_learners_need_only_what_the_trainers_image_installs() -> None:
     modules = modules_below("studies/shoal_studies")
-    assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
+    assert import_without_the_rest(modules, group("trainer")) == ""
+
+
+@pytest.mark.parametrize("lock", ["services", "dask", "client"])
+def test_scipy_is_installed_only_where_models_are_learned(lock: str) -> None:
+    assert "scipy" not in pins(lock)
 
 
 @pytest.mark.slow
 def test_the_demo_needs_only_what_is_installed_for_it() -> None:
-    groups = PROJECT["dependency-groups"]
-    installed = [each for each in groups["demo"] if isinstance(each, str)]
-    installed += groups["services"] + PROJECT["project"]["dependencies"]
+    installed = group("demo") + PROJECT["project"]["dependencies"]
     modules = [*modules_below("demo"), "demo.__main__"]
     assert import_without_the_rest(modules, installed) == ""
 

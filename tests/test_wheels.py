@@ -26,7 +26,6 @@ HOLDER, ANALYSIS = (
     tomllib.loads((ROOT / each / "pyproject.toml").read_text()) for each in (".", "analysis")
 )
 EXCLUDED = HOLDER["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
-EXPORTS = {"arviz"}  # of posteriors; analysts have it from the extra `analysis`
 PAGES = {"jinja2"}  # of certificates, which analysts' commands write by templates of the holder's
 RUN_BY_THE_IMAGE = {"shoal_hosting.probe"}
 
@@ -211,8 +210,8 @@ def test_a_wheel_names_what_it_imports_and_nothing_else(
     requirements = [*wheel.project["project"]["dependencies"], *extras]
     named = {canonicalize_name(Requirement(each).name) for each in requirements}
     # uvicorn takes httptools by its name; the others come with pydantic and fastapi
-    assert named - {"httptools", "shoal-holder"} | EXPORTS | PAGES == (
-        needed - {"pydantic-core", "starlette"} | EXPORTS | PAGES
+    assert named - {"httptools", "shoal-holder"} | PAGES == (
+        needed - {"pydantic-core", "starlette"} | PAGES
     )
 
 

@@ -225,6 +225,13 @@ def _with_powers(formula: str) -> str:
     while tokens:
         text, kind = tokens.pop(0)
         written = {"name": f"`{text}`", "python": f"{{{text}}}"}.get(kind, text)
+        if text in ("|", "||"):
+            raise ValueError(
+                "a formula has one target and one sum of terms, and no random effects such as "
+                '(1 | site): pooled="site" gives the levels of a public variable a common prior, '
+                "and several records of one client need nothing, since intervals are clustered by "
+                "client; how much clients differ is not measured"
+            )
         if kind in ("name", "python") and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
             power, of_power = tokens[1]
             if of_power == "value":

@@ -1,14 +1,13 @@
-"""Plans what a study would cost by either protocol, from public sizes alone.
+"""Plans a crowd job (Draw and Discard): learning rate and expected error, from public sizes alone.
+
+What to expect of a job in rounds, a `SimulatedFederation` of invented records says.
 
 The records that a plan assumes are a fixed set of points with weights, so nothing is drawn:
-features are evenly spread, and targets are integrated over. A protocol's effect on one record is
-averaged over them, and two plans of the same study agree. Bytes are measured on sample documents of
-realistic size; HTTP heads, TLS, manifest and roster do not count.
+features are evenly spread, and targets are integrated over. A contribution's effect is averaged
+over them, and two plans of the same study agree.
 
-In rounds, the learner itself is run a few times on the expected sums, with the noise that its
-rounds would have: the scatter of its means is what privacy costs. For Draw and Discard, near the
-point where the mean step is zero a contribution contracts a coefficient's deviation by learning
-rate times curvature, and adds noise and the scatter of the record's own score
+Near the point where the mean step is zero a contribution contracts a coefficient's deviation by
+learning rate times curvature, and adds noise and the scatter of the record's own score
 (`shoal_studies.crowds.theory.Contraction`). At a high learning rate noise spreads the instances so
 far that most steps are clipped; pull and scatter are then averaged over a normal law of the weights
 (statistical linearisation), whose variance follows from them in turn.
@@ -18,64 +17,34 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from pyroaring import BitMap
 
 from shoal_holder.crowds.schedule import LAST_MOMENTS
-from shoal_protocol.crowds.draws import (
-    CrowdJobRequest,
-    CrowdOpening,
-    Draw,
-    LogEntry,
-    Submission,
-    SubmissionReceipt,
-)
 from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, Clipping, CrowdTask, Variant
-from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import Join
-from shoal_protocol.privacy.accounting import Cap, price
-from shoal_protocol.privacy.job_costs import noise_for
-from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family, probability
-from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.received import envelope_size
-from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.trust.policy import LARGEST_POPULATION
-from shoal_protocol.wire.documents import Document, Model, Signed
-from shoal_protocol.wire.encoding import Clients, encode_clients
-from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
-from shoal_studies.contract import RequestedRound
+from shoal_protocol.wire.documents import Model
 from shoal_studies.crowds.theory import Contraction
-from shoal_studies.registry import Task
-from shoal_studies.regression import Regression
-from shoal_studies.simulation import Federation, with_noise
-from shoal_studies.study_request import StudyRequest
 
 Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 
 
 class Study(Model):
-    """The public sizes and the assumptions from which a study is planned.
+    """The public sizes and the assumptions from which a crowd job is planned.
 
-    By rounds the study costs a client (epsilon, delta); by Draw and Discard pure epsilon, which its
-    contributions share. Each client holds one record. Features are assumed to be spread evenly over
-    their bounds and not correlated, with coefficients of one size and alternating signs.
-
-    `instances`, `open_sessions`, `variant`, `clipping` and `step` are those of a crowd job.
+    It costs a client pure epsilon, which its contributions share. Each client holds one record.
+    Features are assumed to be spread evenly over their bounds and not correlated, with coefficients
+    of one size and alternating signs.
     """
 
     family: Family = Field(description="linear, logistic or poisson")
     clients: int = Field(ge=10, le=10**10, description="how many clients, with one record each")
     features: int = Field(ge=1, le=100, description="features of the regression")
-    epsilon: float = Field(gt=0.0, le=100.0, description="what the study may cost one client")
-    delta: float = Field(ge=0.0, lt=1.0, description="for rounds; Draw and Discard needs none")
+    epsilon: float = Field(gt=0.0, le=100.0, description="what the job may cost one client")
 
     effect: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=0.3, description="assumed size of a coefficient, on the normalised scale"
@@ -85,15 +54,6 @@ class Study(Model):
     )
     largest_count: float = Field(
         default=10.0, ge=1.0, le=1000.0, description="a Poisson target's upper bound"
-    )
-
-    nodes: int = Field(default=3, ge=2, le=255, description="Compute nodes")
-    sharing: Sharing = ADDITIVE
-    dropouts: Clients | None = Field(
-        default=None, ge=0, description="clients that may be missing; or 1 in 100"
-    )
-    colluders: Clients | None = Field(
-        default=None, ge=0, description="clients that may collude; or 1 in 100"
     )
 
     instances: int = Field(
@@ -128,23 +88,12 @@ class Study(Model):
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
-        if self.tolerated[0] + self.tolerated[1] + 1 >= self.clients:
-            raise ValueError("there must be more clients than dropouts + colluders + 1")
         if self.horizon is not None and self.horizon > self.contributions:
             raise ValueError(
                 f"within {self.contributions:,} contributions such a truth does not turn: leave "
                 "horizon out"
             )
-        if reason := self.sharing.refusal(
-            nodes=self.nodes, minimum_threshold=2, minimum_committee=2
-        ):
-            raise ValueError(reason)
         return self
-
-    @property
-    def cap(self) -> Cap:
-        """What the study may cost one client."""
-        return Cap(epsilon=self.epsilon, delta=self.delta)
 
     @property
     def coefficients(self) -> int:
@@ -152,23 +101,9 @@ class Study(Model):
         return self.features + 1
 
     @property
-    def tolerated(self) -> tuple[int, int]:
-        """Dropouts and colluders of a round."""
-        few = self.population // 100
-        return (
-            few if self.dropouts is None else self.dropouts,
-            few if self.colluders is None else self.colluders,
-        )
-
-    @property
     def contributions(self) -> int:
         """How many contributions a crowd job takes in."""
         return self.clients * self.contributions_per_client
-
-    @property
-    def population(self) -> int:
-        """How many clients a job in rounds has: all, or as many as it can have."""
-        return min(self.clients, LARGEST_POPULATION)
 
     def columns(self) -> dict[str, Any]:
         """Return features and target, as tasks take them."""
@@ -239,150 +174,10 @@ class ErrorParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """One protocol's costs and error. Bytes are of documents and envelopes, without HTTP and TLS.
+    """A crowd job's expected error; `settings` are what it was computed for."""
 
-    `rounds` is how often all wait for each other; `answers` how often one client takes part;
-    `settings` what the error was computed for. `trust` says whom a client has to trust for what,
-    and `formulas` how the error was computed. `excluded` says why the study cannot be made this way
-    at all, and is None if it can.
-    """
-
-    protocol: Literal["distributed_compute", "draw_and_discard"]
-    rounds: int
-    answers: int
-    sent_bytes: int  # by one client, in all
-    received_bytes: int
-    taken_in_bytes: int  # by all services together, of all clients
     error: ErrorParts
     settings: Mapping[str, float | int | str]
-    trust: str
-    formulas: str
-    excluded: str | None = None
-
-
-_DIGEST: Final = "0" * 64
-_SIGNATURE: Final = "0" * 128
-_WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_NAME: Final = "trainer"
-_HOLDER: Final = 1_000_000  # an index of seven digits
-
-
-def of_a_round(study: Study, query: Query) -> tuple[int, int]:
-    """Return what a data holder sends and receives in a round: its envelopes; the round's spec."""
-    envelopes = sum(
-        envelope_size(
-            study.sharing.kind_for(holder=0, node=node, nodes=study.nodes), query.dimension
-        )
-        for node in study.sharing.members(holder=0, nodes=study.nodes)
-    )
-    dropouts, colluders = study.tolerated
-    terms = {"population": study.population, "dropouts": dropouts, "colluders": colluders}
-    sensitivity = query.design(study.cap.mechanism).sensitivity
-    noise = noise_for(study.cap.mechanism, sensitivity=sensitivity, cost=study.cap.whole, **terms)
-    cost = price(noise, sensitivity=sensitivity, **terms)
-    spec = RoundSpec(
-        manifest=_DIGEST,
-        job=_DIGEST,
-        number=0,
-        query=query,
-        dimension=query.dimension,
-        sharing=study.sharing,
-        noise=noise,
-        population=encode_clients(BitMap(range(study.population))),
-        population_size=study.population,
-        dropouts=dropouts,
-        colluders=colluders,
-        minimum_cohort=study.population - dropouts,
-        smallest_answer=1,
-        compute_nodes=tuple(f"compute-{node}" for node in range(study.nodes)),
-        opened_at=_WHEN,
-        deadline=_WHEN + timedelta(hours=1),
-        proceed_at=_WHEN + timedelta(hours=2),
-        give_up_at=_WHEN + timedelta(hours=2),
-        mu=cost.mu,
-        epsilon=cost.stated_epsilon,
-    )
-    return envelopes, _size(spec)
-
-
-def of_joining(study: Study, task: Task) -> tuple[int, int]:
-    """Return what a data holder sends and receives to join: its join; the job's request."""
-    dropouts, colluders = study.tolerated
-    request = StudyRequest(
-        manifest=_DIGEST,
-        nonce="0" * 32,
-        analyst="analyst",
-        task=task,
-        terms=task.terms(least=study.population, most=study.population),
-        privacy=PrivacyDemand(
-            epsilon=study.epsilon, delta=study.delta, dropouts=dropouts, colluders=colluders
-        ),
-        sharing=study.sharing,
-        minimum_population=study.population,
-        maximum_population=study.population,
-        join_deadline=_WHEN,
-        round_seconds=3600,
-        grace_seconds=3600,
-    )
-    join = Join(manifest=_DIGEST, job=_DIGEST, holder=_HOLDER)
-    return _size(join, "holder"), _size(request)
-
-
-def of_crowd_job(task: CrowdTask) -> int:
-    """Return what one client receives once: a crowd job's request and opening."""
-    request = CrowdJobRequest(
-        manifest=_DIGEST,
-        nonce="0" * 32,
-        analyst="analyst",
-        task=task,
-        contributions=1_000_000,
-        contributions_per_client=1,
-        session_seconds=3600,
-        closes_at=_WHEN,
-    )
-    opening = CrowdOpening(
-        manifest=_DIGEST,
-        job=_DIGEST,
-        commitment=_DIGEST,
-        instances=((0,) * task.dimension,) * task.instances,
-        opened_at=_WHEN,
-    )
-    return _size(request) + _size(opening)
-
-
-def of_contribution(task: CrowdTask) -> tuple[int, int]:
-    """Return what one contribution sends and receives: nonce, submission; draw, receipt."""
-    weights = (-int(task.grid / 2.0),) * task.dimension  # as long in digits as one half, negative
-    draw = Draw(
-        manifest=_DIGEST,
-        job=_DIGEST,
-        nonce=_DIGEST,
-        instance=task.instances - 1,
-        revision=1000,
-        weights=weights,
-        expires_at=_WHEN,
-    )
-    submission = Submission(
-        manifest=_DIGEST,
-        client=_HOLDER,
-        draw=Signed(draw, _NAME, _SIGNATURE),
-        weights=weights,
-    )
-    entry = LogEntry(
-        job=_DIGEST,
-        instance=task.instances - 1,
-        revision=1000,
-        previous="1" * 64,
-        nonce=_DIGEST,
-        weights=_DIGEST,
-    )
-    receipt = SubmissionReceipt(manifest=_DIGEST, entry=entry)
-    nonce = len('{"nonce":""}') + len(_DIGEST)
-    return nonce + _size(submission, "client"), _size(draw) + _size(receipt)
-
-
-def _size(document: Document, signer: str = _NAME) -> int:
-    return len(Signed(document, signer, _SIGNATURE).encode())
 
 
 Floats = NDArray[np.float64]
@@ -417,9 +212,10 @@ class Assumed:
     weights: Floats
     truth: Floats
 
-    def rows(self, constant: float) -> Floats:
-        """Return the design, shape (n, p), with a constant coordinate of that size."""
-        return np.column_stack([np.full(len(self.features), constant), self.features])
+    @property
+    def rows(self) -> Floats:
+        """The design, shape (n, p), the constant first."""
+        return np.column_stack([np.ones(len(self.features)), self.features])
 
     def residuals(self, predictors: Floats, every: int = 1) -> Floats:
         """Return target less mean, shape (n, m), at linear predictors, shape (n,).
@@ -428,14 +224,13 @@ class Assumed:
         """
         return self.targets[::every] - mean_of(self.study, predictors)[:, None]
 
-    def slopes(self, rows: Floats) -> Floats:
-        """Return how steeply the mean score falls at the truth, shape (p,), for `rows`, (n, p).
+    def slopes(self) -> Floats:
+        """Return how steeply the mean score falls at the truth, shape (p,).
 
         It is the mean of w x_j^2, with w the derivative of the model's mean.
         """
-        constant = rows[0, 0]
-        truth = np.concatenate([self.truth[:1] / constant, self.truth[1:]])
-        steepness = _STEEPNESS[self.study.family](mean_of(self.study, rows @ truth))
+        rows = self.rows
+        steepness = _STEEPNESS[self.study.family](mean_of(self.study, rows @ self.truth))
         return np.asarray(steepness @ rows**2 / len(rows))
 
 
@@ -545,9 +340,10 @@ class Steps:
         """
         self._study = assumed.study
         self._assumed = assumed
-        self._rows = assumed.rows(1.0)
-        slopes = assumed.slopes(self._rows)
-        self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
+        self._rows = assumed.rows
+        self._settled, self._falls = settled(
+            self._mean_step, assumed.truth, slopes=assumed.slopes()
+        )
         self._squares = self._mean_step(self._settled, power=2)
         self.fastest = 1.0 / float(self._falls.max())
         """The learning rate above which a touched coefficient would overshoot."""
@@ -694,7 +490,7 @@ def crowd_task(study: Study, step: float) -> CrowdTask:
 
 
 def draw_and_discard(study: Study) -> Prospect:
-    """Return what a crowd job would cost, and its averaged model's expected error.
+    """Return the expected error of a crowd job's averaged model, at the best learning rate.
 
     Raises:
         ValueError: the task is not possible, or the assumed records have no estimate.
@@ -711,42 +507,19 @@ def draw_and_discard(study: Study) -> Prospect:
         raise ValueError("the step is too long: with it a model would not settle")
     rate = min(tried, key=lambda each: tried[each].total)
     task = crowd_task(study, rate)
-    sent, received = of_contribution(task)
-    contributions = study.contributions
     return Prospect(
-        protocol="draw_and_discard",
-        rounds=0,
-        answers=study.contributions_per_client,
-        sent_bytes=sent * study.contributions_per_client,
-        received_bytes=received * study.contributions_per_client + of_crowd_job(task),
-        taken_in_bytes=contributions * sent,
         error=tried[rate],
         settings={
             "instances": study.instances,
             "open sessions": study.open_sessions,
             "variant": study.variant,
             "epsilon of a contribution": task.contribution_epsilon,
-            "contributions": contributions,
+            "contributions": study.contributions,
             "learning rate": rate,
             "time constant in contributions": steps.time_constant(task),
             "clip": task.clip,
             "noise sd on a weight": math.sqrt(task.noise_variance),
         },
-        trust=(
-            "each client's own noise protects it. The price holds against everybody, the trainer "
-            "and all services together, whatever they run. No node and no other client has to be "
-            "trusted."
-        ),
-        formulas=(
-            "with lam = learning rate times curvature, f the share of contributions that touch a "
-            "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
-            "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
-            "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
-            "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
-            "goes at k / (k + m) of that pace. With a horizon what is left is the lag behind a "
-            "truth that turned, as a mean square over the horizon. bias: where the mean clipped "
-            "step is zero. sampling: as noise, with the variance of a record's own step."
-        ),
     )
 
 
@@ -780,157 +553,3 @@ def contributions_needed(study: Study, error: float) -> int | None:
 def _count(exponent: int) -> int:
     """Return 100 times 1.05^exponent, in two digits."""
     return int(float(f"{100.0 * 1.05**exponent:.1e}"))
-
-
-_FAMILIES: Final[dict[Family, TargetFamily]] = {
-    "linear": "normal",
-    "logistic": "logistic",
-    "poisson": "poisson",
-}
-_RUNS: Final = 12
-_SEED: Final = 1703_01106
-_MOST_COPIES: Final = 16  # of a point, with other targets
-_MOST_VALUES: Final = 2_000_000  # of all copies, but for wide studies
-
-
-def in_rounds_task(study: Study) -> RegressionTask:
-    """Return the task of a job that learns the study's model in rounds."""
-    return RegressionTask(family=_FAMILIES[study.family], **study.columns())
-
-
-def distributed_compute(study: Study) -> Prospect:
-    """Return what a job in rounds would cost, and its posterior mean's expected error.
-
-    Raises:
-        ValueError: nobody's noise would be left, or the assumed records have no estimate.
-    """
-    task, assumed = in_rounds_task(study), assume(study)
-    error, queries = _simulated(study, task, assumed)
-    rounds = [of_a_round(study, query) for query in queries]
-    sent, received = (sum(each) for each in zip(*rounds, strict=True))
-    joining, job = of_joining(study, task)
-    dropouts, colluders = study.tolerated
-    opening = study.sharing.opening(study.nodes)
-    own_noise = "its own small part of the noise"
-    if study.cap.is_pure:
-        own_noise = "next to no noise: most parts of a discrete Laplace are 0"
-    return Prospect(
-        protocol="distributed_compute",
-        rounds=task.rounds,
-        answers=task.rounds,
-        sent_bytes=sent + joining,
-        received_bytes=received + job,
-        taken_in_bytes=study.clients * (sent + joining),
-        error=error,
-        settings={
-            "Compute nodes": study.nodes,
-            "of which open a sum": opening,
-            "dropouts": dropouts,
-            "colluders": colluders,
-            "most numbers in a sum": max(query.dimension for query in queries),
-            "noise": study.cap.mechanism,
-        },
-        trust=(
-            "the noise of all clients together protects each. The price holds against whoever sees "
-            f"the sums, in league with {opening - 1} of {study.nodes} Compute nodes and "
-            f"{colluders:,} other clients, while at most {dropouts:,} are missing. Against one "
-            f"Compute node more each client has {own_noise}."
-        ),
-        formulas=(
-            "noise and bias: of the learner, run on expected sums with the noise of its rounds; "
-            "sampling: sandwich variance of the exact fit."
-        ),
-        excluded=f"a job in rounds has at most {LARGEST_POPULATION:,} clients"
-        if study.clients > LARGEST_POPULATION
-        else None,
-    )
-
-
-def _simulated(
-    study: Study, task: RegressionTask, assumed: Assumed
-) -> tuple[ErrorParts, tuple[Query, ...]]:
-    """Return the error's parts, and the queries of the rounds."""
-    records, sums = _copies(assumed), tuple[ReleasedSum, ...]()
-    generator = np.random.default_rng([_SEED, study.clients])  # noqa: TID251 - a simulation
-    means = np.empty((_RUNS, study.coefficients))
-    for run in range(_RUNS):
-        means[run], sums = _run(study, task, records, generator)
-    noise = means.std(axis=0, ddof=1)
-    off = (means.mean(axis=0) - assumed.truth) ** 2 - noise**2 / _RUNS
-    error = ErrorParts.of(
-        noise=noise,
-        sampling=_sampling(assumed),
-        bias=np.sqrt(np.maximum(off, 0.0)),
-        unfinished=np.zeros(len(noise)),
-    )
-    return error, tuple(released.query for released in sums)
-
-
-def _run(
-    study: Study,
-    task: RegressionTask,
-    records: Floats,
-    generator: np.random.Generator,  # noqa: TID251 - a simulation
-) -> tuple[Floats, tuple[ReleasedSum, ...]]:
-    """Return the posterior mean of a job over expected sums, shape (p,), and these with noise."""
-    learner, clients = Regression(task), study.population
-    dropouts, colluders = study.tolerated
-    federation = Federation(
-        population=clients,
-        missing=0,
-        dropouts=dropouts,
-        colluders=colluders,
-        epsilon=study.epsilon,
-        delta=study.delta,
-    )
-    sums: list[ReleasedSum] = []
-    while isinstance(step := learner.next(clients, sums), RequestedRound):
-        exact = step.query.encode_apart(records)
-        expected = np.rint(exact * (clients / len(records))).astype(np.int64)
-        sums.append(
-            with_noise(step, expected, federation, generator, asked=clients, cohort=clients)
-        )
-    return step.mean, tuple(sums)
-
-
-def _copies(assumed: Assumed) -> Floats:
-    """Return records that stand for all that are assumed, shape (n, features + 1).
-
-    Each point has its targets in the shares of their weights, as closely as so many copies can;
-    which are rounded up differs from point to point, evenly.
-    """
-    points, features = assumed.features.shape
-    copies = min(_MOST_COPIES, max(2, _MOST_VALUES // (points * (features + 1))))
-    start = evenly_spread(points, features + 1)[:, -1]
-    places = (np.arange(copies) + start[:, None]) / copies
-    ends = np.cumsum(assumed.weights, axis=1)
-    ends /= ends[:, -1:]
-    found = np.sum(places[:, :, None] > ends[:, None, :-1], axis=2)
-    targets = np.take_along_axis(assumed.targets, found, axis=1)
-    return np.column_stack([np.repeat(assumed.features, copies, axis=0), targets.ravel()])
-
-
-def _sampling(assumed: Assumed) -> Floats:
-    """Return what the exact fit to so many records errs by, shape (p,).
-
-    By the sandwich variance, for features that hardly correlate.
-    """
-    rows, clients = assumed.rows(1.0), assumed.study.clients
-
-    def mean_score(point: Floats) -> Floats:
-        weighted = assumed.weights * assumed.residuals(rows @ point)
-        return np.asarray(weighted.sum(axis=1) @ rows)
-
-    fitted, falls = settled(mean_score, assumed.truth, slopes=assumed.slopes(rows))
-    squares = np.sum(assumed.weights * assumed.residuals(rows @ fitted) ** 2, axis=1) @ rows**2
-    return np.asarray(np.sqrt(squares / clients) / falls)
-
-
-def compare(study: Study) -> tuple[Prospect, Prospect]:
-    """Return what the study would cost in rounds, and by Draw and Discard.
-
-    Raises:
-        ValueError: nobody's noise would be left, a crowd job of so many instances, coefficients and
-            so much noise is not possible, or the assumed records have no estimate.
-    """
-    return distributed_compute(study), draw_and_discard(study)

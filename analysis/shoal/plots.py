@@ -9,7 +9,6 @@ they are, never as formulas.
 """
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
@@ -21,8 +20,6 @@ from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior
 from shoal_studies.catalogue.moments import MomentsPosterior
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_studies.catalogue.regression import MeasuredCoefficients, is_intercept
-from shoal_studies.catalogue.validation import ValidationPosterior
-from shoal_studies.crowds.simulation import CrowdModel
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import reach_of
 from shoal_studies.posteriors.summaries import visible
@@ -34,7 +31,6 @@ Scale = Literal["sd", "unit", "ratio"]
 """A coefficient for a standard deviation of its feature, for one unit, or its exponential."""
 
 _INNER_LEVEL: Final = 0.5
-_SCORES: Final = np.arange(0.0625, 3.5, 0.125)
 _COLOUR: Final = "C0"
 _LARGEST_HEIGHT: Final = 16.0  # inches
 
@@ -52,7 +48,7 @@ def draw(
 
     A cohort card is drawn as the histogram of each variable of `names`, each on axes of its own,
     of which the first are returned; survival as the curve of each group of `names`, with its band
-    in lighter colour; a single number as its density; everything else as a forest plot of `names`.
+    in lighter colour; everything else as a forest plot of `names`.
     There None is all but "intercept", the features of hazards, and of correlations the clearest.
 
     `scale` is for regressions that measure their columns: "sd", or None, shows coefficients for a
@@ -71,8 +67,6 @@ def draw(
         return _card(posterior, axes, level, names, below)
     if isinstance(posterior, KaplanMeierPosterior):
         return _groups_survival(posterior, axes, level, names, below)
-    if len(posterior.names) == 1:
-        return _density(posterior, axes, level, below)
     if isinstance(posterior, MomentsPosterior) and names is None:
         names = [posterior.names[place] for place in posterior.clearest()]
     if isinstance(posterior, PiecewiseExponentialPosterior):
@@ -149,74 +143,6 @@ def _forest(
     unit = "for a standard deviation" if per_sd else f"{'ratios ' * (scale == 'ratio')}for one unit"
     axes.set_xlabel(said if measured is None else f"{said}; {unit}")
     return _finished(axes, posterior.title, caption)
-
-
-def _density(
-    posterior: BasePosterior, axes: "Axes | None", level: float, caption: str | None
-) -> "Axes":
-    """Draw the density of a posterior's only number, with the interval that holds `level` of it.
-
-    It is read off the posterior's intervals at many levels.
-    """
-    scores = np.concatenate([-_SCORES[::-1], _SCORES])
-    levels = [2.0 * NormalDist().cdf(score) - 1.0 for score in _SCORES.tolist()]
-    halves = np.array([posterior.interval(each)[0] for each in levels])
-    points = np.concatenate([halves[::-1, 0], halves[:, 1]])
-    slopes = np.maximum(np.gradient(points, scores), 1e-9 * (points[-1] - points[0]))
-    heights = np.exp(-0.5 * scores**2) / np.sqrt(2.0 * np.pi) / slopes
-    low, high = posterior.interval(level)[0]
-    axes = axes or _new_axes(height=3.6)
-    axes.plot(points, heights, color=_COLOUR)
-    inside = np.linspace(low, high, 200)
-    axes.fill_between(inside, np.interp(inside, points, heights), color=_COLOUR, alpha=0.25)
-    axes.axvline(float(posterior.mean[0]), color=_COLOUR, linewidth=1.0, linestyle=":")
-    axes.set_ylim(bottom=0.0)
-    axes.set_yticks([])
-    axes.set_ylabel("posterior density")
-    axes.set_xlabel(
-        f"{visible(posterior.names[0])}; shaded: {_percent(level)} interval", parse_math=False
-    )
-    return _finished(axes, posterior.title, caption)
-
-
-def predictions(
-    mean: NDArray[np.float64],
-    intervals: NDArray[np.float64],
-    targets: NDArray[np.float64] | None,
-    axes: "Axes | None",
-    *,
-    level: float,
-    target: str,
-    caption: str | None,
-) -> "Axes":
-    """Draw predictions, shape (n,), in their order of size, with `targets` if they are known.
-
-    The band is `intervals`, shape (n, 2), which hold `level`.
-
-    Raises:
-        ValueError: targets are not one for each prediction.
-        ImportError: matplotlib is not installed.
-    """
-    if targets is not None and targets.shape != mean.shape:
-        raise ValueError("targets must have one number for each row")
-    order = np.argsort(mean, kind="stable")
-    ranks = np.arange(1, len(order) + 1)
-    axes = axes or _new_axes(height=4.0)
-    axes.fill_between(
-        ranks,
-        *intervals[order].T,
-        color=_COLOUR,
-        alpha=0.2,
-        linewidth=0.0,
-        label=f"{_percent(level)} interval",
-    )
-    axes.plot(ranks, mean[order], color=_COLOUR, label="prediction")
-    if targets is not None:
-        axes.plot(ranks, targets[order], ".", color="0.25", markersize=4, label="observed")
-    axes.set_xlabel("records, in the order of their predictions")
-    axes.set_ylabel(visible(target), parse_math=False)
-    axes.legend()
-    return _finished(axes, "Predictions", caption)
 
 
 def _card(
@@ -303,107 +229,31 @@ def _groups_survival(
     """Draw the curve of each group of `names`, None: of all."""
     if names is not None and not set(names) <= {group.label for group in posterior.groups}:
         raise ValueError("names to draw are of groups")
-    mean, ends, bands = posterior.mean, posterior.interval(level), posterior.bands(level)
-    curves = [
-        (
-            group.label,
-            np.array([posterior.start, *posterior.times[: group.shown]]),
-            _from_one(mean[part]),
-            _from_one(ends[part]),
-            _from_one(bands[part]),
-        )
+    curves = posterior.mean, posterior.interval(level), posterior.bands(level)
+    axes = axes or _new_axes(height=4.2)
+    chosen = [
+        (group, part)
         for group, part in zip(posterior.groups, posterior.parts, strict=True)
         if names is None or group.label in names
     ]
-    across = posterior.columns[0]
-    return _curves(
-        axes, curves, title=posterior.title, across=across, up="without event", caption=caption
-    )
-
-
-def survival(
-    posterior: PiecewiseExponentialPosterior,
-    rows: NDArray[np.float64],
-    axes: "Axes | None" = None,
-    *,
-    level: float = LEVEL,
-    labels: Sequence[str] | None = None,
-    caption: str | None = None,
-) -> "Axes":
-    """Draw the curve of each of `rows`, shape (n, q), as `survival` has it, with its `labels`.
-
-    Raises:
-        ValueError: as `survival`; or there is not one label for each row.
-        ImportError: matplotlib is not installed.
-    """
-    found = posterior.survival(rows, level)
-    labels = labels or [f"row {number}" for number in range(len(found.survival))]
-    if len(labels) != len(found.survival):
-        raise ValueError("labels are one for each row")
-    curves = [
-        (label, found.times, _from_one(curve), _from_one(ends), _from_one(band))
-        for label, curve, ends, band in zip(labels, *found[1:], strict=True)
-    ]
-    return _curves(
-        axes,
-        curves,
-        title=posterior.title,
-        across=posterior.time,
-        up="without event",
-        caption=caption_below(posterior, caption),
-    )
+    for number, (group, part) in enumerate(chosen):
+        colour = f"C{number}"
+        times = [posterior.start, *posterior.times[: group.shown]]
+        mean, ends, bands = (_from_one(each[part]) for each in curves)
+        axes.fill_between(times, *bands.T, color=colour, alpha=0.12, linewidth=0.0)
+        axes.fill_between(times, *ends.T, color=colour, alpha=0.25, linewidth=0.0)
+        axes.plot(times, mean, ".-", color=colour, label=visible(group.label))
+    axes.set_ylim(0.0, 1.02)
+    axes.set_xlabel(visible(posterior.columns[0]), parse_math=False)
+    axes.set_ylabel("without event")
+    if len(chosen) > 1:
+        for text in axes.legend().get_texts():
+            text.set_parse_math(False)
+    return _finished(axes, posterior.title, caption)
 
 
 def _from_one(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([np.ones_like(values[:1]), values])
-
-
-def calibration_of_sites(
-    posterior: ValidationPosterior, axes: "Axes | None" = None, *, level: float = LEVEL
-) -> "Axes":
-    """Draw targets' means where about the same was predicted, at all sites; return the axes.
-
-    Raises:
-        ValueError: noise hides all of them, or `level` is not strictly between 0 and 1.
-        ImportError: matplotlib is not installed.
-    """
-    if not posterior.calibration:
-        raise ValueError("noise hides the calibration: spend more, or ask fewer bins")
-    reach = reach_of(level, posterior.tails)
-    observed = np.array([each.observed.mean for each in posterior.calibration])
-    sds = np.array([each.observed.sd for each in posterior.calibration])
-    ends = np.clip(np.column_stack([observed - reach * sds, observed + reach * sds]), 0.0, 1.0)
-    predicted = np.array([each.predicted.mean for each in posterior.calibration])
-    curve = ("all sites", predicted, observed, ends, ends)
-    across = f"predicted {posterior.target}, from 0 to 1 between its bounds"
-    axes = _curves(axes, [curve], title="Calibration", across=across, up="observed", caption=None)
-    axes.plot([0.0, 1.0], [0.0, 1.0], color="0.8", linewidth=1.0, zorder=0)
-    return axes
-
-
-def _curves(
-    axes: "Axes | None",
-    groups: Sequence[_Curve],
-    *,
-    title: str,
-    across: str,
-    up: str,
-    caption: str | None,
-) -> "Axes":
-    """Draw curves with values from 0 to 1."""
-    axes = axes or _new_axes(height=4.2)
-    for number, (label, places, values, intervals, bands) in enumerate(groups):
-        colour = f"C{number}"
-        axes.fill_between(places, *bands.T, color=colour, alpha=0.12, linewidth=0.0)
-        axes.fill_between(places, *intervals.T, color=colour, alpha=0.25, linewidth=0.0)
-        axes.plot(places, values, ".-", color=colour, label=visible(label))
-    axes.set_ylim(0.0, 1.02)
-    axes.set_xlabel(visible(across), parse_math=False)
-    axes.set_ylabel(up)
-    if len(groups) > 1:
-        for text in axes.legend().get_texts():
-            text.set_parse_math(False)
-    return _finished(axes, title, caption)
 
 
 def _new_panels(count: int, caption: str | None) -> list["Axes"]:
@@ -416,23 +266,6 @@ def _new_panels(count: int, caption: str | None) -> list["Axes"]:
         figure.text(0.02, 0.0, visible(caption), va="bottom", fontsize="small", color="0.35")
         figure.texts[-1].set_parse_math(False)
     return panels
-
-
-def instances(model: CrowdModel, axes: "Axes | None" = None) -> "Axes":
-    """Draw every instance's normalised weights of a crowd's model, and their average.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    names = model.task.weight_names
-    rows, axes = np.arange(len(names)), axes or _new_axes(height=1.4 + 0.32 * len(names))
-    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.plot(model.weights.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
-    axes.plot(model.averaged, rows, "o", color=_COLOUR, markersize=5)
-    _name_rows(axes, names)
-    axes.set_xlabel("every instance, and their average")
-    caption = "the spread over instances is no standard error"
-    return _finished(axes, f"{model.title}, normalised", caption)
 
 
 def _chosen(posterior: BasePosterior, names: Sequence[str] | None) -> list[int]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 from pyroaring import BitMap
-from sqlalchemy import Engine
 
 from bench.drive import FIRST_PHONE, Drive, contributions, quickstart
 from bench.raw_requests import ask, request
@@ -187,34 +186,17 @@ class Services:
         return (time.process_time() - begun) * len(nodes) / len(here)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A round's shares in a node's database."""
-
-    engine: Engine
-    spec: Signed[RoundSpec]
-
-    async def places(self, holders: BitMap) -> list[Place]:
-        """Return where the shares of these data holders are."""
-        with self.engine.begin() as db:
-            return shares.places_of(db, self.spec.digest, holders, self.spec.body.dimension)
-
-    async def read(self, place: Place) -> list[Packed]:
-        """Return the shares at a place."""
-        with self.engine.begin() as db:
-            return shares.read_shares(db, self.spec.digest, place)
-
-
 async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Uint64Vector:
     engine, summing = open_engine(sqlite_url(path)), Summing()
+
+    async def read(place: Place) -> list[Packed]:
+        with engine.begin() as db:
+            return shares.read_shares(db, spec.digest, place)
+
     try:
-        return await sum_shares(
-            _Stored(engine, spec),
-            holders,
-            dimension=spec.body.dimension,
-            scheme=spec.body.sharing,
-            summing=summing,
-        )
+        with engine.begin() as db:
+            places = shares.places_of(db, spec.digest, holders, spec.body.dimension)
+        return await sum_shares(spec.body, places, read, summing)
     finally:
         summing.close()
         engine.dispose()

@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 from shoal_agent.client_files import enrolment_of, grow, read_enrolment, rotate, write_agent
 from shoal_agent.restoring import restore_state, write_recovery_key
 from shoal_agent.settings import Settings
-from shoal_agent.status import HolderStatus, Keeping
+from shoal_agent.status import HolderStatus
 from shoal_command.connection import (
     AgentData,
     AgentDirectory,
@@ -59,19 +59,6 @@ from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
-
-
-@app.command()
-def retention(
-    directory: AgentDirectory, data: AgentData, url: AgentUrl, as_json: AsJson = False
-) -> None:
-    """Show what your running agent keeps, how much, why, and until when.
-
-    Caps and the refusal of replays rest on most of it, so nothing goes by `retention_days`.
-    The slots of ids stay too; `shoal records check` alone counts those.
-    """
-    kept = own_agent(directory, url, data).ask(Keeping, "/v1/retention")
-    tell(kept, as_json, kept)
 
 
 @app.command()

@@ -105,21 +105,6 @@ def _days(found: NDArray[Any]) -> NDArray[np.float64] | None:
     return None if np.isnan(numbers).all() else np.array(numbers)
 
 
-def decoded(numbers: NDArray[np.float64], variable: Variable | None) -> NDArray[Any]:
-    """Return what `coded` takes to these numbers, shape (n,): levels' texts, days, or numbers."""
-    gaps = np.isnan(numbers)
-    whole = np.where(gaps, 0.0, numbers).astype(np.int64)
-    if isinstance(variable, Category):
-        texts: NDArray[Any] = np.array(variable.levels, object)[whole]
-        texts[gaps] = None
-        return texts
-    if isinstance(variable, Date):
-        days: NDArray[Any] = np.datetime64(EPOCH) + whole
-        days[gaps] = np.datetime64("NaT")
-        return days
-    return numbers
-
-
 def levels_of(values: Any) -> tuple[str, ...]:
     """Return the texts of a column: in the order of its categories, if it has any, else sorted."""
     found = array_of(values)

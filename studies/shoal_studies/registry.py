@@ -13,7 +13,6 @@ from shoal_protocol.queries import Column
 from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
 from shoal_studies import catalogue
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
 from shoal_studies.catalogue.regression import RegressionTask
@@ -21,7 +20,6 @@ from shoal_studies.catalogue.study import Study
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.contract import Learner
 from shoal_studies.hazards import PiecewiseExponential
-from shoal_studies.linear_regression import LinearRegression
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.regression import Regression
 from shoal_studies.regression.multinomial import MultinomialRegression
@@ -61,7 +59,6 @@ else:
     """The names of all studies."""
 
 _APART: Final[dict[type[Study], Callable[[Any], Learner]]] = {
-    LinearRegressionTask: LinearRegression,
     MultinomialRegressionTask: MultinomialRegression,
     PiecewiseExponentialTask: PiecewiseExponential,
     RegressionTask: Regression,

@@ -53,7 +53,9 @@ def replay(certificate: ReleaseCertificate) -> Replay:
     except MalformedDocument as error:
         if _is_known(certificate):
             return Replay("differs", f"its task or posterior is none that its study has: {error}")
-        return Replay("not possible", f"this release knows no such study or posterior: {error}")
+        return Replay(
+            "not possible", f"this release knows no such study, method or posterior: {error}"
+        )
     try:
         learner = learner_for(request.task)
     except ValueError:
@@ -131,13 +133,15 @@ def _within(one: Array, other: Array, errors: Array) -> bool:
 
 
 def _is_known(certificate: ReleaseCertificate) -> bool:
-    """Tell whether this release has the certificate's study, and such a posterior of it."""
+    """Tell whether this release has the certificate's study and method, and such a posterior."""
     task, posterior = certificate.request.body.task, certificate.report.body.posterior
-    named = [each.get("name") if isinstance(each, dict) else None for each in (task, posterior)]
-    study = STUDIES.get(str(named[0]))
-    return study is not None and named[1] in {
-        str(each.model_fields["name"].default) for each in study.posteriors
-    }
+    study = STUDIES.get(str(task.get("name")))
+    return (
+        study is not None
+        and task.get("method_number") == study.model_fields["method_number"].default
+        and posterior.get("name")
+        in {each.model_fields["name"].default for each in study.posteriors}
+    )
 
 
 def _alike(one: Any, other: Any) -> bool:

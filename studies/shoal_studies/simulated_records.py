@@ -15,7 +15,6 @@ from shoal_studies.coding import (
     Variable,
     are_numbers,
     coded,
-    decoded,
     fault_of_texts,
     levels_of,
     near_to,
@@ -185,11 +184,6 @@ class SimulatedRecords:
         """Return the number of records."""
         return len(self.values)
 
-    def of_clients(self, key: Any) -> Self:
-        """Return the records at positions."""
-        given = {name: column[key] for name, column in self.given.items()}
-        return replace(self, values=self.values[key], given=given)
-
     def select(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Return a copy of these columns, shape (records, len(names)).
 
@@ -201,14 +195,6 @@ class SimulatedRecords:
             if name in self.unreadable:
                 raise ValueError(f"column {name!r} {self.unreadable[name]}")
         return self.values[:, [self.names.index(name) for name in names]]
-
-    def column(self, name: str) -> NDArray[Any]:
-        """Return a column as a data frame has it, shape (records,): levels as texts, days as days.
-
-        Raises:
-            ValueError: as `select`.
-        """
-        return decoded(self.select([name])[:, 0], self.variables.get(name))
 
     def require_variables(self, names: Iterable[str]) -> None:
         """Check that columns are what variables can be, if none were agreed.

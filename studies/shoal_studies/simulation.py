@@ -6,7 +6,6 @@ Posteriors are distributed as those of a real federation's job at that price.
 
 import math
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -22,7 +21,6 @@ from shoal_protocol.queries.models.numpyro_models import CompiledModel, RecordMo
 from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
-from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.quantiles import QuantilesTask
 from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.variational import NumpyroTask
@@ -192,9 +190,6 @@ class SimulatedFederation(OnRecords):
     tasks are judged as a trainer does, and gaps get an indicator. Without them they are made from
     the records: levels sorted, bounds the least and the largest number. A real federation never
     does that, for it would tell of records; here it tells of yours to you.
-
-    It can be taken apart by position, as scikit-learn's `cross_val_score` and its kin do:
-    `federation[rows]` is the federation of these clients, `federation["age"]` is a column.
     """
 
     def __init__(
@@ -230,45 +225,18 @@ class SimulatedFederation(OnRecords):
         self._dropouts, self._colluders, self._missing = dropouts, colluders, missing
         self._models = dict(models or {})
         self._seeds = np.random.SeedSequence(seed)
-        self._require_clients()
-
-    def _require_clients(self) -> None:
-        if self._dropouts + self._colluders + 1 >= len(self):
-            least = self._dropouts + self._colluders + 1
+        if dropouts + colluders + 1 >= len(self):
             raise ValueError(
                 f"there must be more clients than dropouts + colluders + 1: {len(self):,} are not "
-                f"more than {least:,}"
+                f"more than {dropouts + colluders + 1:,}"
             )
-        if self._cap.delta * len(self) >= 1.0:
+        if delta * len(self) >= 1.0:
             raise ValueError(
                 f"delta must be below 1 / {len(self):,}, one over the clients: {USELESS_DELTA}"
             )
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of clients, and of columns."""
-        return (len(self), len(self.columns))
-
     def __repr__(self) -> str:
         return f"<SimulatedFederation of {len(self):,} clients at {self._cap}: NO PRIVACY>"
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return a column by its name, shape (n,), or the federation of the clients at positions.
-
-        Levels of a column are texts, and days are days, as in a data frame.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        if isinstance(key, str):
-            return self._records.column(canonical_text(key))
-        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
-            key = key[0]  # as scikit-learn takes rows
-        part = copy(self)
-        part._records = self._records.of_clients(key)
-        part._require_clients()
-        [part._seeds] = self._seeds.spawn(1)
-        return part
 
     def learn(self, task: Task) -> SimulatedOutcome:
         """Carry out a task's rounds here and now.

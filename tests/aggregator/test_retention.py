@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
-from shoal_aggregator.assembly import KEEPINGS
+from shoal_aggregator.assembly import DELETIONS
 from shoal_hosting.storage import retention
 from shoal_hosting.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, engine, publish, with_sums
@@ -37,14 +37,14 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
         assert publish(db)
         newest = store.find_newest_sum(db, "compute-0")
         assert newest
-        assert not delete_due(db, KEEPINGS, LATER, 16)  # for ever, unless there is another
+        assert not delete_due(db, DELETIONS, LATER, 16)  # for ever, unless there is another
         later = publish_later(db, ["compute-0", "compute-1"])
-        assert not delete_due(db, KEEPINGS, LATER, 16)  # compute-2 has none that is newer
+        assert not delete_due(db, DELETIONS, LATER, 16)  # compute-2 has none that is newer
         assert has_result(db)  # and the round stays as a whole
         mine = schema.partial_sums.c.node == "compute-2"
         db.execute(schema.partial_sums.update().where(mine).values(round=later))
-        assert delete_due(db, KEEPINGS, LATER, 16)
-        assert not delete_due(db, KEEPINGS, LATER + timedelta(days=2), 16)
+        assert delete_due(db, DELETIONS, LATER, 16)
+        assert not delete_due(db, DELETIONS, LATER + timedelta(days=2), 16)
         assert [each.id for each in db.execute(schema.rounds.select())] == [later]
         for each in range(3):
             assert store.find_newest_sum(db, f"compute-{each}")
@@ -65,7 +65,7 @@ def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPa
 
     def a_part_went() -> bool:
         with engine.begin() as db:
-            return delete_due(db, KEEPINGS, LATER, 16)
+            return delete_due(db, DELETIONS, LATER, 16)
 
     parts = 0
     while a_part_went():

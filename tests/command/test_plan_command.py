@@ -1,4 +1,4 @@
-"""`shoal plan` says what a study would cost, by sizes alone, and refuses sizes that make none."""
+"""`shoal plan` says what a crowd would err by, by sizes alone, and refuses sizes of none."""
 
 import pytest
 

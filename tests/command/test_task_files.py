@@ -45,6 +45,7 @@ def test_a_text_or_a_truth_value_is_no_number(wrong):
         ),
         ("features", {"age": 5}, r"^\[features\] age: bounds are two numbers"),
         ("task", {"prior_sd": -1.0}, r"^\[task\] prior_sd: should be greater than"),
+        ("task", {"method_number": 7}, r"^\[task\] method_number: .* method 1 and not by method 7"),
         ("task", {"name": "regresion"}, r"^\[task\] name: it names a study, one of .*regression"),
         ("settings", {"epsilon": "1"}, r"^\[settings\] epsilon: should be a valid number"),
     ],

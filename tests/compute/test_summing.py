@@ -1,10 +1,6 @@
-"""Sums over exactly the cohort, whatever was counted before and however it is read."""
+"""Sums over exactly the cohort, however shares are read and wherever they are added up."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
@@ -16,16 +12,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import summing as summing_module
-from shoal_compute.bulks import AcceptedShare, Packed, Place
-from shoal_compute.summing import (
-    Adders,
-    Elsewhere,
-    SharesMissing,
-    Summing,
-    Tallies,
-    open_summing,
-    sum_shares,
-)
+from shoal_compute.bulks import Packed, Place
+from shoal_compute.summing import Elsewhere, SharesMissing, Summing, open_summing, sum_shares
+from shoal_hosting import work
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
 from tests.compute.test_gossip import known_round
@@ -34,6 +23,8 @@ from tests.world.examples import DIMENSION, seed
 
 SCHEME = ADDITIVE
 CLIENTS = st.sets(st.integers(0, 11))
+EVERYBODY = set(range(12))
+SPEC = known_round(set()).spec.body
 
 
 def share(client: int) -> Share:
@@ -57,22 +48,14 @@ class Store:
     def __init__(self, stored: set[int]) -> None:
         self.stored = stored
 
-    async def places(self, holders: BitMap) -> list[Place]:
-        together = holders & BitMap(range(4))
-        singly = [Place(None, BitMap([each])) for each in holders - together]
+    def places(self, holders: set[int]) -> list[Place]:
+        together = BitMap(holders) & BitMap(range(4))
+        singly = [Place(None, BitMap([each])) for each in BitMap(holders) - together]
         return singly + ([Place(1, together)] if together else [])
 
     async def read(self, place: Place) -> list[Packed]:
         shares = [share(client) for client in place.holders if client in self.stored]
         return [Packed(each.kind, 1, each.payload) for each in shares]
-
-
-class AtOnce(Executor):
-    """Runs work when it is submitted."""
-
-    def submit(self, work, /, *arguments, **named):
-        with ThreadPoolExecutor(1) as threads:
-            return threads.submit(work, *arguments, **named)
 
 
 class Deaf(Executor):
@@ -82,87 +65,58 @@ class Deaf(Executor):
         return Future()
 
 
-@given(counted=CLIENTS, cohort=CLIENTS)
-def test_a_tally_and_the_store_together_give_the_cohorts_sum(
-    counted: set[int], cohort: set[int]
+async def total_of(clients: set[int], summing: Summing) -> np.ndarray:
+    store = Store(clients)
+    return await sum_shares(SPEC, store.places(clients), store.read, summing)
+
+
+@given(clients=CLIENTS)
+def test_a_sum_is_over_the_cohorts_shares(clients: set[int]) -> None:
+    summing = Summing()
+    assert np.array_equal(asyncio.run(total_of(clients, summing)), oracle(clients))
+    summing.close()
+
+
+@pytest.fixture(autouse=True)
+def elsewhere_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "SMALL_BYTES", 0)
+
+
+async def test_an_executor_that_never_answers_is_left_for_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run() -> np.ndarray:
-        tallies = Tallies(Adders(Summing(AtOnce()), Summing(AtOnce())))
-        known = known_round(set())
-        for client in counted:
-            content = share(client).kind, share(client).payload
-            accepted = AcceptedShare(known.id, client, bytes(16), bytes(32), bytes(64), *content)
-            await tallies.count(known, [accepted])
-        return await tallies.total(known, BitMap(cohort), Store(counted | cohort))
-
-    assert np.array_equal(asyncio.run(run()), oracle(cohort))
-
-
-async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION) -> np.ndarray:
-    return await sum_shares(
-        Store(set(clients)),
-        BitMap(clients),
-        dimension=dimension,
-        scheme=SCHEME,
-        summing=summing,
-    )
-
-
-def test_a_small_sum_stays_in_the_process_and_a_large_one_does_not() -> None:
-    adders = Adders(Summing(AtOnce()), Summing(AtOnce()))
-    assert adders.for_sum(10_000, 66) is adders.small
-    assert adders.for_sum(10_000, 10_011) is adders.small
-    assert adders.for_sum(100_000, 10_011) is adders.large
-    assert adders.for_sum(1_000_000, 66) is adders.large
-
-
-@pytest.fixture
-def processes() -> Iterator[Elsewhere]:
-    opened = open_summing("processes")
-    assert isinstance(opened, Elsewhere)
-    yield opened
-    opened.close()
-
-
-@pytest.mark.slow
-async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_others(
-    processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.kill(await processes.run(os.getpid), signal.SIGKILL)
-    many = (total_of(range(12), processes) for _ in range(4))
-    for total in await asyncio.gather(*many):
-        assert np.array_equal(total, oracle(set(range(12))))
-    assert await processes.run(os.getpid) == os.getpid()  # the pause after a failure
-    monkeypatch.setattr(processes, "_away_until", 0.0)
-    assert await processes.run(os.getpid) != os.getpid()
-
-
-async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:
+    monkeypatch.setattr(summing_module, "_CLUSTER_SECONDS", 0.05)
     opened = []
 
     def deaf() -> summing_module.Opened:
         opened.append(Deaf())
         return opened[-1], lambda: opened.append("let go")
 
-    summing = Elsewhere(deaf, at_once=2, seconds=0.05)
-    assert np.array_equal(await total_of(range(12), summing), oracle(set(range(12))))
+    summing = Elsewhere(deaf)
+    assert np.array_equal(await total_of(EVERYBODY, summing), oracle(EVERYBODY))
     assert len(opened) == 2 and opened[1] == "let go"
     summing.close()
 
 
-@pytest.mark.slow
-def test_the_processes_end_with_their_parent_even_if_it_is_killed() -> None:
-    script = (
-        "import asyncio, os, signal\n"
-        "from shoal_compute.summing import open_summing\n"
-        "if __name__ == '__main__':\n"
-        "    print(asyncio.run(open_summing('processes').run(os.getpid)), flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    # its standard output is the processes' too, and ends when the last of them does
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL
-    assert int(done.stdout) > 0
+async def test_an_executor_that_failed_is_opened_anew_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = []
+
+    def fails_once() -> summing_module.Opened:
+        opened.append(ThreadPoolExecutor(1))
+        if len(opened) == 1:
+            opened[0].shutdown()  # whoever submits to it is refused
+        return opened[-1], opened[-1].shutdown
+
+    summing = Elsewhere(fails_once)
+    for number in range(2):
+        assert await summing.run(abs, -number) == number
+    assert len(opened) == 1  # the pause after a failure
+    monkeypatch.setattr(summing, "_away_until", 0.0)
+    assert await summing.run(abs, -2) == 2
+    assert len(opened) == 2 and summing._opened is not None
+    summing.close()
 
 
 @pytest.fixture
@@ -183,7 +137,7 @@ async def test_a_dask_cluster_adds_up_to_the_same(dask: LocalCluster) -> None:
     cluster = open_summing(dask.scheduler_address)
     assert isinstance(cluster, Elsewhere)
     try:
-        assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
+        assert np.array_equal(await total_of(EVERYBODY, cluster), oracle(EVERYBODY))
         assert cluster._opened is not None
     finally:
         cluster.close()
@@ -196,17 +150,13 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
     monkeypatch.setattr(summing_module, "_CLUSTER_SECONDS", 0.2)
     cluster = open_summing("tcp://127.0.0.1:9")  # where nothing listens
     try:
-        assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
+        assert np.array_equal(await total_of(EVERYBODY, cluster), oracle(EVERYBODY))
     finally:
         cluster.close()
 
 
 async def test_a_missing_share_is_noticed() -> None:
-    with pytest.raises(SharesMissing), ThreadPoolExecutor(1) as executor:
-        await sum_shares(
-            Store({1, 2}),
-            BitMap([1, 2, 3]),
-            dimension=DIMENSION,
-            scheme=SCHEME,
-            summing=Summing(executor),
-        )
+    summing, store = Summing(), Store({1, 2})
+    with pytest.raises(SharesMissing):
+        await sum_shares(SPEC, store.places({1, 2, 3}), store.read, summing)
+    summing.close()

@@ -1,14 +1,12 @@
-"""Contrasts, differences, tests and likelihoods of regressions, and moments by an estimator."""
+"""What a regression's posterior reads, and the answers of moments by an estimator."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
-from shoal.answers import Answers, chi_square_tail, contrast, difference, wald
+from shoal.answers import Answers
 from shoal.estimators import (
     Moments,
     NotFittedError,
@@ -57,59 +55,6 @@ def posterior() -> MeasuredRegressionPosterior:
     )
 
 
-def test_a_contrast_is_a_weighted_sum_with_its_own_interval() -> None:
-    found = contrast(posterior(), {"age": 1.0, "dose": -2.0}, {"intercept": 1.0})
-    assert found.mean.tolist() == [5.5, 90.0]
-    assert found.sd == pytest.approx([math.sqrt(0.5 + 4 * 0.4 - 4 * 0.2), 1.0])
-    half = stats.norm.ppf(0.95) * found.sd
-    assert found.interval(0.9) == pytest.approx(
-        np.column_stack([found.mean - half, found.mean + half])
-    )
-    assert "+1 age -2 dose" in str(found) and "<table>" in found._repr_html_()
-
-
-def test_a_difference_is_as_unsure_as_both_together() -> None:
-    other = posterior().model_copy(update={"names": ("intercept", "dose", "age")})
-    found = difference(posterior(), other)
-    assert found.names == ("intercept", "age", "dose")
-    assert found.mean.tolist() == [0.0, 3.5, -3.5]
-    assert found.sd == pytest.approx([math.sqrt(2.0), math.sqrt(0.9), math.sqrt(0.9)])
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 30, 251])
-def test_the_tail_of_a_chi_square_is_scipys(degrees: int) -> None:
-    for statistic in (0.0, 1e-6, 0.5, 3.0, 40.0, 300.0, 2000.0):
-        assert chi_square_tail(statistic, degrees) == pytest.approx(
-            stats.chi2.sf(statistic, degrees), rel=1e-9, abs=1e-300
-        )
-
-
-def test_a_wald_test_is_of_all_hypotheses_together() -> None:
-    mean, block = np.array([1.5, -2.0]), np.array([[0.5, 0.2], [0.2, 0.4]])
-    found = wald(posterior(), ["age", "dose"])
-    assert found.statistic == pytest.approx(mean @ np.linalg.solve(block, mean))
-    assert found.degrees == 2
-    assert found.p_value == pytest.approx(stats.chi2.sf(found.statistic, 2))
-    alike = wald(posterior(), [{"age": 1.0, "dose": 1.0}], [-0.5])
-    assert (alike.statistic, alike.p_value) == (0.0, 1.0)
-    assert "p = 1" in str(alike)
-
-
-@pytest.mark.parametrize(
-    ("hypotheses", "values", "said"),
-    [
-        (["height"], None, "no coefficient 'height'"),
-        ([], None, "one coefficient"),
-        ([{}], None, "one coefficient"),
-        (["age"], [0.0, 1.0], "one value"),
-        (["age", {"age": 2.0}], None, "follows from the others"),
-    ],
-)
-def test_a_hypothesis_that_is_none_is_refused(hypotheses: Any, values: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        wald(posterior(), hypotheses, values)
-
-
 @pytest.mark.parametrize("as_frame", [dict, pd.DataFrame])
 def test_a_posterior_reads_arrays_and_refuses_columns_by_name(as_frame: Any) -> None:
     found, rows = posterior(), [[40.0, 1.0]]
@@ -131,9 +76,6 @@ def test_an_estimator_of_moments_answers_after_one_fit() -> None:
     whole, part = answers.linear_model("pressure"), answers.linear_model("dose", ["pressure"])
     np.testing.assert_allclose(whole.mean, [90, 0.5, 2], rtol=0.15)
     assert part.names == ("intercept", "pressure")
-    ten_years = contrast(whole, {"age": 10.0})
-    assert ten_years.mean == pytest.approx([5.0], abs=1.0)
-    assert wald(whole, ["age", "dose"]).p_value < 1e-6
     assert isinstance(answers, Answers)
     compared = answers.compare("pressure", [["age"], ["age", "dose"]])
     assert compared.probabilities[1] > compared.probabilities[0]

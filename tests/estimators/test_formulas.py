@@ -140,6 +140,7 @@ def test_centres_and_polynomials_follow_from_bounds_or_from_a_number_that_is_giv
         ("y", "one target and one sum"),
         ("~ age", "one target and one sum"),
         ("y ~ age | bmi", "one target and one sum"),
+        ("y ~ age + (1 | site)", 'no random effects .* pooled="site"'),
         ("y + age ~ bmi", "one target"),
         ("y ~ 1", "a feature at least"),
         ("y ~ age +", "cannot be read"),
@@ -248,7 +249,6 @@ def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_fram
     with pytest.raises(ValueError, match="'smoker' holds numbers, and its levels are the texts"):
         model.predict(np.array([[50.0, 2.0, 1.0]]))
     assert model.predict_interval(one).shape == (1, 2)
-    model.plot_predictions(rows.head(20), rows["pressure"].head(20))
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(one) == pytest.approx(model.predict(one))
     with pytest.raises(ValueError, match="'a secret', and has the levels 'former', 'no', 'yes'"):

@@ -72,9 +72,12 @@ async def test_a_replay_is_the_same_for_what_happened_and_differs_for_what_did_n
     assert "before the first round" in replay(other).detail
 
 
-async def test_a_study_that_this_release_does_not_know_is_not_replayed(encoded: bytes) -> None:
+@pytest.mark.parametrize("changes", [{"name": "of_another_release"}, {"method_number": 7}])
+async def test_a_study_or_method_that_this_release_does_not_know_is_not_replayed(
+    encoded: bytes, changes: dict[str, Any]
+) -> None:
     told = read_certificate(encoded).body
-    task = {"name": "of_another_release"}
+    task = told.request.body.task | changes
     other = told.model_copy(update={"request": altered(told.request, task=task)})
     assert replay(other).outcome == "not possible"
 

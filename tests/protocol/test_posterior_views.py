@@ -95,13 +95,6 @@ def test_hostile_names_are_drawn_as_they_are() -> None:
     found = texts(plots.draw(posterior))
     assert HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in found
     pyplot.close("all")
-    one = np.ones(1)
-    texts(
-        plots.predictions(
-            one, one[:, None] * [0, 2], None, None, level=0.9, target=HOSTILE, caption=HOSTILE
-        )
-    )
-    pyplot.close("all")
     texts(plots.draw(StandardNormal(names=(HOSTILE,), records=5)))
 
 

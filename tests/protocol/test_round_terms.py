@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from shoal_protocol.jobs.job_request import AS_STATED, Range, RoundTerms, Terms
 from shoal_protocol.queries import Mechanism, ScoreSum
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.scores import Family
 from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=18.0, upper=90.0)
@@ -26,10 +27,10 @@ SCORES = ScoreSum(
 MECHANISMS: tuple[Mechanism, ...] = ("discrete_gaussian", "discrete_laplace")
 
 
-def terms(*, recentred: bool) -> Terms:
+def terms(*, recentred: bool, family: Family = "poisson") -> Terms:
     kind = RoundTerms(
         rounds=2,
-        query=SCORES,
+        query=changed(family=family),
         recentred=recentred,
         stretch=AS_STATED,
         radius=Range(least=0.5, most=1.0),
@@ -41,6 +42,7 @@ def changed(**changes: Any) -> ScoreSum:
     return ScoreSum.model_validate(SCORES.model_dump() | changes)
 
 
+@pytest.mark.parametrize("family", ["normal", "poisson"])
 @pytest.mark.parametrize("recentred", [False, True])
 @pytest.mark.parametrize(
     "change",
@@ -57,15 +59,17 @@ def changed(**changes: Any) -> ScoreSum:
     ],
 )
 def test_a_round_chooses_where_scores_are_taken_and_cut_and_costs_no_more(
-    change: dict[str, Any], recentred: bool
+    change: dict[str, Any], recentred: bool, family: Family
 ) -> None:
+    query = changed(family=family, **change)
     for number in range(2):
-        terms(recentred=recentred).check(changed(**change), number=number)
+        terms(recentred=recentred, family=family).check(query, number=number)
     for mechanism in MECHANISMS:
-        assert changed(**change).design(mechanism) == SCORES.design(mechanism)
-    assert changed(**change).largest_value == SCORES.largest_value
+        assert query.design(mechanism) == SCORES.design(mechanism)
+    assert query.largest_value == SCORES.largest_value
 
 
+@pytest.mark.parametrize("family", ["normal", "poisson"])
 @pytest.mark.parametrize("recentred", [False, True])
 @pytest.mark.parametrize(
     ("change", "reason"),
@@ -83,10 +87,12 @@ def test_a_round_chooses_where_scores_are_taken_and_cut_and_costs_no_more(
     ],
 )
 def test_a_round_of_scores_that_is_another_ones_is_refused(
-    change: dict[str, Any], reason: str, recentred: bool
+    change: dict[str, Any], reason: str, recentred: bool, family: Family
 ) -> None:
     with pytest.raises(RefusedSpec, match=reason):
-        terms(recentred=recentred).check(changed(**change), number=0)
+        terms(recentred=recentred, family=family).check(
+            changed(**{"family": family} | change), number=0
+        )
 
 
 def test_a_round_of_scores_of_fewer_coordinates_costs_no_more() -> None:

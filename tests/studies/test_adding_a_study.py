@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.catalogue.one_round import OneRound, noise_of, summarise
+from shoal_studies.catalogue.one_round import noise_of, summarise
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
 from shoal_studies.posteriors.forms import TabulatedPosterior
 
@@ -53,18 +53,11 @@ age = [18, 100]
             records_per_client=self.records_per_client,
         )
 
-    def learner(self):
-        return ColumnTotal(self)
-
-
-class ColumnTotal(OneRound[ColumnTotalTask, ColumnTotalPosterior]):
-    """The learner of one `ColumnTotalTask`."""
-
-    def posterior(self, released):
+    def posterior_from(self, released):
         unit = released.query.grid**2
         noise, seen = noise_of(released, 0, unit), released.values[0] / unit
         law = summarise(noise.log_density, -noise.reach, noise.reach, lambda x: seen + x)
-        return ColumnTotalPosterior(columns=(self.task.column.name,), records=1, **law)
+        return ColumnTotalPosterior(columns=(self.column.name,), records=1, **law)
 '''
 PROGRAM = """
 import sys, tomllib

@@ -35,8 +35,6 @@ def test_the_priors_share_falls_with_a_weaker_prior_and_is_printed(method):
     assert "THE PRIOR DECIDES" in strong.caution and "x" in strong.caution
     assert "THE PRIOR DECIDES" not in (weak.caution or "")
     assert "taken as given" in dict(weak.facts)["Bounds"]
-    exported = strong.to_arviz(np.random.default_rng(1), count=10).posterior.attrs
-    assert exported["caution"] == strong.caution
     share = f"{strong.prior.shares(strong.sd)[1]:.0%}"
     for shown in (str(strong.summary()), strong._repr_html_()):
         assert "its share" in shown and share in shown and "THE PRIOR DECIDES" in shown

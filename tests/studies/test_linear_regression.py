@@ -15,15 +15,16 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies import linear_regression
+from shoal_studies.catalogue import linear_regression
 from shoal_studies.catalogue.linear_regression import (
+    LinearRegression,
     LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
+    choose_thresholds,
     thresholds_for,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.linear_regression import LinearRegression, choose_thresholds
 from shoal_studies.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_studies.simulation import Federation, run
 

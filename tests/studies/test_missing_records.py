@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.linear_regression import LinearRegression, LinearRegressionTask
 from shoal_studies.catalogue.variational import LogisticRegressionTask, Variational
-from shoal_studies.linear_regression import LinearRegression
 from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 

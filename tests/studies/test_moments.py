@@ -74,20 +74,11 @@ def least_squares(records: np.ndarray, features: list[int], target: int) -> np.n
     return np.asarray(np.linalg.lstsq(rows, records[:, target], rcond=None)[0])
 
 
-def partial_of(records: np.ndarray) -> np.ndarray:
-    precision = np.linalg.inv(np.corrcoef(records.T))
-    roots = np.sqrt(np.diagonal(precision))
-    return np.asarray((-precision / np.outer(roots, roots))[np.triu_indices(len(precision), 1)])
-
-
 def test_with_little_noise_correlations_are_the_records_own() -> None:
     records, answers = exactly()
     truth = np.corrcoef(records.T)
     pairs = np.triu_indices(5, 1)
     assert answers.posterior.mean == pytest.approx(truth[pairs], abs=0.01)
-    partial = answers.partial_correlations()
-    assert partial.mean == pytest.approx(partial_of(records), abs=0.015)
-    assert partial.names[0] == "partial correlation[age, dose]"
 
 
 @pytest.mark.parametrize(
@@ -108,45 +99,6 @@ def test_with_little_noise_a_model_of_any_column_is_least_squares(
     assert found.verdict.kind == "trustworthy"
 
 
-def test_with_little_noise_components_are_those_of_the_records() -> None:
-    records, answers = exactly()
-    values, vectors = np.linalg.eigh(np.corrcoef(records.T))
-    found = answers.principal_components(np.random.default_rng(1), count=5, draws=100)
-    assert found.shares == pytest.approx(values[::-1] / 5.0, abs=0.01)
-    assert np.abs(found.loadings[:, 0]) == pytest.approx(np.abs(vectors[:, -1]), abs=0.02)
-    text = str(found)
-    assert "Principal components" in text and "weight" in text
-    assert found.is_apart[:2].all() and ("Verdict: trustworthy" in text) == found.is_apart.all()
-    low, high = found.share_interval(0.9).T
-    assert np.all(low < found.shares) and np.all(found.shares < high)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "told_apart"), [(0.3, 0.0), (1.0, 0.5), (3.0, 0.8)])
-def test_components_hold_their_intervals_or_say_that_noise_hides_them(
-    epsilon: float, told_apart: float
-) -> None:
-    """Of 40 releases of 2,000 records, shares by themselves.
-
-    Were shares right at .9, one would hold in less than .75 of them in 1 % of seeds.
-    """
-    generator = np.random.default_rng([SEED, 2])
-    whole = people(100_000, generator)
-    values = np.linalg.eigvalsh(np.corrcoef(whole.T))[::-1]
-    shares, apart = [], []
-    for seed in range(120):
-        sample = whole[generator.choice(len(whole), 2_000, replace=False)]
-        found = Answers(learned(sample, epsilon=epsilon, seed=seed)).principal_components(generator)
-        low, high = found.share_interval(0.9).T
-        shares.append((low <= values[:3] / 5.0) & (values[:3] / 5.0 <= high))
-        apart.append(found.is_apart)
-        if not found.is_apart.all():
-            assert found.verdict.kind == "doubtful" and "any" in str(found)
-    assert np.all(np.mean(shares, axis=0) >= 0.8), np.mean(shares, axis=0)
-    assert 0.83 <= np.mean(shares) <= 0.99, np.mean(shares)
-    assert np.all(np.mean(apart, axis=0)[:2] >= told_apart), np.mean(apart, axis=0)
-
-
 @pytest.mark.slow
 def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
     """Of 60 releases; numbers of a kind go together, so their mean is what has limits.
@@ -159,7 +111,6 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
     correlations = np.corrcoef(whole.T)[np.triu_indices(5, 1)]
     slopes = least_squares(whole, [0, 1, 2, 3], 4)[1:]
     alone = least_squares(whole, [4, 2], 0)[1:]
-    partial = partial_of(whole)
     held: dict[str, list[np.ndarray]] = {}
 
     def take(kind: str, ends: np.ndarray, truth: np.ndarray) -> None:
@@ -171,8 +122,6 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
         take("correlations", answers.posterior.interval(0.9), correlations)
         take("slopes", answers.linear_model("y").interval(0.9)[1:], slopes)
         take("others", answers.linear_model("age", ["y", "flag"]).interval(0.9)[1:], alone)
-        if seed < 20:
-            take("partial", answers.partial_correlations().interval(0.9), partial)
     means = {kind: float(np.mean(each)) for kind, each in held.items()}
     assert all(0.83 <= mean <= 0.97 for mean in means.values()), means
 

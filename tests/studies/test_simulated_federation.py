@@ -42,17 +42,6 @@ def test_the_same_seed_and_calls_give_the_same_posteriors_and_no_two_calls_do() 
     assert federation(seed=2).learn(TASK).posterior != federation().learn(TASK).posterior
 
 
-def test_it_can_be_taken_apart_by_column_and_by_client() -> None:
-    there = federation()
-    np.testing.assert_array_equal(there["age"], records()["age"])
-    part = there[np.arange(100)]
-    assert (len(part), part.shape, part.columns) == (100, (100, 2), ("pressure", "age"))
-    np.testing.assert_array_equal(part["age"], records()["age"][:100])
-    assert 0 < part.learn(TASK).posterior.records <= 100
-    with pytest.raises(ValueError, match="no column 'weight'"):
-        there["weight"]
-
-
 @pytest.mark.parametrize(
     ("rows", "changes", "said"),
     [

@@ -1,4 +1,4 @@
-"""Predictions scored at sites, and models that leave a site out: what they find, and how surely.
+"""Predictions scored at sites: what is found of them, and how surely.
 
 At last over all services: one round, certified and replayed.
 """
@@ -11,16 +11,7 @@ import pytest
 from matplotlib import pyplot
 from pydantic import TypeAdapter
 
-from shoal import plots
-from shoal.estimators import (
-    LeaveOneSiteOut,
-    LinearRegression,
-    LogisticRegression,
-    NegativeBinomialRegression,
-    NotFittedError,
-    PoissonRegression,
-    Validation,
-)
+from shoal.estimators import Validation
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -136,51 +127,8 @@ def test_calibration_shows_what_was_observed_where_noise_does_not_hide_it() -> N
     for (predicted, observed), each in zip(due, found, strict=True):
         assert each.predicted.mean == pytest.approx(predicted, abs=0.01)
         assert each.observed.mean == pytest.approx(observed, abs=0.02)
-    assert plots.calibration_of_sites(model.posterior_).has_data() and model.plot().has_data()
+    assert model.plot().has_data()
     pyplot.close("all")
-    hidden = model.posterior_.model_copy(update={"calibration": ()})
-    with pytest.raises(ValueError, match="noise hides"):
-        plots.calibration_of_sites(hidden)
-
-
-def test_a_site_left_out_tells_nothing_of_the_model_that_is_scored_there() -> None:
-    who = people("normal", 3_000, seed=3)
-    turned = who | {"y": np.where(who["site"] == "west", 5.0 - 0.1 * who["a"], who["y"])}
-    found = []
-    for each in (who, turned):
-        model = LeaveOneSiteOut(
-            LinearRegression(features={"a": (0, 100), "b": (-5, 5)}, target={"y": (-6, 6)}),
-            site={"site": SITES},
-            score_limit=1.0,
-        ).fit(federation(each, epsilon=100.0, seed=1))
-        found.append(model)
-    before, after = (
-        np.array(each.validation_.to_task().sites[SITES.index("west")].coefficients)
-        for each in found
-    )
-    np.testing.assert_allclose(after, before, atol=0.01)
-    rest = who["site"] != "west"
-    rows = np.column_stack([np.ones(rest.sum()), who["a"][rest], who["b"][rest]])
-    np.testing.assert_allclose(before, np.linalg.lstsq(rows, who["y"][rest])[0], atol=0.05)
-    away = [each.posterior_.scores[2].score.mean for each in found]
-    assert away[1] > away[0] + 0.3
-    assert len(found[0].privacy_) == 4 and list(found[0].models_) == list(SITES)
-    assert "west: explained" in str(found[0].summary())
-
-
-@pytest.mark.parametrize(
-    "kind", [LogisticRegression, PoissonRegression, NegativeBinomialRegression]
-)
-def test_other_families_leave_a_site_out_by_formula(kind: type[Any]) -> None:
-    family = kind.family
-    who = people(family, 2_000, seed=4)
-    model = LeaveOneSiteOut(
-        kind(formula="y ~ a + b", variables={"a": (0, 100), "b": (-5, 5), "y": bounds(family)}),
-        site={"site": SITES},
-    ).fit(federation(who, epsilon=20.0, seed=1))
-    for site in model.validation_.to_task().sites:
-        assert site.coefficients[1:] == pytest.approx((0.04, -0.3), abs=0.12)
-    assert model.validation_.to_task().family == family
 
 
 @pytest.mark.parametrize(
@@ -188,29 +136,20 @@ def test_other_families_leave_a_site_out_by_formula(kind: type[Any]) -> None:
     [
         ({"site": {"site": (0, 1)}}, "one variable with its levels"),
         ({"site": {"site": SITES, "b": SITES}}, "one variable with its levels"),
-        ({"model": {"a": (0, 100), "site": SITES}}, "no effects of the site"),
+        ({"site": "site"}, "one variable with its levels"),
+        ({"sites": {"north": (0.0, 0.0, 0.0)}}, "each of north, south, west"),
         ({"score_limit": 2.0}, "squares"),
         ({"bins": 0}, "greater than or equal"),
     ],
 )
-def test_what_cannot_be_left_out_is_refused_before_anything_is_spent(
-    change: dict[str, Any], said: str
-) -> None:
-    there = federation(people("normal", 200, seed=5), epsilon=1.0, seed=1)
-    features = change.pop("model", {"a": (0, 100)})
-    model = LinearRegression(features=features, target={"y": (-6, 6)})
+def test_what_cannot_be_scored_is_no_task(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        LeaveOneSiteOut(model, **({"site": {"site": SITES}} | change)).fit(there)
-    with pytest.raises(NotFittedError, match="call fit first"):
-        LeaveOneSiteOut(model, site={"site": SITES}).summary()
+        scoring("normal", **change).to_task()
 
 
-def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -> None:
+def test_a_score_that_noise_hides_is_withheld() -> None:
     who = people("normal", 400, seed=5)
-    model = LeaveOneSiteOut(
-        LinearRegression(features={"a": (0, 100), "b": (-5, 5)}, target={"y": (-60, 60)}),
-        site={"site": SITES},
-    ).fit(federation(who, epsilon=0.5, seed=1))
+    model = scoring("normal", target={"y": (-60, 60)}).fit(federation(who, epsilon=0.5, seed=1))
     hidden = [each for each in model.posterior_.scores if each.score is None]
     assert hidden
     shown = str(model.summary())
@@ -221,7 +160,6 @@ def test_a_score_that_noise_hides_is_withheld_and_all_jobs_prices_are_summed() -
         for each in hidden
         if name == f"{each.name}: root mean square error"
     ]
-    assert "All 4 jobs: epsilon 2 at delta 4e-05 for each client" in shown
 
 
 SCORED = ValidationTask(

@@ -3,11 +3,12 @@
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import func, select
 
 from shoal_hosting.storage import retention
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer import releases, schema, store
-from shoal_trainer.assembly import KEEPINGS, Service
+from shoal_trainer.assembly import DELETIONS, Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, running, state
 from tests.world.around_trainer import job, signed_job
@@ -16,27 +17,30 @@ from tests.world.parties import post
 
 LATER = JOB.ends_by + timedelta(seconds=1)
 NEWEST = {"certificates": 1}
-KINDS = sum(each.of is not None for each in KEEPINGS.kinds)
+KINDS = len(DELETIONS.tables)
 
 
 def left(trainer: Service) -> dict[str, int]:
-    """Return how many documents are left of the kinds that are deleted."""
-    shown = trainer.resources.storage.run_here(retention.count, KEEPINGS, 30)
-    return {
-        each["kind"]: each["documents"]
-        for each in shown
-        if each["stays"] != "for ever" and each["documents"]
+    """Return how many documents are left in the tables from which some are deleted."""
+    counts = {
+        table.name: trainer.resources.storage.run_here(
+            lambda db, table: db.execute(select(func.count()).select_from(table)).scalar_one(),
+            table,
+        )
+        for table, _ in DELETIONS.tables
     }
+    return {name: count for name, count in counts.items() if count}
 
 
 def delete(trainer: Service, before: datetime = LATER) -> bool:
     return trainer.resources.storage.run_here(
-        retention.delete_due, KEEPINGS, before, retention.MOST_JOBS
+        retention.delete_due, DELETIONS, before, retention.MOST_JOBS
     )
 
 
 def test_no_kind_of_documents_of_jobs_in_rounds_is_forgotten() -> None:
-    listed = {each.table.name for each in KEEPINGS.kinds}
+    stays = {"rounds", "ledger"}
+    listed = {table.name for table, _ in DELETIONS.tables} | stays
     of_jobs = {name for name, table in schema.metadata.tables.items() if "job" in table.columns}
     # which stay for ever, but for counts by client
     crowds = {"crowd_instances", "crowd_log", "crowd_contributors", "crowd_windows"}

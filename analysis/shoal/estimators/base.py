@@ -22,8 +22,6 @@ from shoal_studies.registry import Posterior, Task
 from shoal_studies.simulation import SimulatedFederation
 
 if TYPE_CHECKING:
-    import numpy as np
-    from arviz import InferenceData
     from matplotlib.axes import Axes
 
 PosteriorT = TypeVar("PosteriorT", bound=Posterior)
@@ -35,8 +33,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
     After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
     verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
     """
-
-    _learned_attribute = "posterior_"
 
     posterior_: PosteriorT
     privacy_: PrivacySpent
@@ -55,7 +51,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
             JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.submit`
                 and `Job.wait`.
         """
-        require_fits(federation, targets, crowd=False)
+        require_fits(federation, targets)
         there, task = self._task_for(federation)
         if not isinstance(there, SimulatedFederation):
             return self._take_job(task, there.submit(task))
@@ -156,29 +152,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
         price = f"{self.privacy_}, had this not been a simulation"
         beyond = [("Beyond bounds", "; ".join(self._beyond))] if self._beyond else []
         return self.posterior_.summary(level).with_facts(*beyond, ("Simulated", price))
-
-    def to_arviz(
-        self,
-        generator: "np.random.Generator | None" = None,  # noqa: TID251
-        *,
-        count: int = 4000,
-    ) -> "InferenceData":
-        """Return the posterior for ArviZ, with the job and what it cost among the attributes.
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: as the posterior's `to_arviz`.
-            ImportError: ArviZ is not installed; the message names the extra.
-        """
-        attributes: dict[str, Any] = {"simulated": 1}
-        if self.report_ is not None:
-            attributes = {
-                "job": self.report_.job,
-                "population_size": self.report_.population_size,
-                "cohort_sizes": ", ".join(map(str, self.report_.cohort_sizes)),
-            }
-        attributes |= self.privacy_.model_dump()
-        return self.posterior_.to_arviz(generator, count=count, attributes=attributes)
 
     @property
     def _caption(self) -> str:

@@ -11,7 +11,7 @@ class Moments(Estimator[MomentsPosterior]):
     model = Moments(columns={"age": (18, 90), "dose": (0, 10), "pressure": (80, 180)})
     model.fit(federation).answers_.linear_model("pressure", ["age"])
 
-    `answers_` gives regressions, correlations and components at no further price.
+    `answers_` gives regressions on any of the columns at no further price.
     """
 
     task_type = MomentsTask

@@ -1,12 +1,11 @@
 """The estimator of hazard ratios, and what asks for events."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shoal import plots
 from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
@@ -23,7 +22,7 @@ from shoal_studies.coding import Variable
 from shoal_studies.posteriors.base import LEVEL
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 _HAS_TIME: Final = re.compile(r"\s*(\w+|`[^`]+`)\s*~")
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
@@ -155,26 +154,3 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
             NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
         """
         return self.posterior_.survival(self._table(rows), level)
-
-    def plot_survival(
-        self,
-        rows: object,
-        axes: "Axes | None" = None,
-        *,
-        level: float = LEVEL,
-        labels: Sequence[str] | None = None,
-    ) -> "Axes":
-        """Draw each row's survival with its interval and its band, and return the axes.
-
-        Raises:
-            NotFittedError, ValueError: as `predict_survival`; or labels are not one for each row.
-            ImportError: matplotlib is not installed.
-        """
-        return plots.survival(
-            self.posterior_,
-            self._table(rows),
-            axes,
-            level=level,
-            labels=labels,
-            caption=self._caption,
-        )

@@ -148,14 +148,3 @@ class ThresholdSharing(Committees):
 Sharing = Annotated[AdditiveSharing | ThresholdSharing, Field(discriminator="scheme")]
 
 ADDITIVE: Final = AdditiveSharing()
-
-
-def sharing_of(threshold: int | None, committee: int | None) -> Sharing:
-    """Return the scheme with this threshold and committee; None is all of the nodes.
-
-    Raises:
-        ValueError: one is out of range.
-    """
-    if threshold is None:
-        return AdditiveSharing(committee=committee)
-    return ThresholdSharing(threshold=threshold, committee=committee)

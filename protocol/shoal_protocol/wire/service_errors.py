@@ -154,11 +154,3 @@ class OutdatedDeclaration(ProtocolError):
     title = "A later declaration of the data holder is known"
     status = 409
     remedy = "Compare the agent's clock with the time, set it right and start the agent again."
-
-
-class UnsteadyClock(ProtocolError):
-    """Documents would go by a clock that leapt, or that a service has just begun to look at."""
-
-    title = "The service's clock may be wrong, and nothing is deleted by it"
-    status = 409
-    remedy = "See that the clock is right; then send it with trust_clock=true, or a day later."

@@ -8,7 +8,7 @@ ledger got.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
@@ -20,14 +20,13 @@ from shoal_aggregator.log import Log
 from shoal_aggregator.schema import (
     abandonments,
     evidence,
-    log_entries,
     partial_sums,
     results,
     rounds,
 )
 from shoal_aggregator.store import NEWEST_FIRST, OPEN
 from shoal_hosting import service
-from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
+from shoal_hosting.storage.retention import Chosen, Deletions, Jobs, Retention
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
@@ -48,7 +47,7 @@ def _goes(chosen: Jobs) -> ColumnElement[bool]:
     return rounds.c.job.in_(chosen) & rounds.c.id.not_in(_newest_rounds())
 
 
-def _of_rounds(table: Table) -> Any:
+def _of_rounds(table: Table) -> Chosen:
     return lambda chosen: table.c.round.in_(select(rounds.c.id).where(_goes(chosen)))
 
 
@@ -63,28 +62,15 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     return db.execute(over.order_by(rounds.c.job).limit(most)).scalars().all()
 
 
-KEEPINGS: Final = Keepings(
+DELETIONS: Final = Deletions(
     (
-        Keeping(
-            "partial sums",
-            "for results, until certificates have them, and each node's newest for data holders",
-            partial_sums,
-            _of_rounds(partial_sums),
-            newest_stays=True,
-        ),
-        Keeping("results", "for the trainer", results, _of_rounds(results), newest_stays=True),
-        Keeping(
-            "abandonments", "why a round released nothing", abandonments, _of_rounds(abandonments)
-        ),
-        Keeping("rounds", "so that each is decided once", rounds, _goes, newest_stays=True),
-        Keeping(
-            "evidence", "it convicts who signed two things, and keeps the job's rounds", evidence
-        ),
-        Keeping("log entries", "nobody can rewrite what was published", log_entries),
+        *((table, _of_rounds(table)) for table in (partial_sums, results, abandonments)),
+        (rounds, _goes),
     ),
     due=_due,
     knows_ends=False,
 )
+"""The newest of each node's sums stay, with their rounds; the log and evidence for ever."""
 
 
 _log = structlog.get_logger()
@@ -127,6 +113,5 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     log = Log(resources)
     aggregator = Aggregator(resources, log.note)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    app, retention = create_app(aggregator, log, resources), Retention(resources, KEEPINGS)
-    app.include_router(retention.routes)
-    return Service(app, resources, aggregator, log, retention)
+    app = create_app(aggregator, log, resources)
+    return Service(app, resources, aggregator, log, Retention(resources, DELETIONS))

@@ -21,11 +21,9 @@ from shoal_agent.status import (
     AgentPage,
     ChainPage,
     HolderStatus,
-    Keeping,
     Left,
     Line,
     Spent,
-    keeping,
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
@@ -154,11 +152,6 @@ def create_agent_application(
             entries=[Line(**dict(each), digest=each.digest) for each in entries],
             next=entries[-1].number if len(entries) == count else None,
         )
-
-    @owned.get("/v1/retention")
-    async def show_kept() -> Keeping:
-        """What the state keeps, how much of it, why, and until when."""
-        return keeping(await holder.told(dict[str, int], "kept"))
 
     @owned.post("/v1/backup", **answers(having("sealed"), ProtocolError))
     async def back_up() -> Response:

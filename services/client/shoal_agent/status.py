@@ -4,8 +4,8 @@ Also the ledger pages that other services serve, and exported ledger files.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pydantic
 from pydantic import ConfigDict, Field
@@ -14,7 +14,7 @@ from shoal_holder.approvals import Asking, JobAsking
 from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
-from shoal_holder.status import ENVELOPES, LEAVES, JobStatus
+from shoal_holder.status import JobStatus
 from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.trust.manifest import Manifest
@@ -23,58 +23,6 @@ from shoal_protocol.wire.errors import MalformedDocument
 
 # Nothing of the state goes by the consortium's `retention_days`: caps and the refusal of replays
 # rest on it.
-
-_EVER: Final = "for ever"
-
-
-class Kept(pydantic.BaseModel):
-    """Documents of one kind: how many there are, until when they stay, and why."""
-
-    kind: str
-    documents: Count
-    stays: str
-    why: str
-
-
-class Keeping(pydantic.BaseModel):
-    """All that the state keeps, kind by kind."""
-
-    kinds: list[Kept]
-
-
-_KINDS: Final[Mapping[str, tuple[str, str, str]]] = {  # what they are, why and how long they stay
-    ENVELOPES: ("sealed answers", "the same bytes are sent again", "until their round ends"),
-    "crowd_outbox": ("contributions unanswered", "they are sent again", "until answered"),
-    "crowd_evidence": (
-        "draws and receipts of crowds",
-        "they show whether the trainer cheated",
-        "until the crowd's closing bears them out",
-    ),
-    "jobs": ("jobs, with their joins", "each is joined once", _EVER),
-    "asked": ("jobs that asked the owners", "each asks once", _EVER),
-    "approvals": ("owners' decisions", "a refusal is for good", _EVER),
-    LEAVES: ("leaves", "what was left is not answered", _EVER),
-    "rounds": ("rounds", "each is answered once", _EVER),
-    "crowds": ("crowd jobs", "contributions are checked by them", _EVER),
-    "contributions": ("contributions", "each is made and charged once", _EVER),
-    "adopted": ("rounds that a lost state forgot", "nodes charged them", _EVER),
-    "ledger": ("ledger entries", "caps rest on them", _EVER),
-    "node_heads": (
-        "Compute nodes' ledger heads",
-        "a node that was set back is found",
-        "until a later one",
-    ),
-}
-
-
-def keeping(counts: Mapping[str, int]) -> Keeping:
-    """Return how much there is of each kind, from the numbers of rows by the table's name."""
-    return Keeping(
-        kinds=[
-            Kept(kind=kind, documents=counts[table], stays=stays, why=why)
-            for table, (kind, why, stays) in _KINDS.items()
-        ]
-    )
 
 
 class Line(LedgerEntry):

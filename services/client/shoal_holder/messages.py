@@ -281,7 +281,6 @@ Question = Literal[
     "leave",
     "crowds",
     "spent on crowds",
-    "kept",
     "spent",
     "committed",
     "reserved",

@@ -20,8 +20,6 @@ def silent(event: str, /, **facts: object) -> None:
 
 RECORDS_TAKEN: Final = "new records were taken"
 RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
-ENVELOPES: Final = "outbox WHERE envelope IS NOT NULL"
-LEAVES: Final = "letters WHERE what = 'leave'"
 ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
 
 
@@ -85,16 +83,6 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             " FROM jobs ORDER BY rowid"
         )
     )
-
-
-def kept(file: StateFile) -> dict[str, int]:
-    """Return how many rows the tables have, by their names, for the owner alone."""
-    tables = [
-        *("jobs", "rounds", "ledger", "adopted", LEAVES, "asked", "approvals"),
-        *("node_heads", "crowds", "contributions", "crowd_outbox", "crowd_evidence"),
-        ENVELOPES,
-    ]
-    return {each: file.one(f"SELECT COUNT(*) FROM {each}")[0] for each in tables}  # noqa: S608
 
 
 def count_adopted(file: StateFile) -> int:

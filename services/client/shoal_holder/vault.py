@@ -62,7 +62,6 @@ from shoal_holder.status import (
     RECORDS_TAKEN,
     JobStatus,
     count_adopted,
-    kept,
     read_jobs,
 )
 from shoal_hosting.marks import LOSSES_ACCEPTED
@@ -77,7 +76,6 @@ from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 
 TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "status": TypeAdapter(tuple[JobStatus, ...]),
-    "kept": TypeAdapter(dict[str, int]),
     "policy": TypeAdapter(Policy),
     "approvals": TypeAdapter(list[JobAsking]),
     "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
@@ -360,7 +358,6 @@ class Vault:
         after, count = asked.after, asked.count
         answers: dict[str, Callable[[], Any]] = {
             "status": lambda: read_jobs(file),
-            "kept": lambda: kept(file),
             "policy": lambda: self._site.policy,
             "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
             "spent": lambda: spending.spent_alike(file),

@@ -1,12 +1,9 @@
 """The Compute node's HTTP routes."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
-from starlette.routing import Route
+from fastapi import APIRouter, FastAPI, Request, Response
 
 from shoal_compute.announcing import Announcements
 from shoal_compute.charges import ChargesAnswers
@@ -21,7 +18,6 @@ from shoal_hosting.operators.view import Look
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
-    ID_SCHEMA,
     NOTE,
     OCTETS,
     SIGNED,
@@ -36,7 +32,6 @@ from shoal_hosting.server.openapi import (
 )
 from shoal_hosting.server.replies import (
     RoundId,
-    checked_round,
     document,
     listed,
     outcome,
@@ -67,7 +62,6 @@ from shoal_protocol.wire.errors import (
     BadSignature,
     LedgerBroken,
     MalformedDocument,
-    NotReady,
     RefusedJob,
     RefusedSpec,
     RevokedHolder,
@@ -77,7 +71,6 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
 )
 
-_UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
 _OF_ENVELOPE: Final = (
     *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
@@ -100,101 +93,38 @@ _OF_ENVELOPE: Final = (
     ),
 )
 _UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
-_ROUND: Final = {"name": "round_id", "in": "path", "required": True, "schema": ID_SCHEMA}
 
 
-class Allowance:
-    """Bounds the bytes of uploads that are in memory at once."""
+def upload_routes(uploads: Uploads) -> APIRouter:
+    """Return the routes of share envelopes, and of questions about them."""
+    router = APIRouter(prefix="/v1/rounds/{round_id}/shares")
+    of_many = (UnknownRound, service_errors.MalformedEnvelope)
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._left = limit_bytes
-
-    @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """Give a function that counts bytes as they arrive; all are given back at the end.
-
-        That function raises `NotReady` when there are too many.
-        """
-        taken = 0
-
-        def take(size: int) -> None:
-            nonlocal taken
-            if size > self._left:
-                raise NotReady("too many uploads at once")
-            self._left -= size
-            taken += size
-
-        try:
-            yield take
-        finally:
-            self._left += taken
-
-
-def install_upload_routes(app: FastAPI, uploads: Uploads, gossip: Gossip) -> None:
-    """Have `app` answer uploads, questions about them, and gossip."""
-    allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
-
-    async def converse(request: Request) -> Response:
-        """Take a node's documents and tell it those that it lacks."""
-        request.scope["route"] = gossiped
-        return document(await gossip.receive(await request.body()))
-
-    async def upload(request: Request) -> Response:
+    @router.post("", **stores(having("status"), *of_many, *_OF_ENVELOPE, **_UPLOAD))
+    async def upload(round_id: RoundId, request: Request) -> Response:
         """Upload one share envelope."""
-        request.scope["route"] = one
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            status = await uploads.take(round_id, await _body(request, take))
+        status = await uploads.take(round_id, await request.body())
         return document(b'{"status":%d}' % status, status)
 
-    async def upload_in_bulk(request: Request) -> Response:
+    @router.post("/bulk", **answers(_OUTCOMES, *of_many, **_UPLOAD))
+    async def upload_in_bulk(round_id: RoundId, request: Request) -> Response:
         """Upload share envelopes, each behind its length in 4 bytes, little-endian.
 
         Each is judged by itself.
         """
-        request.scope["route"] = many
-        round_id = checked_round(request.path_params["round_id"])
-        with allowance.reading() as take:
-            statuses = await uploads.take_all(round_id, await _body(request, take))
+        statuses = await uploads.take_all(round_id, await request.body())
         outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
-    async def ask_for_receipt(request: Request) -> Response:
+    @router.post("/stored", **answers(having("stored"), UnknownRound, MalformedDocument, **_UPLOAD))
+    async def ask_for_receipt(round_id: RoundId, request: Request) -> Response:
         """Ask whether an envelope is stored.
 
         The body is its data holder's index in 4 bytes, little-endian, and its digest.
         """
-        request.scope["route"] = asked
-        round_id = checked_round(request.path_params["round_id"])
         return shown({"stored": await uploads.has(round_id, await request.body())})
 
-    gossiped = Route("/v1/gossip", converse, methods=["POST"])
-    one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
-    many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipt, methods=["POST"])
-    _document(app, gossiped, answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
-    of_one = (UnknownRound, service_errors.MalformedEnvelope, *_OF_ENVELOPE)
-    _document(app, one, stores(having("status"), *of_one, **_UPLOAD))
-    of_many = (UnknownRound, service_errors.MalformedEnvelope)
-    _document(app, many, answers(_OUTCOMES, *of_many, **_UPLOAD))
-    of_query = (UnknownRound, MalformedDocument)
-    _document(app, asked, answers(having("stored"), *of_query, **_UPLOAD))
-    app.router.routes[:0] = [gossiped, one, many, asked]  # they come first
-
-
-def _document(app: FastAPI, route: Route, declared: dict[str, Any]) -> None:
-    """Add a route that FastAPI documents, and that `route` answers before it."""
-    if "{round_id}" in route.path:
-        declared["openapi_extra"]["parameters"] = [_ROUND]
-    app.add_api_route(route.path, route.endpoint, methods=["POST"], **declared)
-
-
-async def _body(request: Request, take: Callable[[int], None]) -> bytes:
-    chunks = []
-    async for chunk in request.stream():
-        take(len(chunk))
-        chunks.append(chunk)
-    return b"".join(chunks)
+    return router
 
 
 _BULK_BYTES: Final = 32 << 20
@@ -378,7 +308,12 @@ def create_app(
         """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
         return Response(await log_witness.newest(origin_hash), media_type=NOTE)
 
-    install_upload_routes(app, uploads, gossip)
+    @app.post("/v1/gossip", **answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
+    async def converse(request: Request) -> Response:
+        """Take a node's documents and tell it those that it lacks."""
+        return document(await gossip.receive(await request.body()))
+
+    app.include_router(upload_routes(uploads))
     return app
 
 

@@ -17,13 +17,13 @@ from shoal_compute.jobs import Jobs, Totals
 from shoal_compute.log_witness import LogWitness
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
-from shoal_compute.summing import Adders, Summing, Tallies, open_summing
+from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting import service
 from shoal_hosting.operators.view import by_phase, in_words, ledger_in_words
 from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Keeping, Keepings, Retention
+from shoal_hosting.storage.retention import Deletions, Retention
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -31,30 +31,10 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
 
 
-KEEPINGS: Final = Keepings(
-    (
-        Keeping(
-            "job requests",
-            "rounds are held to them",
-            schema.jobs,
-            lambda chosen: schema.jobs.c.job.in_(chosen),
-        ),
-        Keeping(
-            "shares",
-            "who answered, for holders that lose their ledger; contents go with the round",
-            schema.shares,
-        ),
-        Keeping("shares in bulk", "the same", schema.bulks),
-        Keeping(
-            "documents of rounds", "they prove the own sums, and convict who lies", schema.documents
-        ),
-        Keeping("rounds", "the ledger is checked by them", schema.rounds),
-        Keeping("totals", "a job that is over stays so", schema.totals),
-        Keeping("machines of data holders", "a superseded one stays so", schema.machines),
-        Keeping("ledger entries", "caps rest on them", schema.ledger.entries),
-    ),
-    due=_due,
+DELETIONS: Final = Deletions(
+    ((schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
 )
+"""All else stays: caps, own sums and the ledger's check rest on it."""
 
 
 _MOST_ROUNDS: Final = 50
@@ -92,7 +72,7 @@ class Service(service.Service):
     """A Compute node: an application to serve, and work to do beside it."""
 
     node: Node
-    adders: Adders
+    summing: Summing
     retention: Retention
 
     async def step(self) -> None:
@@ -104,19 +84,19 @@ class Service(service.Service):
         """End the work in progress and let go of connections, threads and the database."""
         await self.node.close()
         await super().close()
-        self.adders.close()
+        self.summing.close()
 
 
 def assemble(
     *,
-    summing: str = "processes",
+    summing: str | None = None,
     box_key_days: int = BOX_KEY_LIFETIME.days,
     **given: Unpack[service.Given],
 ) -> Service:
     """Return the node of a party, which continues from what its database holds.
 
-    `summing` is where large sums are added up: `processes`, `threads` or the address of a Dask
-    scheduler. The operator is asked for a new box key every `box_key_days`.
+    `summing` is the address of a Dask scheduler, where sums are added up. The operator is asked
+    for a new box key every `box_key_days`.
 
     Raises:
         StartupRefused: as `Resources.open`, or its ledger is broken, or there is no Dask here.
@@ -129,8 +109,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    adders = Adders(small=Summing(), large=open_summing(summing))
-    tallies = Tallies(adders)
+    adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
@@ -143,11 +122,11 @@ def assemble(
         own,
         rounds=rounds,
         gossip=gossip,
-        tallies=tallies,
+        summing=adder,
         leadership=leadership,
         witnesses=witnesses,
     )
-    uploads = Uploads(own, rounds, tallies, leads)
+    uploads = Uploads(own, rounds)
     app = create_app(
         own,
         rounds=rounds,
@@ -162,6 +141,4 @@ def assemble(
         look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    retention = Retention(own, KEEPINGS)
-    app.include_router(retention.routes)
-    return Service(app, own, node, adders, retention)
+    return Service(app, own, node, adder, Retention(own, DELETIONS))

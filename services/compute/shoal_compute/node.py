@@ -7,7 +7,6 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -15,14 +14,13 @@ from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Double, cast, func, literal, select, update
 
 from shoal_compute import attesting, shares, store
-from shoal_compute.bulks import Packed, Place
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.gossip import Gossip
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import lease
 from shoal_compute.store import Kept, LostRace, SignedAttestation
-from shoal_compute.summing import SharesMissing, Tallies
+from shoal_compute.summing import SharesMissing, Summing, sum_shares
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.manifests.manifest_book import at_present
 from shoal_hosting.peers.exchange import Unavailable
@@ -128,23 +126,6 @@ def _blinded(known: Round, vote: Vote, sums: dict[int, Uint64Vector]) -> Uint64V
 PATIENCE_SECONDS: Final = 0.25
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A round's shares on file."""
-
-    storage: StorageThread
-    known: Round
-
-    async def places(self, holders: BitMap) -> list[Place]:
-        """Return where the shares of these data holders are."""
-        dimension = self.known.spec.body.dimension
-        return await self.storage.run(shares.places_of, self.known.id, holders, dimension)
-
-    async def read(self, place: Place) -> list[Packed]:
-        """Return the shares at a place, of those whose payload is stored."""
-        return await self.storage.run(shares.read_shares, self.known.id, place)
-
-
 class Node:
     """Takes the steps of this node's rounds, beside answering requests."""
 
@@ -154,13 +135,13 @@ class Node:
         *,
         rounds: RoundBook,
         gossip: Gossip,
-        tallies: Tallies,
+        summing: Summing,
         leadership: Leadership | None,
         witnesses: Witnesses,
     ) -> None:
         """Start idle. `leadership` is None in single-process deployments."""
         self._own = resources
-        self._rounds, self._gossip, self._tallies = rounds, gossip, tallies
+        self._rounds, self._gossip, self._summing = rounds, gossip, summing
         self._leadership, self._witnesses = leadership, witnesses
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
         self._work = Work(resources.clock)
@@ -245,7 +226,7 @@ class Node:
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
         known.learn(holdings, Kept.FIRST)
-        self._moved(known, Phase.FROZEN)
+        known.phase = Phase.FROZEN
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
@@ -258,13 +239,8 @@ class Node:
 
     def _abandoned(self, known: Round, code: str) -> None:
         known.reason = code
-        self._moved(known, Phase.ABANDONED)
+        known.phase = Phase.ABANDONED
         log.info("round abandoned", round=known.id, reason=code)
-
-    def _moved(self, known: Round, new: Phase) -> None:
-        known.phase = new
-        if new in (Phase.AGREED, Phase.ABANDONED):
-            self._tallies.drop(known.id)
 
     async def _partial_sum(self, known: Round, cohort: BitMap) -> Uint64Vector:
         """Return this node's partial sum, shape (d,), over the cohort that it voted for.
@@ -272,14 +248,20 @@ class Node:
         Raises:
             SharesMissing, StorageUnavailable
         """
-        stored = Stored(self._own.storage, known)
         if known.spec.body.sharing.committee is None:
-            return await self._tallies.total(known, cohort, stored)
+            return await self._sum_of(known, cohort)
         sums = {
-            start: await self._tallies.total(known, holders, stored)
+            start: await self._sum_of(known, holders)
             for start, holders in known.by_committee(cohort).items()
         }
         return await asyncio.to_thread(_blinded, known, known.votes[known.own], sums)
+
+    async def _sum_of(self, known: Round, holders: BitMap) -> Uint64Vector:
+        run, spec = self._own.storage.run, known.spec.body
+        places = await run(shares.places_of, known.id, holders, spec.dimension)
+        return await sum_shares(
+            spec, places, lambda place: run(shares.read_shares, known.id, place), self._summing
+        )
 
     async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:
         try:
@@ -301,7 +283,7 @@ class Node:
             await self._reload(known)
         else:
             known.learn(signed, Kept.FIRST)
-            self._moved(known, Phase.AGREED)
+            known.phase = Phase.AGREED
 
     async def _acknowledged(self, known: Round) -> None:
         """Note that the aggregator has this node's last word on a round, or nobody needs it."""
@@ -312,7 +294,7 @@ class Node:
             except LostRace:  # another replica noted it
                 await self._rounds.reload(known)
                 return
-            self._moved(known, Phase.PUBLISHED)
+            known.phase = Phase.PUBLISHED
             log.info("partial sum published", round=known.id)
         else:
             await self._own.storage.run(store.mark_reported, known.id)
@@ -408,7 +390,6 @@ class Node:
 
     def _retire(self, known: Round) -> None:
         self._gossip.forget(known)
-        self._tallies.drop(known.id)
         self._rounds.retire(known)
 
     async def close(self) -> None:

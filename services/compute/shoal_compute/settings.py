@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from shoal_hosting.running import ServiceSettings
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 
-_HERE: Final = frozenset({"processes", "threads"})
 _THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SCHEDULER: Final = re.compile(
     r"(tcp|tls)://(?:\[([0-9A-Fa-f:]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII
@@ -17,13 +16,13 @@ _SCHEDULER: Final = re.compile(
 
 
 class ComputeSettings(ServiceSettings):
-    """Settings of every service, the executor of large sums and the age of box keys."""
+    """Settings of every service, where shares are added up and the age of box keys."""
 
-    summing: str = Field(
-        default="processes",
+    summing: str | None = Field(
+        default=None,
         description=(
-            "processes, threads, or the address of a Dask scheduler, tls://host:port; use tls://, "
-            "for over tcp:// shares are readable on the wire: that is for this machine alone"
+            "nothing, or the address of a Dask scheduler that adds up shares, tls://host:port; use "
+            "tls://, for over tcp:// shares are readable on the wire: that is for this machine"
         ),
     )
 
@@ -36,12 +35,12 @@ class ComputeSettings(ServiceSettings):
 
     @field_validator("summing")
     @classmethod
-    def _keeps_shares_from_the_wire(cls, where: str) -> str:
-        if where in _HERE:
-            return where
+    def _keeps_shares_from_the_wire(cls, where: str | None) -> str | None:
+        if where is None:
+            return None
         address = _SCHEDULER.fullmatch(where)
         if address is None:
-            raise ValueError("neither a word that is known nor an address")
+            raise ValueError("no address")
         if address[1] == "tcp" and (address[2] or address[3]).lower() not in _THIS_MACHINE:
             raise ValueError("shares would go out in clear")
         return where

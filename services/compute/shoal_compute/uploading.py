@@ -1,7 +1,7 @@
 """Takes uploads: checks envelopes in a thread, stores shares in batches, then acknowledges them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import islice, repeat
 from typing import Final
@@ -13,7 +13,6 @@ from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
-from shoal_compute.summing import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
@@ -48,17 +47,11 @@ _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
 class Uploads:
     """Checks and stores envelopes; returns an HTTP status for each."""
 
-    def __init__(
-        self,
-        resources: Resources,
-        rounds: RoundBook,
-        tallies: Tallies,
-        leads: Callable[[], bool],
-    ) -> None:
-        """Start idle. Only the replica that leads adds shares up as they come."""
+    def __init__(self, resources: Resources, rounds: RoundBook) -> None:
+        """Start idle."""
         self._own = resources
         self._validator = resources.worker("validation")
-        self._rounds, self._tallies, self._leads = rounds, tallies, leads
+        self._rounds = rounds
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
         self._stored = Counter(
             "shoal_compute_shares_stored", "Shares stored durably", registry=resources.registry
@@ -155,28 +148,26 @@ class Uploads:
     async def _commit(self, shares: list[AcceptedShare]) -> list[int | ProtocolError]:
         """Store shares and return the status of each."""
         outcomes = await self._own.storage.run(add_shares, shares)
-        stored: dict[tuple[str, int], list[AcceptedShare]] = defaultdict(list)
+        stored: dict[str, list[int]] = defaultdict(list)
         for share, outcome in zip(shares, outcomes, strict=True):
             if outcome is Outcome.STORED:
-                stored[share.round_id, share.kind].append(share)
-        for fresh in stored.values():
-            await self._note(fresh)
+                stored[share.round_id].append(share.holder)
+        for round_id, holders in stored.items():
+            self._note(round_id, holders)
         self._batch_size.observe(len(shares))
         return [_status(outcome) for outcome in outcomes]
 
-    async def _note(self, fresh: Sequence[AcceptedShare]) -> None:
-        """Account for shares of one round and kind that were just stored."""
-        self._stored.inc(len(fresh))
-        round_ = self._rounds.live.get(fresh[0].round_id)
+    def _note(self, round_id: str, holders: Sequence[int]) -> None:
+        """Account for shares of a round that were just stored."""
+        self._stored.inc(len(holders))
+        round_ = self._rounds.live.get(round_id)
         if round_ is None:
             return
-        round_.held |= BitMap([share.holder for share in fresh])
+        round_.held |= BitMap(holders)
         if round_.phase is Phase.ANNOUNCED:
             round_.phase = Phase.COLLECTING
         if len(round_.held) == len(round_.intake.asked_here):
             self._own.wake.set()
-        if round_.phase is Phase.COLLECTING and self._leads():
-            await self._tallies.count(round_, fresh)
 
 
 def _status(outcome: Outcome) -> int | ProtocolError:

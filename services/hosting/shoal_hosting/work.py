@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,10 +24,10 @@ SMALL_BYTES: Final = 16 << 10
 
 
 class Worker:
-    """Calls functions in threads of its own, or in any executor that is handed in."""
+    """Calls functions in threads of its own."""
 
-    def __init__(self, name: str, *, threads: int = 1, executor: Executor | None = None) -> None:
-        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix=name)
+    def __init__(self, name: str, *, threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Return what `work(*arguments)` returns."""

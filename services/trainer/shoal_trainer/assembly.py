@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, Unpack
+from typing import Final, Literal, Unpack
 
 import nacl.utils
 import structlog
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Table, select, update
 from shoal_hosting import service
 from shoal_hosting.running import ServiceSettings
 from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.retention import Jobs, Keeping, Keepings, Retention
+from shoal_hosting.storage.retention import Chosen, Deletions, Jobs, Retention
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
@@ -42,7 +42,6 @@ from shoal_trainer.schema import (
     jobs,
     joins,
     leaves,
-    ledger,
     notices,
     partial_sums,
     reports,
@@ -159,7 +158,7 @@ def assemble_replica(
 _OPEN: Final = (JobPhase.JOINING.value, JobPhase.RUNNING.value)
 
 
-def _of_jobs(table: Table) -> Any:
+def _of_jobs(table: Table) -> Chosen:
     return lambda chosen: table.c.job.in_(chosen)
 
 
@@ -194,38 +193,25 @@ def _note(db: Connection, chosen: Jobs) -> None:
     db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(emptied=True))
 
 
-KEEPINGS: Final = Keepings(
+DELETIONS: Final = Deletions(
     (
         # before its certificate: a result without one would be certified again
-        Keeping("results", "for the analyst", reports, _of_jobs(reports)),
-        Keeping(
-            "certificates",
-            "for whoever checks a release, and the newest to check the ledger by",
-            certificates,
-            lambda chosen: certificates.c.job.in_(chosen) & _is_replaced(),
-            newest_stays=True,
-        ),
-        Keeping("totals that nodes signed", "for certificates", totals, _of_jobs(totals)),
-        Keeping(
-            "partial sums",
-            "for certificates",
+        (reports, _of_jobs(reports)),
+        (certificates, lambda chosen: certificates.c.job.in_(chosen) & _is_replaced()),
+        (totals, _of_jobs(totals)),
+        (
             partial_sums,
             lambda chosen: partial_sums.c.round.in_(
                 select(rounds.c.id).where(rounds.c.job.in_(chosen))
             ),
         ),
-        Keeping("joins", "who took part", joins, _of_jobs(joins)),
-        Keeping("leaves", "who left", leaves, _of_jobs(leaves)),
-        Keeping("notices", "whose owners were asked", notices, _of_jobs(notices)),
-        Keeping("withdrawals", "why a job ended", withdrawals, _of_jobs(withdrawals)),
-        Keeping("job requests", "the list of jobs, and what the ledger charges", jobs),
-        Keeping("rounds", "the ledger is checked by them", rounds),
-        Keeping("ledger entries", "caps rest on them", ledger.entries),
+        *((table, _of_jobs(table)) for table in (joins, leaves, notices, withdrawals)),
     ),
     due=_due,
     begin=_begin,
     note=_note,
 )
+"""Requests, rounds and the ledger stay, and the newest certificate, by which it is checked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,8 +296,7 @@ def assemble(
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     app = create_app(joining, certifier, resources, serving, dictionaries, declarations)
-    retention = Retention(resources, KEEPINGS)
-    app.include_router(retention.routes)
+    retention = Retention(resources, DELETIONS)
     return Service(app, resources, joining, runner, certifier, serving, retention)
 
 

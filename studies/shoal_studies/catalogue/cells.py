@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import gammaln, softmax
 
 from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries import BinCounts, CellCounts, Counts
@@ -32,11 +33,8 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
 from shoal_studies.catalogue.one_round import (
-    OneRound,
     SummedNoise,
     generator_for,
-    log_gamma,
-    log_sum_exp,
     noise_of,
     record_counts,
 )
@@ -50,7 +48,6 @@ from shoal_studies.catalogue.study import (
     called,
     spanning,
 )
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.forms import (
     QUANTILE_LEVELS,
@@ -100,8 +97,22 @@ class CellStudy(OneRoundStudy):
     def query(self) -> BinCounts | Counts:
         """Return the query of the only round, which carries the number of records."""
 
-    def learner(self) -> Learner:
-        return Cells(self)
+    def posterior_from(self, released: ReleasedSum) -> BasePosterior:
+        noisy = _noisy_counts(released, self.query())
+        cells = len(noisy.values)
+        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
+        prior = np.full(cells, self.concentration)
+        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
+        fields = {
+            "columns": (self.column,),
+            "names": self.cells,
+            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
+            "concentration": self.concentration,
+            "records": max(1, round(float(counts.sum(axis=1).mean()))),
+        }
+        if isinstance(self, HistogramTask):
+            fields["edges"] = self.edges
+        return self.posteriors[0].model_validate(fields)
 
 
 class BernoulliPosterior(TabulatedPosterior):
@@ -160,8 +171,22 @@ failure = 0
             records_per_client=self.records_per_client,
         )
 
-    def learner(self) -> Learner:
-        return Bernoulli(self)
+    def posterior_from(self, released: ReleasedSum) -> BernoulliPosterior:
+        prior = np.array([self.prior_successes, self.prior_failures])
+        successes, failures, weights = _successes(released, self.query().grid, prior)
+        parameters = np.column_stack([successes, failures]) + prior
+        totals = parameters.sum(axis=1)
+        shares = parameters[:, 0] / totals
+        mean = float(weights @ shares)
+        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
+        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
+        return BernoulliPosterior(
+            columns=(self.column,),
+            quantiles=tuple(quantiles.tolist()),
+            average=mean,
+            deviation=math.sqrt(variance),
+            records=max(1, round(float(weights @ (successes + failures)))),
+        )
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -225,8 +250,6 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
 
 class HistogramPosterior(DirichletMixture):
     """Of the probabilities of the bins between `edges`, in order."""
-
-    dimension = "bin"
 
     name: Literal["histogram"] = "histogram"
     edges: Edges
@@ -362,7 +385,7 @@ def _cell_law(noisy: NoisyCounts, cell: int, concentration: float, step: int) ->
     blocks = (high - low) // step + 1
     within = np.unique(np.linspace(0, step - 1, min(step, _SAMPLED)).round())
     counts = low + step * np.arange(blocks, dtype=np.float64)[:, None] + within
-    logs = log_gamma(counts + concentration) - log_gamma(counts + 1.0)
+    logs = gammaln(counts + concentration) - gammaln(counts + 1.0)
     logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
     logs[counts > noisy.most] = -np.inf
     masses = np.exp(logs - logs.max()).sum(axis=1)
@@ -378,8 +401,7 @@ def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
 
     def weighed(tilt: float) -> list[_Law]:
         return [
-            _Law(law.low, _normalised(_logs(law) + tilt * np.arange(len(law.masses))))
-            for law in laws
+            _Law(law.low, softmax(_logs(law) + tilt * np.arange(len(law.masses)))) for law in laws
         ]
 
     free = sum(law.mean for law in laws)
@@ -432,13 +454,13 @@ def _total_law(
     indices = last.low + np.arange(len(last.masses))
     records = offset + step * indices.astype(np.float64)
     weights = _logs(last) - tilt * indices
-    weights += log_gamma(np.maximum(records, 0.0) + 1.0)
-    weights -= log_gamma(np.maximum(records, 0.0) + concentrations.sum())
+    weights += gammaln(np.maximum(records, 0.0) + 1.0)
+    weights -= gammaln(np.maximum(records, 0.0) + concentrations.sum())
     weights += noisy.total_noise.log_density(noisy.total - records)
     weights[records > noisy.most + (step - 1) / 2.0] = -np.inf
     if not np.any(np.isfinite(weights)):
         weights[int(np.argmin(np.abs(records - noisy.most)))] = 0.0
-    return _Law(last.low, _normalised(weights))
+    return _Law(last.low, softmax(weights))
 
 
 def _conditional(law: _Law, rest: _Law, left: Floats, generator: np.random.Generator) -> Floats:
@@ -470,58 +492,11 @@ def _logs(law: _Law) -> Floats:
         return np.log(law.masses)
 
 
-def _normalised(logs: Floats) -> Floats:
-    masses = np.exp(logs - logs.max())
-    return np.asarray(masses / masses.sum())
-
-
 _MOST_COMPONENTS: Final = 512
 _NODES: Final = 61  # numbers of records, and
 _RESOLUTION: Final = 12.0  # of successes in one standard deviation of the noise
 _NEGLIGIBLE: Final = 1e-9
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
-
-
-class Bernoulli(OneRound[BernoulliTask, BernoulliPosterior]):
-    """The learner of one `BernoulliTask`."""
-
-    def posterior(self, released: ReleasedSum) -> BernoulliPosterior:
-        prior = np.array([self.task.prior_successes, self.task.prior_failures])
-        successes, failures, weights = _successes(released, self.task.query().grid, prior)
-        parameters = np.column_stack([successes, failures]) + prior
-        totals = parameters.sum(axis=1)
-        shares = parameters[:, 0] / totals
-        mean = float(weights @ shares)
-        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
-        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
-        return BernoulliPosterior(
-            columns=(self.task.column,),
-            quantiles=tuple(quantiles.tolist()),
-            average=mean,
-            deviation=math.sqrt(variance),
-            records=max(1, round(float(weights @ (successes + failures)))),
-        )
-
-
-class Cells(OneRound[CellStudy, BasePosterior]):
-    """The learner of a study of the probabilities of cells."""
-
-    def posterior(self, released: ReleasedSum) -> BasePosterior:
-        noisy = _noisy_counts(released, self.task.query())
-        cells = len(noisy.values)
-        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
-        prior = np.full(cells, self.task.concentration)
-        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
-        fields = {
-            "columns": (self.task.column,),
-            "names": self.task.cells,
-            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
-            "concentration": self.task.concentration,
-            "records": max(1, round(float(counts.sum(axis=1).mean()))),
-        }
-        if isinstance(self.task, HistogramTask):
-            fields["edges"] = self.task.edges
-        return self.task.posteriors[0].model_validate(fields)
 
 
 def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:
@@ -554,11 +529,11 @@ def _successes(released: ReleasedSum, grid: int, prior: Floats) -> tuple[Floats,
         logs = noise.log_density(difference - (2.0 * successes - records)) + log_weight
         failures = records - successes
         for counts, alpha in zip((successes, failures), prior, strict=True):
-            logs = logs + log_gamma(counts + alpha) - log_gamma(counts + 1.0)
+            logs = logs + gammaln(counts + alpha) - gammaln(counts + 1.0)
         both = np.array([records])
-        logs = logs + log_gamma(both + 1.0) - log_gamma(both + prior.sum()) + math.log(step)
+        logs = logs + gammaln(both + 1.0) - gammaln(both + prior.sum()) + math.log(step)
         parts.append((successes, failures, logs))
     successes, failures, logs = (np.concatenate(each) for each in zip(*parts, strict=True))
-    weights = np.exp(logs - log_sum_exp(logs, 0))
+    weights = softmax(logs)
     kept = weights > _NEGLIGIBLE
     return successes[kept], failures[kept], weights[kept] / weights[kept].sum()

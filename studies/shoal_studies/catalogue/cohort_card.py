@@ -23,7 +23,7 @@ from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import OneRound, shown_count, tells_quantiles
+from shoal_studies.catalogue.one_round import shown_count, tells_quantiles
 from shoal_studies.catalogue.study import (
     Labels,
     OneRoundStudy,
@@ -32,7 +32,6 @@ from shoal_studies.catalogue.study import (
     own_label,
     spanning,
 )
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
     REACHES,
@@ -438,8 +437,8 @@ levels = [1, 2, 3, 4]
         merged = variable.bins // BRANCHES if isinstance(variable, NumberVariable) else 1
         return Axis(cut=place, merged=merged)
 
-    def learner(self) -> Learner:
-        return CohortCard(self)
+    def posterior_from(self, released: ReleasedSum) -> CohortCardPosterior:
+        return _Card(self, released).posterior()
 
 
 # What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
@@ -553,13 +552,6 @@ class CountTree:
 
 _BARS: Final = 16
 _CLEAR: Final = 1.5  # a variance over the half width of its interval
-
-
-class CohortCard(OneRound[CohortCardTask, CohortCardPosterior]):
-    """The learner of one `CohortCardTask`."""
-
-    def posterior(self, released: ReleasedSum) -> CohortCardPosterior:
-        return _Card(self.task, released).posterior()
 
 
 class _Card:

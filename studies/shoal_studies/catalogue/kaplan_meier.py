@@ -26,9 +26,8 @@ from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import OneRound, SummedNoise, generator_for, shown_count
+from shoal_studies.catalogue.one_round import SummedNoise, generator_for, shown_count
 from shoal_studies.catalogue.study import EventStudy, Labels, OneRoundStudy, called, spanning
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.forms import DrawnPosterior, Known, Part, reach_of, tails_of
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
@@ -89,9 +88,6 @@ class KaplanMeierPosterior(DrawnPosterior):
     `records` are those of the groups; `left_out` says how many are of other levels: None without
     groups, or where they may be too few to be shown.
     """
-
-    variable = "survival"
-    dimension = "time"
 
     name: Literal["kaplan_meier"] = "kaplan_meier"
     columns: tuple[str, ...]
@@ -340,27 +336,13 @@ weeks = [0, 120]
             records_per_client=self.records_per_client,
         )
 
-    def learner(self) -> Learner:
-        return KaplanMeier(self)
-
-
-_DRAWS: Final = 1000
-_MOST_RATE: Final = 20.0  # in one interval: all have the event
-_EMPTY: Final = 3.0  # standard deviations from none: so many records may be noise alone
-_SMALL: Final = 0.05  # of all records
-_TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
-
-
-class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
-    """The learner of one `KaplanMeierTask`."""
-
-    def posterior(self, released: ReleasedSum) -> KaplanMeierPosterior:
+    def posterior_from(self, released: ReleasedSum) -> KaplanMeierPosterior:
         table, generator = _NoisyTable.of(released), generator_for(released)
         known = _Monotone.of(table.counts[None])
         # true counts as they may have been; some are negative
         draws = _Monotone.of(table.counts - table.noises(_DRAWS, generator))
         reach = reach_of(LEVEL, tails_of(released.mechanism))
-        labels, last = _labels(self.task), len(self.task.times) - 1
+        labels, last = _labels(self), len(self.times) - 1
         groups, curves = [], []
         risk_sds = draws.at_risk.std(axis=0)
         survival = draws.survival(generator)
@@ -368,14 +350,14 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
             risks, sds = known.at_risk[0, place], risk_sds[place]
             shown = self._shown(risks[:last], sds[:last], reach)
             numbers = [
-                shown_count(risk, sd, reach=reach, smallest=self.task.smallest_cell)
+                shown_count(risk, sd, reach=reach, smallest=self.smallest_cell)
                 for risk, sd in zip(risks.tolist(), sds.tolist(), strict=True)
             ][1 : shown + 1]
             groups.append(GroupCurve(label=label, shown=shown, at_risk=tuple(numbers)))
             curves.append(survival[:, place, :shown])
-        times = self.task.times[1:]
+        times = self.times[1:]
         left_out = [
-            shown_count(float(risk), float(sd), reach=reach, smallest=self.task.smallest_cell)
+            shown_count(float(risk), float(sd), reach=reach, smallest=self.smallest_cell)
             for risk, sd in zip(
                 known.at_risk[0, len(labels) :, 0], risk_sds[len(labels) :, 0], strict=True
             )
@@ -385,8 +367,8 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
             names=names_of(groups, times),
             records=max(1, round(table.total - table.counts[len(labels) :].sum())),
             left_out=left_out[0] if left_out else None,
-            columns=tuple(each.name for each in self.task.columns),
-            start=self.task.times[0],
+            columns=tuple(each.name for each in self.columns),
+            start=self.times[0],
             times=times,
             groups=tuple(groups),
             curves=encoded(drawn[: MOST_NUMBERS // drawn.shape[1]]),
@@ -395,8 +377,15 @@ class KaplanMeier(OneRound[KaplanMeierTask, KaplanMeierPosterior]):
 
     def _shown(self, risks: Floats, sds: Floats, reach: float) -> int:
         """Return at how many times a group's curve is known: at the first in any case."""
-        enough = (risks > _TOLD * sds) & (risks - reach * sds >= self.task.smallest_cell)
+        enough = (risks > _TOLD * sds) & (risks - reach * sds >= self.smallest_cell)
         return max(1, len(risks) if enough.all() else int(np.argmin(enough)))
+
+
+_DRAWS: Final = 1000
+_MOST_RATE: Final = 20.0  # in one interval: all have the event
+_EMPTY: Final = 3.0  # standard deviations from none: so many records may be noise alone
+_SMALL: Final = 0.05  # of all records
+_TOLD: Final = 6.0  # standard deviations from none: of fewer at risk no hazard is told
 
 
 def _labels(task: KaplanMeierTask) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
+from scipy.special import ndtr, ndtri
 
 from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.queries import Column, SecondMomentMatrix
@@ -42,7 +43,7 @@ from shoal_studies.regression.measured import Measured, measured, records_of
 MOST_SHOWN: Final = 40
 """Correlations in a summary: those that are surest not to be 0."""
 
-SCATTER: Final = 1.2
+_SCATTER: Final = 1.2
 """Of correlations' sampling variance, over that of normal records."""
 
 _UNSURE: Final = 0.15  # relative, of a variance in measured spreads, beside their looseness
@@ -51,8 +52,6 @@ _LEAST_KEPT: Final = 0.4
 _MOST_LOST: Final = 0.5
 _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
 _FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
-_STANDARD: Final = np.linspace(-9.0, 9.0, 4001)
-_BELOW: Final = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in _STANDARD.tolist()])
 
 
 class MeasuredColumn(Part):
@@ -79,9 +78,6 @@ class MomentsPosterior(BasePosterior):
     coordinates, then the products of each with those after it, row by row, with noise of
     `square_sd` and `product_sd`. `record_count` is how many records the noisy count says.
     """
-
-    variable = "correlations"
-    dimension = "pair"
 
     name: Literal["moments"] = "moments"
     variables: Annotated[tuple[MeasuredColumn, ...], Field(min_length=2, max_length=250)]
@@ -173,7 +169,7 @@ class MomentsPosterior(BasePosterior):
         noise = (self.product_sd / self.record_count) ** 2 / (variances[rows] * variances[others])
         spread = noise + nearest**2 / 4.0 * (errors[rows] ** 2 + errors[others] ** 2)
         spread += (self.lost * nearest) ** 2
-        spread += SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
+        spread += _SCATTER * (1.0 - nearest**2) ** 2 / self.record_count
         sd = np.sqrt(spread)
         reach = 1.0 + _FARTHEST * sd
         return np.clip(found, -reach, reach), sd
@@ -186,22 +182,22 @@ class MomentsPosterior(BasePosterior):
         """
         seen, sd = self._seen
         low, high = (-1.0 - np.abs(seen)) / sd, (1.0 - np.abs(seen)) / sd
-        return np.where(seen < 0.0, -1.0, 1.0), np.interp(low, _STANDARD, _BELOW), low, high
+        return np.where(seen < 0.0, -1.0, 1.0), ndtr(low), low, high
 
     def _at(self, shares: Floats) -> Floats:
         """Return the quantiles at `shares`, shape (n, k): a normal's between -1 and 1."""
         seen, sd = self._seen
         sign, least, _, high = self._ends
         inner = np.where(sign > 0.0, shares, 1.0 - shares)
-        below = least + inner * (np.interp(high, _STANDARD, _BELOW) - least)
-        values = np.abs(seen) + sd * np.interp(below, _BELOW, _STANDARD)
+        below = least + inner * (ndtr(high) - least)
+        values = np.abs(seen) + sd * ndtri(below)
         return np.asarray(sign * np.clip(values, -1.0, 1.0))
 
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
         seen, sd = self._seen
         sign, least, low, high = self._ends
-        mass = np.interp(high, _STANDARD, _BELOW) - least
+        mass = ndtr(high) - least
         left, right = (
             np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
             for each in (low, high)
@@ -311,10 +307,10 @@ def squared_radii(task: "MomentsTask") -> tuple[float, ...]:
 
 
 class MomentsTask(FixedStudy):
-    """The second moments of `columns`, bought once: `shoal.moments` answers from them alone.
+    """The second moments of `columns`, bought once: `shoal.answers` answers from them alone.
 
-    Linear regressions of any column on any others, correlations, partial ones and principal
-    components, each with intervals that know of the noise, and at no further price.
+    Correlations, and linear regressions of any column on any others, each with intervals that know
+    of the noise, and at no further price.
 
     A first round measures centres and spreads of all columns, a second one counts rows by their
     norm in these units, and a third releases the matrix of rows that are shrunk into a ball. More

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
+from scipy.special import softmax
 
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, distinct
@@ -25,15 +26,13 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import Positive, Real
 from shoal_studies.catalogue.measurements import query_of, record_count
 from shoal_studies.catalogue.one_round import (
-    OneRound,
     SummedNoise,
     generator_for,
-    log_sum_exp,
     noise_of,
     record_counts,
 )
 from shoal_studies.catalogue.study import OneRoundStudy, Pseudocount, require_near
-from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
+from shoal_studies.contract import NoReliablePosterior
 from shoal_studies.posteriors.forms import NormalDrawsPosterior
 
 Numbers = Sequence[float | None]
@@ -74,8 +73,19 @@ class NormalStudy(OneRoundStudy):
             records_per_client=self.records_per_client,
         )
 
-    def learner(self) -> Learner:
-        return Normals(self)
+    @property
+    def fewest_clients(self) -> int:
+        """As many as can tell a covariance of the columns."""
+        return fewest_records(len(self.columns))
+
+    def posterior_from(self, released: ReleasedSum) -> NormalDrawsPosterior:
+        [kind] = self.posteriors
+        return kind.thinned(
+            _draws(self, released),
+            names=self.parameters,
+            columns=tuple(each.name for each in self.columns),
+            records=record_count(released),
+        )
 
 
 class NormalPosterior(NormalDrawsPosterior):
@@ -415,13 +425,13 @@ def _positions(target: _Target, generator: np.random.Generator) -> Floats:
         squares = np.sum(standard**2, axis=-1)
         log_weights = target.log_density(proposals)
         log_weights += 0.5 * (freedom + size) * np.log1p(squares / freedom)
-        weights = even = _normalised(log_weights)
+        weights = even = softmax(log_weights, axis=1)
         if _effective(weights) > _ENOUGH * count:
             break
         power = 1.0
         while _effective(even) < _FOR_A_FIT * size / strata:
             power *= 0.9
-            even = _normalised(power * log_weights)
+            even = softmax(power * log_weights, axis=1)
         mean, fitted = _fitted(proposals, even)
         covariance = (covariance + fitted) / 2.0
     if _effective(weights) < _FEWEST:
@@ -440,41 +450,9 @@ def _fitted(proposals: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return mean, (flat - mean).T @ ((flat - mean) * shares[:, None])
 
 
-def _normalised(log_weights: Floats) -> Floats:
-    """Return weights that sum to 1 in each stratum, shape (strata, count)."""
-    return np.exp(log_weights - log_sum_exp(log_weights, 1)[:, None])
-
-
 def _effective(weights: Floats) -> float:
     """Return the effective number of proposals of the stratum that has the fewest."""
     return float(np.min(1.0 / np.sum(weights**2, axis=1)))
-
-
-class Normals(OneRound[NormalStudy, NormalDrawsPosterior]):
-    """The learner of both studies."""
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | NormalDrawsPosterior:
-        """As `OneRound`.
-
-        Raises:
-            ValueError: `population` is too small, or `sums` do not answer this task's round.
-            NoReliablePosterior: noise leaves too much open; no posterior is reported.
-        """
-        fewest = fewest_records(len(self.task.columns))
-        if population < fewest:
-            raise ValueError(f"a covariance of this size needs {fewest} clients or more")
-        return super().next(population, sums)
-
-    def posterior(self, released: ReleasedSum) -> NormalDrawsPosterior:
-        [kind] = self.task.posteriors
-        return kind.thinned(
-            _draws(self.task, released),
-            names=self.task.parameters,
-            columns=tuple(each.name for each in self.task.columns),
-            records=record_count(released),
-        )
 
 
 def normalised_prior(task: NormalStudy) -> NormalInverseWishart:

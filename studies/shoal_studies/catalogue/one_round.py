@@ -1,76 +1,29 @@
-"""Shared code of the learners of all families: their one round, and the law of its noise.
+"""Shared code of studies of one round: the law of its noise, and what it tells of one number.
 
 Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binomials of shape
 1/parties each, sum to a difference of two of shape `shape` = cohort / parties >= 1: on a lattice as
 fine as the queries' that is the variance-gamma law with characteristic function
 (1 + b^2 t^2)^-shape, which is Laplace's for shape 1.
 
-The posterior of a single parameter is summarised on a grid that is fitted to its mass. Special
-functions are in numpy alone.
+The posterior of a single parameter is summarised on a grid that is fitted to its mass.
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
+from scipy.special import logsumexp
 
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
-from shoal_studies.catalogue.study import OneRoundStudy
-from shoal_studies.contract import RequestedRound
 from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
-
-_SHIFT: Final = 8  # Stirling's series is used from here on
-_STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
-
-
-def log_gamma(x: Floats) -> Floats:
-    """Return ln Gamma(x) for x > 0, elementwise, to a relative error of about 1e-14.
-
-    Stirling's series (Abramowitz and Stegun 6.1.41) after moving x up by eight.
-    """
-    x = np.asarray(x, dtype=np.float64)
-    product = x.copy()
-    for step in range(1, _SHIFT):
-        product = product * (x + step)
-    moved = np.where(x < _SHIFT, x + _SHIFT, x)
-    inverse = 1.0 / moved
-    series = np.zeros_like(x)
-    for coefficient in reversed(_STIRLING):
-        series = series * inverse**2 + coefficient
-    value = (moved - 0.5) * np.log(moved) - moved + 0.5 * math.log(2.0 * math.pi) + series * inverse
-    with np.errstate(over="ignore"):
-        return np.asarray(np.where(x < _SHIFT, value - np.log(product), value))
-
-
-def log_sum_exp(values: Floats, axis: int) -> Floats:
-    """Return ln sum exp(values) along an axis; minus infinity where all terms are zero."""
-    top = np.max(values, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        total = np.log(np.sum(np.exp(values - top), axis=axis))
-    return np.asarray(total + np.squeeze(top, axis=axis))
-
-
-def normal_cdf(x: Floats) -> Floats:
-    """Return the distribution function of the standard normal, elementwise."""
-    return np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in np.ravel(x)]).reshape(
-        np.shape(x)
-    )
-
-
-def normal_density(x: Floats) -> Floats:
-    """Return the density of the standard normal, elementwise."""
-    return np.asarray(np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi))
-
 
 _FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
 _KNOTS: Final = 3000
@@ -134,7 +87,7 @@ def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
     """Return ln g and log weights of a trapezoidal rule in ln g for the gamma distribution."""
     logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
     log_weights = shape * logarithms - np.exp(logarithms)
-    return logarithms, log_weights - log_sum_exp(log_weights, 0)
+    return logarithms, log_weights - logsumexp(log_weights)
 
 
 @lru_cache(maxsize=64)
@@ -151,10 +104,10 @@ def _table(shape: float) -> tuple[Floats, Floats]:
             - np.exp(logarithms)
             - 0.5 * np.log(2.0 * math.pi * variances)
             + math.log(_STEP / 2.0)
-            - float(log_gamma(np.array([shape]))[0])
+            - math.lgamma(shape)
             - 0.5 * knots[:, None] ** 2 / variances
         )
-        values = log_sum_exp(terms, 1)
+        values = logsumexp(terms, axis=1)
     return knots, values
 
 
@@ -205,38 +158,8 @@ def summarise(
     return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
 
 
-TaskT = TypeVar("TaskT", bound=OneRoundStudy)
-PosteriorT = TypeVar("PosteriorT")
-
 _NODES: Final = 15
 _TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
-
-
-@dataclass(frozen=True)
-class OneRound(ABC, Generic[TaskT, PosteriorT]):
-    """Base of the learners of studies of one round, whose sum alone gives the posterior."""
-
-    task: TaskT
-
-    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | PosteriorT:
-        """Return the round, or the posterior when `sums` hold it.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's round.
-        """
-        if population < 1:
-            raise ValueError("the population must be positive")
-        query = self.task.query()
-        match sums:
-            case []:
-                return RequestedRound(query=query, share=1.0)
-            case [released] if released.query == query:
-                return self.posterior(released)
-        raise ValueError("the sums are not those of this task's round")
-
-    @abstractmethod
-    def posterior(self, released: ReleasedSum) -> PosteriorT:
-        """Return the posterior from the sum of the task's round."""
 
 
 def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:
@@ -285,4 +208,4 @@ def record_counts(
     )
     widths = np.diff(np.log(ends + 1.0) if log_uniform else ends)
     logs = noise.log_density(seen - numbers) + np.log(widths)
-    return numbers, logs - log_sum_exp(logs, 0)
+    return numbers, logs - logsumexp(logs)

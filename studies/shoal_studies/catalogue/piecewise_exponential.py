@@ -40,8 +40,6 @@ class PiecewiseExponentialPosterior(MeasuredCoefficients):
     `scatter` is how many times as much as the model says scores scatter.
     """
 
-    variable = "log_hazards"
-
     name: Literal["piecewise_exponential_regression"] = "piecewise_exponential_regression"
     time: str
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]

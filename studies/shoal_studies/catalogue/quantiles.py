@@ -145,8 +145,6 @@ class VariableQuantiles(Part):
 class QuantilesPosterior(NumbersPosterior):
     """Quantiles of the records that there are, each as sharply as noise and rounds let it be."""
 
-    dimension = "quantile"
-
     name: Literal["quantiles"] = "quantiles"
     columns: tuple[str, ...]
     variables: Annotated[tuple[VariableQuantiles, ...], Field(min_length=1)]

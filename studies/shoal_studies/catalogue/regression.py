@@ -1,7 +1,7 @@
-"""Generalised linear models in at most five rounds of everybody, in units that are measured."""
+"""Generalised linear models in five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -214,18 +214,36 @@ def is_intercept(name: str) -> bool:
 class MeasuredCoefficients(NormalCoefficients):
     """Base of the posteriors of regressions that measure their columns first.
 
+    They are mixtures of normals: `components` are their means, shape (m, k), with probabilities
+    `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
+    components they are normal.
+
     The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
     `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
-    standard deviations, as noise let them be measured.
+    standard deviations, as noise let them be measured. If a client may have several records,
+    `records_per_client`, the covariance allows them to depend on each other in any way.
     """
 
     target: str
     scatter: PositiveSize
     scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
+    components: tuple[tuple[Finite, ...], ...] = ()
+    shares: tuple[_Share, ...] = ()
+    records_per_client: Annotated[int, Field(ge=1, le=1000)] = 1
     verdict: Verdict
+
+    @model_validator(mode="after")
+    def _is_mixture(self) -> Self:
+        if len(self.components) != len(self.shares) or (
+            self.shares and abs(sum(self.shares) - 1.0) > 1e-6
+        ):
+            raise ValueError("each component needs its share, and all of them are 1")
+        if any(len(each) != len(self.names) for each in self.components):
+            raise ValueError("a component has one number for each coefficient")
+        return self
 
     @model_validator(mode="after")
     def _one_spread_for_each(self) -> Self:
@@ -244,6 +262,19 @@ class MeasuredCoefficients(NormalCoefficients):
                 "sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
+            *self._clustering,
+        )
+
+    @property
+    def _clustering(self) -> tuple[tuple[str, str], ...]:
+        if self.records_per_client == 1:
+            return ()
+        return (
+            (
+                "Intervals",
+                f"clustered by client: the up to {self.records_per_client} records of one client "
+                "may depend on each other",
+            ),
         )
 
     @property
@@ -307,48 +338,6 @@ class MeasuredCoefficients(NormalCoefficients):
         logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
         return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
 
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        return {
-            **super()._attributes(),
-            "target": self.target,
-            "scatter": self.scatter,
-            "verdict": str(self.verdict),
-        }
-
-
-class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
-    """Posterior of "intercept", and then the features' slopes: `names`.
-
-    It is a mixture of normals: `components` are their means, shape (m, k), with probabilities
-    `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
-    components it is normal. `pooled` is the factor whose levels' effects share a prior, if there is
-    one.
-    """
-
-    name: Literal["regression"] = "regression"
-    family: TargetFamily
-    components: tuple[tuple[Finite, ...], ...] = ()
-    shares: tuple[_Share, ...] = ()
-    offset: str | None = None
-    weights: str | None = None
-    pooled: PooledFactor | None = None
-
-    @model_validator(mode="after")
-    def _is_mixture(self) -> Self:
-        if len(self.components) != len(self.shares) or (
-            self.shares and abs(sum(self.shares) - 1.0) > 1e-6
-        ):
-            raise ValueError("each component needs its share, and all of them are 1")
-        if any(len(each) != len(self.names) for each in self.components):
-            raise ValueError("a component has one number for each coefficient")
-        return self
-
-    @model_validator(mode="after")
-    def _pools_features(self) -> Self:
-        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
-            raise ValueError("what is pooled must be features")
-        return self
-
     @cached_property
     def _within(self) -> Floats:
         """The covariance of each component, shape (k, k)."""
@@ -378,6 +367,25 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         means = np.array(self.components or [self.coefficients])
         picked = generator.choice(len(means), size=count, p=self.shares or None)
         return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)
+
+
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
+    """Posterior of "intercept", and then the features' slopes: `names`.
+
+    `pooled` is the factor whose levels' effects share a prior, if there is one.
+    """
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    offset: str | None = None
+    weights: str | None = None
+    pooled: PooledFactor | None = None
+
+    @model_validator(mode="after")
+    def _pools_features(self) -> Self:
+        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
+            raise ValueError("what is pooled must be features")
+        return self
 
     @property
     def _log_scatter(self) -> tuple[float, float]:
@@ -495,7 +503,7 @@ WIDEST_BALL: Final = 200.0
 """Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
 noise is cheap: the weights that it gives to long rows pull slopes."""
 LONG: Final = 1.3
-"""Squared norm of features that is not shrunk, over the number of them: but of linear models."""
+"""Squared norm of features, over their number, up to which rows keep their length."""
 
 _ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
@@ -585,7 +593,7 @@ def _weights(task: "RegressionTask") -> tuple[Column, ...]:
 
 
 def default_squared_radius(task: "RegressionTask") -> float:
-    """Return the squared radius of rows that are not linear, in spreads."""
+    """Return the squared radius of rows, in spreads; scores may have a larger one."""
     return 1.0 + LONG * len(task.predictors)
 
 
@@ -614,9 +622,9 @@ class RegressionTask(FixedStudy):
 
     A first round measures centres and spreads of all columns, and later ones take rows in these
     units. So bounds that are too wide or lopsided cost precision, and change nothing else. Rows are
-    weighted by their features alone, so that none is long; a linear model counts their norms to
-    choose how long. Then one round releases moments of weighted rows, which is all that a linear
-    model needs. The others ask three rounds of scores, each where those before lead to.
+    weighted by their features alone, so that none is long. The second round releases moments of
+    weighted rows. Three rounds of scores follow, each where those before lead to, and in a basis in
+    which features are uncorrelated.
 
     `prior_sd` is the prior standard deviation of a coefficient, for a change of the feature by one
     of its standard deviations, in one of the target's if that is a number. `purpose` "prediction",

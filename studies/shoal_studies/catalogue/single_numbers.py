@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import gammaln, logsumexp, ndtr
 
 from shoal_protocol.queries import FirstMoments, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
@@ -21,14 +22,9 @@ from shoal_protocol.wire.encoding import Base64, Finite, Positive, PositiveSize,
 from shoal_studies.catalogue.measurements import query_of, record_count, record_law
 from shoal_studies.catalogue.one_round import (
     LogDensity,
-    OneRound,
     SummedNoise,
     bulk,
-    log_gamma,
-    log_sum_exp,
     noise_of,
-    normal_cdf,
-    normal_density,
     record_counts,
     summarise,
 )
@@ -38,7 +34,6 @@ from shoal_studies.catalogue.study import (
     Pseudocount,
     require_near,
 )
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.forms import (
     TabulatedPosterior,
@@ -100,8 +95,23 @@ upper = 20                     # counts are cut to it, and noise grows with it
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "count"),)
 
-    def learner(self) -> Learner:
-        return Poisson(self)
+    def posterior_from(self, released: ReleasedSum) -> PoissonPosterior:
+        shape, rate = self.prior_shape, self.prior_rate
+        rate = 2.0 * shape / self.upper if rate is None else rate
+        # The prior's own bulk, in log rates: nothing that was seen can widen it.
+        low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
+        summary = _summary(
+            _noisy_sum(released, normalised=False),
+            lambda logs: shape * logs - rate * np.exp(logs),
+            _CutPoisson(query_of(released, FirstMoments)),
+            (low, math.log((60.0 + 4.0 * shape) / rate)),
+            np.exp,
+        )
+        return PoissonPosterior(
+            columns=(self.column,),
+            records=record_count(released),
+            **summary,
+        )
 
 
 class NormalMeanPosterior(TabulatedPosterior):
@@ -149,8 +159,24 @@ systolic_pressure = [60, 220]
         """The one column of a client's records."""
         return (self.column,)
 
-    def learner(self) -> Learner:
-        return NormalMean(self)
+    def posterior_from(self, released: ReleasedSum) -> NormalMeanPosterior:
+        bounds = self.column
+        centre, unit = bounds.centre, bounds.half_range
+        mean = 0.0 if self.prior_mean is None else (self.prior_mean - centre) / unit
+        sd = 1.0 if self.prior_sd is None else self.prior_sd / unit
+        summary = _summary(
+            _noisy_sum(released, normalised=True),
+            lambda means: -0.5 * ((means - mean) / sd) ** 2,
+            _CutNormal(self.sd / unit),
+            (mean - 9.0 * sd, mean + 9.0 * sd),
+            lambda means: centre + unit * means,
+        )
+        return NormalMeanPosterior(
+            columns=(bounds.name,),
+            known_sd=self.sd,
+            records=record_count(released),
+            **summary,
+        )
 
 
 class VectorSumPosterior(BasePosterior):
@@ -161,9 +187,6 @@ class VectorSumPosterior(BasePosterior):
     `QUANTILE_LEVELS`. `record_count` is how many records the noisy count says, give or take
     `record_count_sd`.
     """
-
-    variable = "means"
-    dimension = "column"
 
     name: Literal["vector_sum"] = "vector_sum"
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
@@ -292,8 +315,21 @@ systolic_pressure = [80, 200]
             return FirstMoments(**fields)
         return VectorSum(**fields, entries=self.entries)
 
-    def learner(self) -> Learner:
-        return VectorSums(self)
+    def posterior_from(self, released: ReleasedSum) -> VectorSumPosterior:
+        query = self.query()
+        noise = SummedNoise(mechanism=released.mechanism, sd=1.0, shape=released.surplus)
+        law = summarise(noise.log_density, -noise.reach, noise.reach, np.asarray)
+        records, sd = record_law(released)
+        return VectorSumPosterior(
+            names=query.column_names,
+            records=max(1, round(records)),
+            bounds=self.columns,
+            sums=encoded(released.values[:-1] / query.grid**2),
+            noise_sd=float(released.noise_sd[0]) / query.grid**2,
+            quantiles=law["quantiles"],
+            record_count=max(1.0, records),
+            record_count_sd=sd,
+        )
 
 
 # One parameter given the noisy sum of a bounded statistic of n records.
@@ -347,7 +383,7 @@ def normal_log_likelihood(seen: NoisySum, moments: Moments, *, widened: float = 
         variance = records * moments.variance[:, None] + variances + widened
         gaps = (value - records * moments.mean)[:, None]
         logs = np.log(weights) - 0.5 * (gaps**2 / variance + np.log(2.0 * math.pi * variance))
-        total = np.logaddexp(total, log_sum_exp(logs, 1) + log_weight)
+        total = np.logaddexp(total, logsumexp(logs, axis=1) + log_weight)
     return total
 
 
@@ -400,51 +436,6 @@ def _exact_of(seen: NoisySum, value: float, records: float, masses: Floats, wind
 _LOWEST_LOG_RATE: Final = -700.0
 
 
-class Poisson(OneRound[PoissonTask, PoissonPosterior]):
-    """The learner of one `PoissonTask`."""
-
-    def posterior(self, released: ReleasedSum) -> PoissonPosterior:
-        shape, rate = self.task.prior_shape, self.task.prior_rate
-        rate = 2.0 * shape / self.task.upper if rate is None else rate
-        # The prior's own bulk, in log rates: nothing that was seen can widen it.
-        low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
-        summary = _summary(
-            _noisy_sum(released, normalised=False),
-            lambda logs: shape * logs - rate * np.exp(logs),
-            _CutPoisson(query_of(released, FirstMoments)),
-            (low, math.log((60.0 + 4.0 * shape) / rate)),
-            np.exp,
-        )
-        return PoissonPosterior(
-            columns=(self.task.column,),
-            records=record_count(released),
-            **summary,
-        )
-
-
-class NormalMean(OneRound[NormalMeanTask, NormalMeanPosterior]):
-    """The learner of one `NormalMeanTask`."""
-
-    def posterior(self, released: ReleasedSum) -> NormalMeanPosterior:
-        bounds, task = self.task.column, self.task
-        centre, unit = bounds.centre, bounds.half_range
-        mean = 0.0 if task.prior_mean is None else (task.prior_mean - centre) / unit
-        sd = 1.0 if task.prior_sd is None else task.prior_sd / unit
-        summary = _summary(
-            _noisy_sum(released, normalised=True),
-            lambda means: -0.5 * ((means - mean) / sd) ** 2,
-            _CutNormal(task.sd / unit),
-            (mean - 9.0 * sd, mean + 9.0 * sd),
-            lambda means: centre + unit * means,
-        )
-        return NormalMeanPosterior(
-            columns=(bounds.name,),
-            known_sd=task.sd,
-            records=record_count(released),
-            **summary,
-        )
-
-
 class _CutPoisson:
     """A Poisson count, the rate given by its logarithm; everything above the bound is the bound.
 
@@ -462,7 +453,7 @@ class _CutPoisson:
         self._values = (
             column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
         )
-        self._counts, self._log_factorials = counts, log_gamma(counts + 1.0)
+        self._counts, self._log_factorials = counts, gammaln(counts + 1.0)
 
     def masses(self, parameters: Floats) -> Floats:
         """Return the masses of 0 to the bound, shape (t, u + 1)."""
@@ -491,9 +482,9 @@ class _CutNormal:
     def moments(self, parameters: Floats) -> Moments:
         """Return mean and variance of the cut record, each shape (t,)."""
         below, above = (-1.0 - parameters) / self.sd, (1.0 - parameters) / self.sd
-        under, over = normal_cdf(below), normal_cdf(-above)
+        under, over = ndtr(below), ndtr(-above)
         inside = np.maximum(1.0 - under - over, 0.0)
-        falls = normal_density(below), normal_density(above)
+        falls = [np.exp(-0.5 * each**2) / math.sqrt(2.0 * math.pi) for each in (below, above)]
         # About the parameter, where nothing cancels: first and second moment inside the bounds.
         first = self.sd * (falls[0] - falls[1])
         second = self.sd**2 * (inside + below * falls[0] - above * falls[1])
@@ -541,23 +532,3 @@ def _summary(
         return log_prior(points) + exact_log_likelihood(seen, masses, window)
 
     return summarise(log_density, low, high, parameter)
-
-
-class VectorSums(OneRound[VectorSumTask, VectorSumPosterior]):
-    """The learner of one `VectorSumTask`."""
-
-    def posterior(self, released: ReleasedSum) -> VectorSumPosterior:
-        query = self.task.query()
-        noise = SummedNoise(mechanism=released.mechanism, sd=1.0, shape=released.surplus)
-        law = summarise(noise.log_density, -noise.reach, noise.reach, np.asarray)
-        records, sd = record_law(released)
-        return VectorSumPosterior(
-            names=query.column_names,
-            records=max(1, round(records)),
-            bounds=self.task.columns,
-            sums=encoded(released.values[:-1] / query.grid**2),
-            noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            quantiles=law["quantiles"],
-            record_count=max(1.0, records),
-            record_count_sd=sd,
-        )

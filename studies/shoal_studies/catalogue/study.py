@@ -8,10 +8,11 @@ bounds are cut to them by the client.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.queries import Column, Query, QueryName
@@ -21,7 +22,7 @@ from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 from shoal_protocol.wire.errors import RefusedJob
-from shoal_studies.contract import Learner
+from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import BasePosterior
 
 
@@ -30,6 +31,8 @@ class Study(Model, ABC):
 
     A class that gives `name` a default is a study; one that does not is what several share.
     `records_per_client` is how many records a client may hold at most, all of which privacy covers.
+    `method_number` says which learner the job is for. Each study has its own as the default, which
+    is raised whenever the queries change that its learner asks of the same sums.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]]
@@ -39,6 +42,18 @@ class Study(Model, ABC):
 
     name: str
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    method_number: Annotated[int, Field(strict=True)] = 1
+
+    @field_validator("method_number")
+    @classmethod
+    def _is_learned_here(cls, number: int) -> int:
+        here = cls.model_fields["method_number"].default
+        if number != here:
+            raise ValueError(
+                f"this release learns by method {here} and not by method {number}: leave "
+                "method_number out, or take the release that the job was made for"
+            )
+        return number
 
     if TYPE_CHECKING:  # fields of some studies, so pydantic must not find properties here
 
@@ -229,9 +244,21 @@ class OneRoundStudy(FixedStudy):
         self.query()  # its bounds, and names that are distinct
         return self
 
+    @property
+    def fewest_clients(self) -> int:
+        """The smallest population that the study is made for."""
+        return 1
+
     @abstractmethod
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
+
+    @abstractmethod
+    def posterior_from(self, released: ReleasedSum) -> BasePosterior:
+        """Return the posterior from the sum of the only round."""
+
+    def learner(self) -> Learner:
+        return OneRound(self)
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         """Return the terms of the only round: nothing is left open."""
@@ -239,6 +266,29 @@ class OneRoundStudy(FixedStudy):
 
     def _query_columns(self) -> tuple[Column, ...]:
         return tuple(bounds.column() for bounds in self.columns)
+
+
+@dataclass(frozen=True)
+class OneRound:
+    """The learner of a study of one round, whose sum alone gives the posterior."""
+
+    task: OneRoundStudy
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | BasePosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is too small, or `sums` do not answer this task's round.
+        """
+        if population < self.task.fewest_clients:
+            raise ValueError(f"this study needs {self.task.fewest_clients} clients or more")
+        query = self.task.query()
+        match sums:
+            case []:
+                return RequestedRound(query=query, share=1.0)
+            case [released] if released.query == query:
+                return self.task.posterior_from(released)
+        raise ValueError("the sums are not those of this task's round")
 
 
 class EventStudy(WholeStudy):

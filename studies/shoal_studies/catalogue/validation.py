@@ -17,10 +17,9 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import OneRound, generator_for, noise_of
+from shoal_studies.catalogue.one_round import generator_for, noise_of
 from shoal_studies.catalogue.regression import TargetFamily
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
-from shoal_studies.contract import Learner
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior, Part, tails_of
 
@@ -223,28 +222,13 @@ systolic_pressure = [60, 220]
             bins=self.bins,
         )
 
-    def learner(self) -> Learner:
-        return Validation(self)
-
-
-_DRAWS: Final = 1000
-_TOLD: Final = (
-    4.0  # standard deviations from none: of fewer records, or less variance, no share is told
-)
-_SCORE_TOLD: Final = 2.0  # and of a score
-_LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
-
-
-class Validation(OneRound[ValidationTask, ValidationPosterior]):
-    """The learner of one `ValidationTask`."""
-
-    def posterior(self, released: ReleasedSum) -> ValidationPosterior:
+    def posterior_from(self, released: ReleasedSum) -> ValidationPosterior:
         query = query_of(released, PredictionScores)
         seen = in_units(query, released.values)[:-1].reshape(-1, query.block)
         noise = noise_of(released, 0, query.unit)
         drawn = seen - noise.draw((_DRAWS, *seen.shape), generator_for(released))
         blocks = np.concatenate([drawn, seen[None]])  # the last is as it was seen
-        names = [each.name for each in self.task.sites]
+        names = [each.name for each in self.sites]
         if len(names) > 1:
             blocks = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
             names.append("all sites")
@@ -252,13 +236,13 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
         total, total_sd = noisy_count(released)
         return ValidationPosterior.of(
             records=max(1, round(total)),
-            columns=tuple(each.name for each in self.task.columns),
+            columns=tuple(each.name for each in self.columns),
             tails=tails_of(released.mechanism),
             total=Known(mean=total, sd=total_sd),
-            family=self.task.family,
-            target=self.task.target.name,
+            family=self.family,
+            target=self.target.name,
             width=self._width,
-            score_limit=self.task.limit,
+            score_limit=self.limit,
             scores=scores,
             calibration=self._calibration(blocks[:, -1]),
         )
@@ -266,15 +250,15 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
     @property
     def _width(self) -> float:
         """What 1 is of predictions and targets, in the data's units."""
-        return 1.0 if self.task.family == "logistic" else 2.0 * self.task.target.half_range
+        return 1.0 if self.family == "logistic" else 2.0 * self.target.half_range
 
     def _score(self, name: str, blocks: Floats) -> SiteScore:
         """Return what is known of a site by its blocks, shape (n, block), the last as seen."""
-        is_class = self.task.family == "logistic"
-        first = self.task.query().scores  # the bins come after these
+        is_class = self.family == "logistic"
+        first = self.query().scores  # the bins come after these
         count, predicted, observed = blocks[:, first:].reshape(len(blocks), 3, -1).sum(axis=2).T
         records = np.maximum(count, 1.0)
-        score = blocks[:, 0] / records * self.task.limit
+        score = blocks[:, 0] / records * self.limit
         mean = np.clip(observed / records, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
         if is_class:
             without = -mean * np.log(mean) - (1.0 - mean) * np.log(1.0 - mean)
@@ -294,7 +278,7 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
         )
 
     def _calibration(self, blocks: Floats) -> tuple[CalibrationBin, ...]:
-        bins = blocks[:, self.task.query().scores :]
+        bins = blocks[:, self.query().scores :]
         counts, predicted, observed = np.moveaxis(bins.reshape(len(blocks), 3, -1), 1, 0)
         told = counts[-1] > _TOLD * counts[:-1].std(axis=0) + 1.0
         return tuple(
@@ -304,6 +288,14 @@ class Validation(OneRound[ValidationTask, ValidationPosterior]):
             )
             for place in np.flatnonzero(told)
         )
+
+
+_DRAWS: Final = 1000
+_TOLD: Final = (
+    4.0  # standard deviations from none: of fewer records, or less variance, no share is told
+)
+_SCORE_TOLD: Final = 2.0  # and of a score
+_LEAST_SHARE: Final = 1e-3  # of a class, and of a target's variance the square
 
 
 def _share(part: Floats, whole: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Base classes of all posteriors: intervals, priors, tables, and export to ArviZ.
+"""Base classes of all posteriors: intervals, priors and tables.
 
 Tables of records are read by their columns' names, as libraries of data frames have them. No such
 library is imported, and numbers never come from texts.
@@ -10,7 +10,7 @@ from datetime import date
 from itertools import pairwise
 from numbers import Integral
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from shoal_protocol.queries.models import probability
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
-
-if TYPE_CHECKING:
-    from arviz import InferenceData
 
 
 def require_level(level: float) -> None:
@@ -319,12 +316,7 @@ class BasePosterior(Model):
     """A posterior of the parameters `names`, from about `records` records: seen through noise.
 
     Sums of gradients do not tell how many: of these it is the most that clients may hold.
-
-    `variable` is what ArviZ is to call the vector of all parameters, and `dimension` its axis.
     """
-
-    variable: ClassVar[str] = "parameters"
-    dimension: ClassVar[str] = "parameter"
 
     name: str
     names: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -421,44 +413,6 @@ class BasePosterior(Model):
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_arviz(
-        self,
-        generator: np.random.Generator | None = None,
-        *,
-        count: int = 4000,
-        attributes: Mapping[str, str | int | float] | None = None,
-    ) -> "InferenceData":
-        """Return ArviZ's InferenceData: the group `posterior`, with names as coordinates.
-
-        Of a posterior in closed form one chain of `count` draws is drawn by `generator`; one that
-        consists of draws gives those and needs neither. `attributes` are added to the group's: an
-        estimator's own `to_arviz` adds the job and its price.
-
-        Raises:
-            ValueError: it is in closed form and there is no generator.
-            ImportError: ArviZ is not installed; the message names the extra.
-        """
-        return _arviz().from_dict(  # type: ignore[no-any-return]
-            posterior={self.variable: self._chains(count, generator)},
-            dims={self.variable: [self.dimension]},
-            coords={self.dimension: list(self.names)},
-            posterior_attrs={**self._attributes(), **(attributes or {})},
-        )
-
-    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:
-        """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""
-        if generator is None:
-            raise ValueError(
-                "this posterior is in closed form and has to be drawn from: pass a generator, "
-                "such as numpy.random.default_rng(1)"
-            )
-        return self.sample(count, generator)[None]
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        """Return what else is known of the posterior, for ArviZ's attributes."""
-        caution = {} if self.caution is None else {"caution": self.caution}
-        return {"records": self.records, **caution}
-
 
 class NormalCoefficients(BasePosterior):
     """Base of the normal posteriors of coefficients, in the data's own units.
@@ -466,9 +420,6 @@ class NormalCoefficients(BasePosterior):
     The covariance accounts for the records' scatter and for the privacy noise alike. Each prior is
     normal, with `prior_mean` and `prior_sd`.
     """
-
-    variable = "coefficients"
-    dimension = "coefficient"
 
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
@@ -573,11 +524,3 @@ class RegressionPosterior(NormalCoefficients):
         slopes = len(self.names) - 1
         design = np.column_stack([np.ones(len(checked)), checked[:, :slopes]])
         return design, checked[:, slopes:].sum(axis=1)
-
-
-def _arviz() -> Any:
-    try:
-        import arviz
-    except ModuleNotFoundError as error:
-        raise ImportError("this export needs the extra: pip install 'shoal[analysis]'") from error
-    return arviz

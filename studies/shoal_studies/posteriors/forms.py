@@ -42,9 +42,6 @@ class DirichletMixture(BasePosterior):
     whose parameters are these counts plus `concentration`. `names` are those of the cells.
     """
 
-    variable = "probabilities"
-    dimension = "cell"
-
     columns: tuple[str, ...]
     counts: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1)]
     concentration: PositiveSize
@@ -197,9 +194,6 @@ class DrawnPosterior(BasePosterior):
         """Return `count` of the draws at random, with replacement, shape (count, k)."""
         return np.asarray(self.draws[generator.integers(0, len(self.draws), count)])
 
-    def _chains(self, count: int, generator: np.random.Generator | None) -> Floats:
-        return self.draws[None]
-
 
 class NormalDrawsPosterior(DrawnPosterior):
     """Joint draws: means of the columns, then their standard deviations, then other parameters.
@@ -341,9 +335,6 @@ class NumbersPosterior(BasePosterior):
     With Laplace `tails` intervals are as wide as those of a single Laplace variable. `total` is the
     number of records.
     """
-
-    variable = "numbers"
-    dimension = "number"
 
     tails: Tails
     total: Known

@@ -1,4 +1,4 @@
-"""Regressions in at most five rounds of everybody, in units that are measured."""
+"""Regressions in five rounds of everybody, or four to predict, in units that are measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

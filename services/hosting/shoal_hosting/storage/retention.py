@@ -1,4 +1,4 @@
-"""Deletes what a service need not keep any longer, by the consortium's policy; shows what it keeps.
+"""Deletes what a service need not keep any longer, by the consortium's policy.
 
 The policy's `retention_days` count from a job's end. What caps and proofs rest on stays for ever.
 """
@@ -7,15 +7,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from fastapi import APIRouter, Response
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_
 
-from shoal_hosting.server.openapi import answers, having, refusals
-from shoal_hosting.server.replies import shown
-from shoal_protocol.wire.service_errors import StorageUnavailable, UnsteadyClock
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from shoal_hosting.service import Resources
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 BETWEEN_LOOKS: Final = timedelta(hours=1)
 LEAP: Final = timedelta(hours=1)
 STEADY: Final = timedelta(days=1)
-"""So long a service's clock went on without a leap before documents go by it unasked.
+"""A service's clock must run so long without a leap before documents are deleted by it.
 
 A clock that is years ahead would have all of them deleted; meanwhile its peers refuse what it says,
 and its operator is told.
@@ -31,8 +28,6 @@ and its operator is told.
 MOST_JOBS: Final = 16
 MOST_ROWS: Final = 32
 """How many documents of a kind go in one transaction, while requests wait. Some are megabytes."""
-PATH: Final = "/v1/retention"
-
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 log = structlog.get_logger()
@@ -40,32 +35,22 @@ log = structlog.get_logger()
 Jobs = Sequence[str]
 
 
-@dataclass(frozen=True)
-class Keeping:
-    """Documents of one kind that a service keeps, and why.
-
-    `of` says which rows of `table` go with the documents of some jobs; None: they stay for ever.
-    Where `newest_stays`, it leaves out those that nothing newer has replaced yet.
-    """
-
-    kind: str
-    why: str
-    table: Table
-    of: Callable[[Jobs], ColumnElement[bool]] | None = None
-    newest_stays: bool = False
+Chosen = Callable[[Jobs], ColumnElement[bool]]
+"""Which rows of a table are deleted with the documents of some jobs."""
 
 
 @dataclass(frozen=True)
-class Keepings:
-    """All that a service keeps, kind by kind, in the order in which it is deleted.
+class Deletions:
+    """What a service deletes of jobs that ended long ago; all else stays for ever.
 
-    `due` returns up to so many jobs that ended before a moment and have documents left. `begin` is
+    `tables` are in the order in which they are emptied, each with the rows that go. `due` returns
+    up to so many jobs that ended before a moment and have documents left. `begin` is
     told of them before anything of them is deleted, in the same transaction, and `note` of those
     that have nothing left, in the last one. A service that does not know when jobs end counts from
     their last round, and gives each the longest time that the policy allows a job.
     """
 
-    kinds: Sequence[Keeping]
+    tables: Sequence[tuple[Table, Chosen]]
     due: Callable[[Connection, datetime, int], Jobs]
     begin: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
     note: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
@@ -73,19 +58,15 @@ class Keepings:
 
 
 class Retention:
-    """Deletes what is due, an hour after the last time, or at once when it is asked to."""
+    """Deletes what is due, an hour after the last time."""
 
-    def __init__(self, resources: "Resources", keepings: Keepings) -> None:
-        """Keep what `keepings` lists, in the storage of `resources`."""
-        self._own, self._keepings = resources, keepings
+    def __init__(self, resources: "Resources", deletions: Deletions) -> None:
+        """Delete what `deletions` lists from the storage of `resources`."""
+        self._own, self._deletions = resources, deletions
         self._next_at: datetime | None = None
         self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self._seen_at: datetime | None = None
         self._steady_since: datetime | None = None
-        self.routes = APIRouter(dependencies=resources.for_the_operator, responses=refusals(401))
-        shape = having("retention_days", "is_due", "kinds")
-        self.routes.add_api_route(PATH, self._show, methods=["GET"], **answers(shape))
-        self.routes.add_api_route(PATH, self._do, methods=["POST"], **answers(shape, UnsteadyClock))
 
     async def step(self) -> None:
         """Delete some of what is due, if it is time to look."""
@@ -117,7 +98,7 @@ class Retention:
         if before is None:
             return False
         storage = self._own.storage
-        if await storage.run(delete_due, self._keepings, before, MOST_JOBS):
+        if await storage.run(delete_due, self._deletions, before, MOST_JOBS):
             self._is_in_log = True
             return True
         if self._is_in_log:
@@ -131,51 +112,26 @@ class Retention:
         if days is None:
             return None
         before = now - timedelta(days=days)
-        if self._keepings.knows_ends:
+        if self._deletions.knows_ends:
             return before
         versions = self._own.book.versions  # a job lasts as long as the one it is bound to allows
         longest = max(each.manifest.policy.maximum_job_seconds for each in versions)
         return before - timedelta(seconds=longest)
 
-    async def _show(self) -> Response:
-        """What this service keeps, how much of it, why, and until when."""
-        own = self._own
-        before = self._before(own.clock())
-        days = own.book.current.manifest.policy.retention_days
-        kinds = await own.storage.run(count, self._keepings, days)
-        due = () if before is None else await own.storage.run(self._keepings.due, before, 1)
-        return shown({"retention_days": days, "is_due": bool(due), "kinds": kinds})
 
-    async def _do(self, trust_clock: bool = False) -> Response:
-        """Delete at once what is due by the policy, and say what stays.
-
-        With `trust_clock` also where the clock did not go on without a leap for a day yet.
-        """
-        now = self._own.clock()
-        before = self._before(now)
-        if before is not None and not (self._is_steady(now) or trust_clock):
-            raise UnsteadyClock(
-                f"the service's clock, {now:%Y-%m-%d %H:%M} UTC, was not seen to go on for a day "
-                "without a leap: if it is right, add --trust-clock; else wait that long"
-            )
-        while await self._delete(before):
-            pass
-        return await self._show()
-
-
-def delete_due(db: Connection, keepings: Keepings, before: datetime, most: int) -> bool:
+def delete_due(db: Connection, deletions: Deletions, before: datetime, most: int) -> bool:
     """Delete documents of up to `most` jobs that ended before a moment; tell if any was due.
 
     At most `MOST_ROWS` of one kind go, and of the next kind none before all of this one have gone.
     """
-    jobs = keepings.due(db, before, most)
+    jobs = deletions.due(db, before, most)
     if not jobs:
         return False
-    keepings.begin(db, jobs)
-    for each in keepings.kinds:
-        if each.of is not None and _delete_some(db, each.table, each.of(jobs)):
+    deletions.begin(db, jobs)
+    for table, chosen in deletions.tables:
+        if _delete_some(db, table, chosen(jobs)):
             return True
-    keepings.note(db, jobs)
+    deletions.note(db, jobs)
     return True
 
 
@@ -186,18 +142,3 @@ def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> b
     if found:
         db.execute(delete(table).where(tuple_(*key).in_(found)))
     return len(found) == MOST_ROWS
-
-
-def count(db: Connection, keepings: Keepings, days: int | None) -> list[dict[str, Any]]:
-    """Return each kind with the number of its documents, and until when they stay."""
-    until = "for ever" if days is None else f"{days} days from the job's end"
-    newest = "" if days is None else ", the newest until the next"
-    return [
-        {
-            "kind": each.kind,
-            "why": each.why,
-            "documents": db.execute(select(func.count()).select_from(each.table)).scalar_one(),
-            "stays": "for ever" if each.of is None else until + newest * each.newest_stays,
-        }
-        for each in keepings.kinds
-    ]

@@ -5,7 +5,7 @@ arrived, and how much noise is in the result.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
@@ -177,9 +177,6 @@ class VariationalPosterior(BasePosterior):
     client that joined, or as many as one may have.
     """
 
-    variable = "latents"
-    dimension = "latent"
-
     name: Literal["variational"] = "variational"
     columns: Annotated[tuple[str, ...], Field(min_length=1)]  # of a record
     latents: Annotated[tuple[Latent, ...], Field(min_length=1)]
@@ -292,12 +289,6 @@ class VariationalPosterior(BasePosterior):
         return f"<{kind} of {numbers} numbers from {self.records} records: {self.caution}>"
 
     __str__ = __repr__
-
-    def _attributes(self) -> Mapping[str, str | int | float]:
-        if self.convergence is None:
-            return {**super()._attributes(), "inference": "mean_field"}
-        path = str(self.convergence)
-        return {**super()._attributes(), "inference": "noise_aware", "path": path}
 
 
 def packed(factor: Floats) -> str:
