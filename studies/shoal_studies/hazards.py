@@ -479,6 +479,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             predictors=middle.rows[:, 1:] @ mean[first:, None],
             moved=last.moved(middle, mean),
             prior_sd=self.task.prior_sd,
+            pulled=np.zeros(len(mean) - first),  # no ball of rows is widened
             large_error=mixture.large_error,
         )
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.all_columns)
