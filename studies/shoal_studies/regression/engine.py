@@ -56,6 +56,8 @@ from shoal_studies.regression.scores import (
 
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
+_SURELY: Final = 0.99  # probability of a dispersion's neighbours, between which it is then sought
+_FINE: Final = 21  # dispersions between these
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _WIDER: Final = 1.01
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
@@ -510,13 +512,28 @@ class _JobSums(RegressionSums):
             point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
-            logs = log_dispersions(self.scores, self.weighted_records, design, point)
-            logs += self.family.log_prior
-            logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
-            weights = weights_of(logs)
+            weights = self._dispersion_weights(design, point, dispersions)
+            dispersion = math.sqrt(float(weights @ dispersions**2))
+        best = int(np.argmax(weights))
+        if len(weights) > 1 and weights[max(best - 1, 0) : best + 2].sum() > _SURELY:
+            step = dispersions[1] / dispersions[0]
+            dispersions = dispersions[best] * np.geomspace(1.0 / step, step, _FINE)
+            weights = self._dispersion_weights(design, point, dispersions)
             dispersion = math.sqrt(float(weights @ dispersions**2))
         mean = float(weights @ dispersions)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
+
+    def _dispersion_weights(self, design: DesignRows, point: Floats, dispersions: Floats) -> Floats:
+        """Return posterior probabilities of `dispersions`, shape (k,), at coefficients `point`."""
+        logs = self.family.log_prior(dispersions) + log_dispersions(
+            self.scores,
+            self.weighted_records,
+            design,
+            point,
+            dispersions,
+            weighing=self.weighing,
+        )
+        return weights_of(np.where(dispersions > self._largest_dispersion, -np.inf, logs))
 
     @property
     def _largest_dispersion(self) -> float:

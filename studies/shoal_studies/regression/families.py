@@ -7,7 +7,6 @@ their mean follows from the family, exactly, so no interval needs an allowance f
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -83,10 +82,9 @@ class TargetFamily(ABC):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         """Return the variances of targets with these means."""
 
-    @cached_property
-    def log_prior(self) -> Floats:
-        """Logarithms of prior probabilities of `dispersions`: even on a logarithmic scale."""
-        return np.zeros(len(self.dispersions))
+    def log_prior(self, dispersions: Floats) -> Floats:
+        """Return log prior probabilities of a geometric series, shape (k,): they are alike."""
+        return np.zeros(len(dispersions))
 
     @abstractmethod
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
@@ -136,15 +134,14 @@ class Numbers(TargetFamily):
     Both are in standard deviations of the target.
     """
 
-    dispersions = np.geomspace(0.02, 1.1, 40)
+    dispersions = np.geomspace(0.02, 3.0, 50)
 
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return np.full_like(means, dispersion**2)
 
-    @cached_property
-    def log_prior(self) -> Floats:
-        """Even for the standard deviation itself."""
-        return np.log(self.dispersions)
+    def log_prior(self, dispersions: Floats) -> Floats:
+        """Return log prior probabilities that are even for the standard deviation itself."""
+        return np.log(dispersions)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         limit, away = residuals.cut, predictors - residuals.means
