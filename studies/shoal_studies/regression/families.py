@@ -18,6 +18,7 @@ from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
+_NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
 _ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
@@ -82,8 +83,13 @@ class TargetFamily(ABC):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         """Return the variances of targets with these means."""
 
+    def near(self, dispersion: float) -> Floats:
+        """Return dispersions that are plausible where this one nearly is, as far as they exist."""
+        near = dispersion * np.geomspace(1.0 / _NEAR, _NEAR, len(self.dispersions))
+        return np.clip(near, self.dispersions[0], self.dispersions[-1])
+
     def log_prior(self, dispersions: Floats) -> Floats:
-        """Return log prior probabilities of a geometric series, shape (k,): they are alike."""
+        """Return logarithms of prior probabilities: even on a logarithmic scale."""
         return np.zeros(len(dispersions))
 
     @abstractmethod
@@ -134,13 +140,13 @@ class Numbers(TargetFamily):
     Both are in standard deviations of the target.
     """
 
-    dispersions = np.geomspace(0.02, 3.0, 50)
+    dispersions = np.geomspace(0.02, 3.0, 20)
 
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return np.full_like(means, dispersion**2)
 
     def log_prior(self, dispersions: Floats) -> Floats:
-        """Return log prior probabilities that are even for the standard deviation itself."""
+        """Even for the standard deviation itself."""
         return np.log(dispersions)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
