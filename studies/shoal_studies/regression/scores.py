@@ -223,6 +223,7 @@ def log_dispersions(
     if not seen:
         return logs
     last, predictors = seen[-1], design.predictors(point)
+    totals = np.array([each.squares.sum() for each in sums if each.squares is not None])
     lengths = [weighing[1] * np.sum(each.rows(design) ** 2, axis=1) for each in seen]
     residuals = [each.residuals(each.asked(design)) for each in seen]
     for place, dispersion in enumerate(dispersions.tolist()):
@@ -231,7 +232,7 @@ def log_dispersions(
         whole = records * np.array([design.weights @ each for each in own])
         scatter = 2.0 * records * np.array([design.weights @ each**2 for each in own]) / whole**2
         noise = np.array([each.values.size * each.squares_sd**2 for each in seen]) / whole**2
-        away = np.array([np.sum(each.squares) for each in seen]) / whole - 1.0
+        away = totals / whole - 1.0
         parts = 1.0 / (noise + scatter)
         parts /= parts.sum()
         variance = float(parts**2 @ noise + parts @ scatter) * whole[-1] ** 2
