@@ -554,7 +554,8 @@ class _JobSums(RegressionSums):
 
         The first is the root mean square.
         """
-        dispersion, point = self.first_dispersion, self.prior_mean
+        dispersion = mean = self.first_dispersion
+        point = self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
         for error in (_ROUGHLY, NEARLY, NEARLY):
@@ -572,10 +573,8 @@ class _JobSums(RegressionSums):
             logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)
-            dispersion, mean = (
-                math.sqrt(float(weights @ dispersions**2)),
-                float(weights @ dispersions),
-            )
+            mean = float(weights @ dispersions)
+            dispersion = math.sqrt(float(weights @ dispersions**2))
             dispersions = self.family.near(dispersion)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
 
