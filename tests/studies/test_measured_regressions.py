@@ -219,6 +219,14 @@ def test_with_little_noise_weighted_records_give_the_weighted_fit(family: Target
     assert abs(away[0]) < 0.25 * abs(away[1])  # of what weights do there
 
 
+def test_weights_that_tell_nothing_leave_the_residual_deviation_as_it_is() -> None:
+    generator = np.random.default_rng(SEED)
+    records = people("normal", 8_000, generator)
+    rows = np.column_stack([records, generator.uniform(0.0, WEIGHTS.upper, len(records))])
+    found: Any = carried_out(with_weights("normal"), rows, epsilon=200.0, seed=1).posterior
+    assert found.scatter == pytest.approx(12.0, rel=0.06)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", AT_RISK)
 def test_intervals_hold_where_records_were_seen_for_a_tenth_of_a_year_to_ten(
