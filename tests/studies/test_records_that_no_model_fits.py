@@ -15,6 +15,7 @@ from shoal.estimators import (
     GammaRegression,
     LinearRegression,
     LogisticRegression,
+    NegativeBinomialRegression,
     PoissonRegression,
 )
 from shoal_studies.catalogue.regression import misplaced
@@ -76,6 +77,19 @@ def test_trusted_intervals_hold_the_exact_fit(family: str, seed: int) -> None:
     model = learned(family, columns, epsilon=4.0, seed=seed)
     low, high = model.posterior_.interval(0.95)[1:].T
     assert model.posterior_.verdict.kind == "doubtful" or np.all((low < slopes) & (slopes < high))
+
+
+def test_counts_whose_mean_a_fit_misses_are_doubted() -> None:
+    """Few stay at all, and some of them for long, as no negative binomial numbers do."""
+    generator = np.random.default_rng(5)
+    x = generator.uniform(-1.0, 1.0, 15_000)
+    days = np.exp(generator.normal(0.3, 1.3, len(x))).clip(max=50.0)
+    y = np.where(generator.binomial(1, 0.12 * np.exp(0.15 * x)), np.ceil(days), 0.0)
+    federation = SimulatedFederation(
+        {"x": x, "y": y}, epsilon=6.0, delta=1e-5, dropouts=20, colluders=20, seed=0
+    )
+    model = NegativeBinomialRegression(features={"x": (-1, 1)}, target={"y": (0, 50)})
+    assert "predictions are off in the mean" in model.fit(federation).verdict_
 
 
 def test_a_dispersion_is_told_as_well_as_records_tell_it() -> None:

@@ -501,7 +501,7 @@ SMALLEST_SPREAD: Final = 0.02
 GRID_BITS: Final = 15
 WIDEST_BALL: Final = 200.0
 """Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
-noise is cheap: the weights that it gives to long rows pull slopes."""
+noise is cheap. No row of uncorrelated features that reach `REACH` spreads is longer."""
 LONG: Final = 1.3
 """Squared norm of features, over their number, up to which rows keep their length."""
 

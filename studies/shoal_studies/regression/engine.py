@@ -313,14 +313,29 @@ class _JobSums(RegressionSums):
 
     @cached_property
     def level(self) -> float:
-        """The target's mean, kept within the range of the link."""
-        mean, least = (
-            (float(self.columns.centres[-1]) - self.origin) / self.unit,
-            constants.SMALLEST_LEVEL,
-        )
+        """The target's mean."""
+        return self._within_link((float(self.columns.centres[-1]) - self.origin) / self.unit)
+
+    def _within_link(self, mean: float) -> float:
+        least = constants.SMALLEST_LEVEL
         if self.task.family == "logistic":
             return min(max(mean, least), 1.0 - least)
-        return 0.0 if self.is_number else max(mean, least * self.task.target.upper)
+        return mean if self.is_number else max(mean, least * self.task.target.upper)
+
+    def _level_error(self, design: DesignRows, predictors: Floats) -> float:
+        """Return how far predicted targets are from the first round's in the mean, as a predictor.
+
+        Less what noise explains.
+        """
+        if self.task.weights is not None:
+            return 0.0
+        sd = float(self.columns.errors[-1]) * self.task.target.half_range / self.unit
+        predicted = float(design.weights @ self.family.mean(predictors))
+        level, away, noisy = (
+            self.family.link(self._within_link(each))
+            for each in (self.level, predicted, self.level + _SURELY * sd)
+        )
+        return max(0.0, abs(away - level) - abs(noisy - level))
 
     @cached_property
     def first_dispersion(self) -> float:
@@ -517,10 +532,7 @@ class _JobSums(RegressionSums):
     def prior_mean(self) -> Floats:
         """The prior's mean, shape (p,): no slopes, and the target's mean."""
         mean = np.zeros(self.size)
-        if self.task.family == "logistic":
-            mean[0] = math.log(self.level / (1.0 - self.level))
-        elif not self.is_number:
-            mean[0] = math.log(self.level)
+        mean[0] = self.family.link(self.level)
         return mean
 
     def prior(self, covariance: Floats, part: float) -> NormalPrior:
@@ -621,7 +633,6 @@ class _JobSums(RegressionSums):
             cut=lost[0] / max(lost[1], 1e-9),
         )
         covariance = noise + sampling + np.outer(pulled, pulled)
-        pulled = np.abs(pulled) / np.sqrt(np.diagonal(noise + sampling))
         means, factor = mixture.means, None
         prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
         if self.task.pooled is not None:
@@ -672,6 +683,8 @@ class _JobSums(RegressionSums):
                     shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
                     slopes=mean[None, 1:],
                     noise=noise[1:, 1:],
+                    covariance=covariance[1:, 1:],
+                    level_error=self._level_error(middle, predictors),
                     predictors=middle.predictors(mean)[:, None],
                     moved=0.0 if self.is_number else last.moved(middle, mean),
                     prior_sd=self.task.prior_sd,

@@ -4,6 +4,7 @@ A sum of scores at a public point has residuals v (y - m) that are cut to +-c. W
 their mean follows from the family, exactly, so no interval needs an allowance for it.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,10 @@ class TargetFamily(ABC):
     def mean(self, predictors: Floats) -> Floats:
         """Return the means of targets with these predictors."""
         return mean_of(self.name, predictors)
+
+    def link(self, mean: float) -> float:
+        """Return the predictor of targets with this mean."""
+        return mean
 
     def weight(self, means: Floats, dispersion: float) -> Floats:
         """Return what residuals about `means` are multiplied by in a query."""
@@ -180,6 +185,9 @@ class Classes(TargetFamily):
 
     dispersions = np.ones(1)
 
+    def link(self, mean: float) -> float:
+        return math.log(mean / (1.0 - mean))
+
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return means * (1.0 - means)
 
@@ -207,6 +215,9 @@ class _OfLogarithms(TargetFamily):
     """Base of families whose means' logarithms are linear, with targets of no upper end."""
 
     dispersions = np.geomspace(1e-3, 10.0, 13)
+
+    def link(self, mean: float) -> float:
+        return math.log(mean)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         means, (low, high) = self.mean(predictors), residuals.edges

@@ -319,10 +319,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             spreads=tuple(self.columns.spreads[:-1].tolist()),
             records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(mixture, pulled / np.sqrt(np.diagonal(noise + sampling))),
+            verdict=self._verdict(mixture, covariance, pulled),
         )
 
-    def _verdict(self, mixture: Mixture, pulled: Floats) -> Verdict:
+    def _verdict(self, mixture: Mixture, covariance: Floats, pulled: Floats) -> Verdict:
         at_bounds = self.all_columns.one_bound[self.width - 1 :].tolist()
         levels = [each.name for each in self.task.levels]
         empty = [name for name, bound in zip(levels, at_bounds, strict=True) if bound < 0.0]
@@ -343,10 +343,11 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
             slopes=mean.reshape(-1, self.width)[:, 1:],
             noise=noise[np.ix_(slopes, slopes)],
+            covariance=covariance[np.ix_(slopes, slopes)],
             predictors=last.changes(middle, mean),
             moved=last.moved(middle, mean),
             prior_sd=self.task.prior_sd,
-            pulled=np.abs(pulled[slopes]),
+            pulled=pulled[slopes],
             large_error=mixture.large_error,
         )
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.columns)
