@@ -18,9 +18,9 @@ charges = st.lists(st.tuples(populations, costs), max_size=8)
 caps = st.builds(Cap, epsilon=st.floats(0.1, 20.0), delta=st.sampled_from([0.0, 1e-9, 1e-3]))
 
 
-@given(charged=charges, asked=populations, further=costs, cap=caps, of_few=st.booleans())
-def test_a_client_affords_what_its_composed_costs_leave(charged, asked, further, cap, of_few):
-    balances = Balances(of_few=of_few)
+@given(charged=charges, asked=populations, further=costs, cap=caps)
+def test_a_client_affords_what_its_composed_costs_leave(charged, asked, further, cap):
+    balances = Balances()
     for clients, cost in charged:
         balances.add(clients, cost)
     spent = {
@@ -62,9 +62,9 @@ def test_a_gaussian_charge_leaves_a_pure_cap_for_good_unless_it_is_taken_back():
     assert balances.affording(client, Cost.pure(1.0), cap) == client
 
 
-@given(charged=charges, joined=populations, price=costs, of_few=st.booleans())
-def test_a_job_reserves_what_its_rounds_have_not_cost_yet(charged, joined, price, of_few):
-    spent, balances = Balances(of_few=of_few), Balances(of_few=of_few)
+@given(charged=charges, joined=populations, price=costs)
+def test_a_job_reserves_what_its_rounds_have_not_cost_yet(charged, joined, price):
+    spent, balances = Balances(), Balances()
     for clients, cost in charged:
         spent.add(clients, cost)
     before = balances.copy()

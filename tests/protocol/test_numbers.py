@@ -220,13 +220,12 @@ def compute_with(body: Any) -> None:
 
 
 def account(cost: Cost) -> None:
-    for of_few in (False, True):
-        balances = Balances(of_few=of_few)
-        for _ in range(3):
-            balances.add(BitMap([1, 5]), cost)
-        assert np.isfinite(balances.largest(BitMap([1])).mu)
-        balances.affording(BitMap([1, 5]), cost, POLICY.cap)
-        balances.take_back(BitMap([1, 5]), cost)
+    balances = Balances()
+    for _ in range(3):
+        balances.add(BitMap([1, 5]), cost)
+    assert np.isfinite(balances.largest(BitMap([1])).mu)
+    balances.affording(BitMap([1, 5]), cost, POLICY.cap)
+    balances.take_back(BitMap([1, 5]), cost)
     assert np.isfinite(compose([cost] * 100_000).mu)
     POLICY.cap.allows(cost)
 

@@ -152,7 +152,7 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
-    patch.setattr(spending, "committed", lambda file: Balances(of_few=True))
+    patch.setattr(spending, "committed", lambda file: Balances())
 
 
 def credulous_vaults(patch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ class MeasuredRegression(
 
 
 class LinearRegression(MeasuredRegression):
-    """Bayesian linear regression in three rounds; `score` is R^2.
+    """Bayesian linear regression in five rounds; `score` is R^2.
 
     LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
 

@@ -206,13 +206,9 @@ class Balances:
     Costs without a finite epsilon are counted apart, so that they can be taken back.
     """
 
-    def __init__(self, *, of_few: bool = False) -> None:
-        """Begin without charges.
-
-        With `of_few`, memory follows from the number of clients that are charged; else from the
-        largest index, which is faster.
-        """
-        self._known = np.zeros(0, np.uint32) if of_few else None  # by place, else a place each
+    def __init__(self) -> None:
+        """Begin without charges. Memory follows from the number of clients that are charged."""
+        self._known = np.zeros(0, np.uint32)  # whose sums there are, ascending
         self._sums = np.zeros((3, 0))
 
     def copy(self) -> Self:
@@ -224,8 +220,7 @@ class Balances:
     @property
     def charged(self) -> BitMap:
         """Return the clients of whom a sum is above zero."""
-        places = np.flatnonzero(self._sums.any(axis=0)).astype(np.uint32)
-        return BitMap(places if self._known is None else self._known[places])
+        return BitMap(self._known[self._sums.any(axis=0)])
 
     def add(self, clients: BitMap, cost: Cost) -> None:
         """Charge each of `clients`."""
@@ -271,42 +266,32 @@ class Balances:
     def _sums_of(self, clients: BitMap) -> NDArray[np.float64]:
         """Return the sums of `clients`, shape (3, n). Nothing changes: several may read at once."""
         wanted = np.asarray(clients.to_array())
-        if self._known is None:
-            if clients and clients.max() < self._sums.shape[1]:
-                return self._sums[:, _together(wanted)]
-            places, there = wanted, wanted < self._sums.shape[1]
-        else:
-            places = np.searchsorted(self._known, wanted)
-            there = places < self._known.size
-            there[there] = self._known[places[there]] == wanted[there]
+        if np.array_equal(self._known, wanted):
+            return self._sums
+        places = np.searchsorted(self._known, wanted)
+        there = self._are_at(places, wanted)
         sums = np.zeros((3, wanted.size))
         sums[:, there] = self._sums[:, places[there]]
         return sums
 
     def _places(self, clients: BitMap) -> NDArray[np.intp] | slice:
         """Return where the sums of `clients` are; those without any get a place."""
-        wanted, have = np.asarray(clients.to_array()), self._sums.shape[1]
-        if self._known is None:
-            size = clients.max() + 1 if clients else 0
-            if size > have:  # twofold, so that clients one by one cost linear time
-                more = np.zeros((3, max(size, 2 * have) - have))
-                self._sums = np.concatenate([self._sums, more], axis=1)
-            return _together(wanted)
+        wanted = np.asarray(clients.to_array())
         if np.array_equal(self._known, wanted):
-            return slice(None)
+            return slice(None)  # many times as fast
+        places = np.searchsorted(self._known, wanted)
+        if self._are_at(places, wanted).all():
+            return places
         together = np.union1d(self._known, wanted)
-        if together.size > have:
-            sums = np.zeros((3, together.size))
-            sums[:, np.searchsorted(together, self._known)] = self._sums
-            self._known, self._sums = together, sums
+        sums = np.zeros((3, together.size))
+        sums[:, np.searchsorted(together, self._known)] = self._sums
+        self._known, self._sums = together, sums
         return np.searchsorted(together, wanted)
 
-
-def _together(places: NDArray[np.uint32]) -> NDArray[np.intp] | slice:
-    """Return ascending places, as a slice, many times as fast, where none is left out."""
-    if places.size and places[-1] - places[0] + 1 == places.size:
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places.astype(np.intp)
+    def _are_at(self, places: NDArray[np.intp], wanted: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        there = places < self._known.size
+        there[there] = self._known[places[there]] == wanted[there]
+        return there
 
 
 def _as_sums(cost: Cost) -> NDArray[np.float64]:

@@ -43,7 +43,7 @@ def spent_alike(file: StateFile) -> list[tuple[str, list[Cost]]]:
 
 def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:
     """Return the most that the rounds of a job answered so far cost one of `clients`."""
-    balances = Balances(of_few=True)
+    balances = Balances()
     for _, charged, cost in _charges(file, job):
         balances.add(charged & clients, cost)
     return balances.largest(clients)
@@ -51,8 +51,8 @@ def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:
 
 def committed(file: StateFile) -> Balances:
     """Return the sum of what each client spent and what open jobs may still ask of it."""
-    found = Balances(of_few=True)
-    in_jobs = defaultdict[str, Balances](lambda: Balances(of_few=True))
+    found = Balances()
+    in_jobs = defaultdict[str, Balances](Balances)
     for job, charged, cost in _charges(file):
         found.add(charged, cost)
         in_jobs[job].add(charged, cost)

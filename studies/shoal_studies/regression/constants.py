@@ -39,7 +39,13 @@ DESIGN_ERRORS: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 SAMPLE_ROWS: Final = 1024
 """Rows of the public sample: its own error is part of how firmly moments are met."""
 
-DESIGNS: Final = ((6, 64), (12, 32), (10_000, 16))
+WIDE: Final = 12
+"""Predictors above which one design stands for all."""
+
+ROWS_A_VARIABLE: Final = 16
+"""Rows of the public sample for each variable of a wide design, at least."""
+
+DESIGNS: Final = ((6, 64), (10_000, 32))
 """How many designs a posterior is mixed of, by the largest number of coefficients."""
 
 POINT_DESIGNS: Final = 8
