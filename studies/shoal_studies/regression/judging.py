@@ -33,6 +33,7 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
+PULLED: Final = 1.0  # of a slope's standard deviation, by shrinking and cutting
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
@@ -91,7 +92,8 @@ class RegressionEvidence:
     `slopes`, shape (k, q), are of k predictors, and have the covariance `noise`, (k q, k q), by
     noise and prior. `predictors`, shape (n, k), are those of the first of the plausible `designs`.
     `shrinking` is what the last round multiplied each one's rows by, and `moved` the root mean
-    square change of a predictor since its point.
+    square change of a predictor since its point. `pulled`, shape (k q,), is how far shrinking and
+    cutting may pull slopes, over their standard deviations.
     `large_error` is the probability that all designs are far off. `cut` is by how much the share of
     residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
     mean over the largest weight that a record may have.
@@ -107,6 +109,7 @@ class RegressionEvidence:
     predictors: Floats
     moved: float
     prior_sd: float
+    pulled: Floats
     large_error: float
     mean_weight: float = 1.0
     cut: float = 0.0
@@ -173,6 +176,12 @@ def judged_slopes(
         reasons.append(NOISE_OUTWEIGHS)
     if seen.moved > FAR:
         reasons.append(NOT_ENDED)
+    pulled = [name for name, by in zip(names, seen.pulled.tolist(), strict=True) if by > PULLED]
+    if pulled:
+        reasons.append(
+            f"records far out have other slopes of {', '.join(pulled[:5])} than those nearer: take "
+            "logarithms, squares or narrower bounds"
+        )
     if seen.large_error > constants.CONTRADICT / (1.0 + constants.CONTRADICT):
         reasons.append(
             "the rounds contradict each other, however the features may be distributed: noise "

@@ -16,10 +16,11 @@ Nothing here is random but by the generator of the caller, which a learner seeds
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv, ndtr, ndtri
 
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
@@ -37,6 +38,8 @@ _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals 
 _LEAST_EIGENVALUE: Final = 1e-4
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
+_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
+_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
@@ -46,13 +49,15 @@ class DesignRows:
 
     `rows`, shape (s, p), are constant and features in spreads; `offsets`, shape (s,), are added to
     predictors. `weights`, shape (s,), sum to 1. `shrunk`, shape (s,), is the square of what rows
-    are multiplied by in the round of moments.
+    are multiplied by in the round of moments. `noise_error` is the relative error up to which noise
+    alone may make a wide design wrong.
     """
 
     rows: Floats
     offsets: Floats
     weights: Floats
     shrunk: Floats
+    noise_error: float = 0.0
 
     def predictors(self, point: Floats) -> Floats:
         """Return the rows' predictors by coefficients, shape (p,): shape (s,)."""
@@ -449,26 +454,33 @@ class PlausibleDesigns:
 
         Mean squares of variables shown alone are those of their marginals, which both rounds tell.
         """
-        released = self.released
-        sd = float(released.matrix(released.noise_sd)[0, -1])
-        target = denoised(released.matrix(released.moments)[1:, 1:], sd)
+        released, size = self.released, self.released.size
+        matrix, sd = released.matrix(released.moments), float(released.noise_sd[2 * size + 1])
+        halves = [
+            first.scale / each.scale
+            for first, each in zip(released.first, released.columns, strict=True)
+        ]
+        error = REACH * np.array(halves) * released.noise_sd[:size]  # of centres, in spreads
+        means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / error) ** 2)
+        target = denoised(matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means), sd)
+        values = np.linalg.eigvalsh(target)
         alone = np.array([place for _, place in self._alone], np.intp)
-        seen = target[np.ix_(alone, alone)] / self._latent_scale()
-        correlation = denoised(seen, _LEAST_EIGENVALUE)
+        correlation = denoised(target[np.ix_(alone, alone)] / self._latent_scale(), 0.0)
         roots = np.sqrt(np.diagonal(correlation))
         rows, shrunk = self._rows(self._columns(correlation / np.outer(roots, roots)))
-        squares = np.diagonal(target).copy()
-        squares[alone] = np.mean(shrunk[:, None] * rows[:, 1 + alone] ** 2, axis=0)
+        features, squares = rows[:, 1:], np.diagonal(target).copy()
+        squares[alone] = np.mean(shrunk[:, None] * features[:, alone] ** 2, axis=0)
         scales = np.sqrt(np.maximum(squares, _LEAST_VARIANCE) / np.diagonal(target))
         root = scales[:, None] * np.linalg.cholesky(target)
-        features = rows[:, 1:]
         for _ in range(_TURNS):
             features = features - features.mean(axis=0)
-            products = (features * self._shrunk(features)[:, None]).T @ features / len(features)
-            products += _LEAST_VARIANCE * np.eye(len(products))
+            products = (features * self._shrunk(features + means)[:, None]).T @ features
+            products = products / len(features) + _LEAST_VARIANCE * np.eye(size)
             features = np.linalg.solve(np.linalg.cholesky(products), features.T).T @ root.T
-        shrunk = self._shrunk(features)
-        return self._design(_with_constant(features), shrunk, np.full(len(rows), 1.0 / len(rows)))
+        features = features + means
+        weights = np.full(len(features), 1.0 / len(features))
+        design = self._design(_with_constant(features), self._shrunk(features), weights)
+        return replace(design, noise_error=float(sd * np.sqrt(size) * np.mean(1.0 / values)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -489,12 +501,16 @@ def denoised(seen: Floats, sd: float) -> Floats:
     """Return the matrix that is expected where noise of `sd` was added to its entries, (k, k).
 
     Eigenvectors stay, and each eigenvalue becomes what the matrix is expected to be along it, if
-    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016).
+    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016). None is below
+    what noise hides: a round that asks where an earlier one led goes too far where it is too small.
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
-    told = values - 2.0 * sd**2 * np.sum(away / (away**2 + sd**2), axis=1)
-    return np.asarray((vectors * np.maximum(told, max(sd, _LEAST_EIGENVALUE))) @ vectors.T)
+    pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
+    told = isotonic_regression(values - 2.0 * sd**2 * pull).x
+    return np.asarray(
+        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+    )
 
 
 def _with_constant(features: Floats) -> Floats:

@@ -204,21 +204,25 @@ class ScoreLikelihood:
 
 
 def log_dispersions(
-    sums: Sequence[TargetScores], records: float, design: DesignRows, point: Floats
+    sums: Sequence[TargetScores],
+    records: float,
+    design: DesignRows,
+    point: Floats,
+    dispersions: Floats,
 ) -> Floats:
-    """Return the log likelihood of each dispersion, shape (k,), by squares and what was cut.
+    """Return the log likelihood of `dispersions`, shape (k,), by squares and what was cut.
 
     At coefficients `point`, and up to a constant.
     """
     family = sums[-1].family
-    logs = np.zeros(len(family.dispersions))
+    logs = np.zeros(len(dispersions))
     predictors = design.predictors(point)
     for each in sums:
         if each.squares is None:
             continue
         lengths = np.sum(each.rows(design) ** 2, axis=1)
         residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
-        for place, dispersion in enumerate(family.dispersions.tolist()):
+        for place, dispersion in enumerate(dispersions.tolist()):
             _, squares, shares = family.cut(predictors, residuals, dispersion)
             own = lengths * squares
             whole = records * float(design.weights @ own)
