@@ -11,9 +11,8 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal import CrowdFederation, CrowdSettings
-from shoal.estimators import CrowdLinearRegression, CrowdLogisticRegression, CrowdPoissonRegression
-from shoal.jobs.federation import LearningCrowd
+from shoal import Analyst, ColumnBounds, CrowdModel, CrowdSettings, CrowdTask
+from shoal_protocol.queries.models import Family
 from shoal_studies.crowds.simulation import SimulatedCrowd
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
@@ -24,10 +23,8 @@ PHONES = int(os.environ.get("SHOAL_PHONES", "40000"))
 #
 # Invented, with a truth that we know. On a real federation each data holder has its own.
 
+
 # %%
-FEATURES = {"minutes": (0, 120), "days": (0, 60)}
-
-
 def invented(phones: int, seed: int) -> dict[str, np.ndarray]:
     """Return records of as many phones."""
     generator = np.random.default_rng(seed)
@@ -46,49 +43,59 @@ held_out = invented(2000, seed=2)
 # %% [markdown]
 # ## The crowd
 #
-# `epsilon` below is the price of one contribution. What a job asks of clients stands with the
-# federation: here each phone contributes once.
+# `epsilon` is the price of one contribution, and each phone makes one. `shoal plan` finds a
+# learning rate; `clip` is the largest step on one weight.
 
 # %%
-crowd: LearningCrowd
+FEATURES = (
+    ColumnBounds(name="minutes", lower=0, upper=120),
+    ColumnBounds(name="days", lower=0, upper=60),
+)
+SETTINGS = CrowdSettings(
+    contributions=PHONES,
+    contributions_per_client=1,
+    session_seconds=60,
+    open_seconds=max(20, PHONES // 20),
+)
 if DIRECTORY is None:
-    crowd = SimulatedCrowd(invented(PHONES, seed=1), seed=1)
+    simulated = SimulatedCrowd(invented(PHONES, seed=1), seed=1)
 else:
-    crowd = CrowdFederation.open(
-        f"{DIRECTORY}/parties/analyst",
-        f"{DIRECTORY}/consortium",
-        CrowdSettings(
-            contributions=PHONES,
-            contributions_per_client=1,
-            session_seconds=60,
-            open_seconds=max(20, PHONES // 20),
-        ),
+    analyst = Analyst.open(f"{DIRECTORY}/parties/analyst", f"{DIRECTORY}/consortium")
+
+
+def learned(family: Family, target: str, upper: float) -> CrowdModel:
+    """Return what the crowd learns of a column."""
+    task = CrowdTask(
+        family=family,
+        features=FEATURES,
+        target=ColumnBounds(name=target, lower=0, upper=upper),
+        clip=0.01,
+        learning_rate=0.01,
+        epsilon=4.0,
+        instances=4,
     )
+    if DIRECTORY is None:
+        return simulated.learn(task)
+    return analyst.open_crowd(task, SETTINGS).wait()
+
+
+rows = np.column_stack([held_out["minutes"], held_out["days"]])
 
 # %% [markdown]
 # ## One class of two
 #
-# A logistic step never exceeds the learning rate, so `clip` is that; `shoal plan` finds both. A
-# wait that is interrupted does not end the job: `returning.fit_from(crowd.resume(id))` comes back.
-
-# %%
-returning = CrowdLogisticRegression(
-    features=FEATURES,
-    target={"returns": (0, 1)},
-    clip=0.01,
-    learning_rate=0.01,
-    epsilon=4.0,
-    instances=4,
-)
-returning.fit(crowd)
-print(returning.summary())
-print(f"Accuracy on phones that took no part: {returning.score(held_out):.2f}")
-
-# %% [markdown]
 # There are no intervals: what error to expect, `shoal plan` says. The picture shows each instance.
 
 # %%
-returning.plot()
+returning = learned("logistic", "returns", 1)
+print(returning.summary())
+right = (returning.predict(rows) > 0.5) == (held_out["returns"] == 1)
+print(f"Accuracy on phones that took no part: {right.mean():.2f}")
+
+# %%
+pyplot.plot(returning.weights.T, "|", color="C0", markersize=20)
+pyplot.plot(returning.averaged, "o")
+pyplot.xticks(range(3), returning.task.weight_names)
 pyplot.show()
 
 # %% [markdown]
@@ -97,26 +104,11 @@ pyplot.show()
 # Each is a job of its own, and costs each phone epsilon 4 once more.
 
 # %%
-content = CrowdLinearRegression(
-    features=FEATURES,
-    target={"content": (0, 10)},
-    clip=0.01,
-    learning_rate=0.01,
-    epsilon=4.0,
-    instances=4,
-)
-content.fit(crowd)
+content = learned("linear", "content", 10)
 print(content.summary())
-print(f"R^2: {content.score(held_out):.2f}")
+left = held_out["content"] - content.predict(rows)
+print(f"R^2: {1 - left.var() / held_out['content'].var():.2f}")
 
 # %%
-visits = CrowdPoissonRegression(
-    features=FEATURES,
-    target={"visits": (0, 10)},
-    clip=0.01,
-    learning_rate=0.01,
-    epsilon=4.0,
-    instances=4,
-)
-visits.fit(crowd)
-print(f"D^2: {visits.score(held_out):.2f}; coefficients {visits.coef_}")
+visits = learned("poisson", "visits", 10)
+print(visits.summary())

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from shoal.jobs.analyst import Analyst as Analyst
     from shoal.jobs.analyst import CrowdJob as CrowdJob
     from shoal.jobs.analyst import Job as Job
-    from shoal.jobs.federation import CrowdFederation as CrowdFederation
     from shoal.jobs.federation import Federation as Federation
     from shoal.jobs.job_failures import JobFailed as JobFailed
     from shoal.jobs.job_failures import JobInterrupted as JobInterrupted
@@ -31,7 +30,6 @@ _WHERE = {
     "AdditiveSharing": "shoal_protocol.sharing.schemes",
     "Analyst": "shoal.jobs.analyst",
     "ColumnBounds": "shoal_protocol.queries.columns",
-    "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",
     "CrowdModel": "shoal_studies.crowds.simulation",
     "CrowdSettings": "shoal.jobs.job_settings",

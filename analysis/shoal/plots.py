@@ -20,7 +20,6 @@ from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior
 from shoal_studies.catalogue.moments import MomentsPosterior
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_studies.catalogue.regression import MeasuredCoefficients, is_intercept
-from shoal_studies.crowds.simulation import CrowdModel
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import reach_of
 from shoal_studies.posteriors.summaries import visible
@@ -267,23 +266,6 @@ def _new_panels(count: int, caption: str | None) -> list["Axes"]:
         figure.text(0.02, 0.0, visible(caption), va="bottom", fontsize="small", color="0.35")
         figure.texts[-1].set_parse_math(False)
     return panels
-
-
-def instances(model: CrowdModel, axes: "Axes | None" = None) -> "Axes":
-    """Draw every instance's normalised weights of a crowd's model, and their average.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    names = model.task.weight_names
-    rows, axes = np.arange(len(names)), axes or _new_axes(height=1.4 + 0.32 * len(names))
-    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.plot(model.weights.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
-    axes.plot(model.averaged, rows, "o", color=_COLOUR, markersize=5)
-    _name_rows(axes, names)
-    axes.set_xlabel("every instance, and their average")
-    caption = "the spread over instances is no standard error"
-    return _finished(axes, f"{model.title}, normalised", caption)
 
 
 def _chosen(posterior: BasePosterior, names: Sequence[str] | None) -> list[int]:

@@ -36,7 +36,6 @@ from shoal_studies.regression.design_sample import (
     DesignSample,
     pulled,
     sample_of_moments,
-    scatter_seen,
 )
 from shoal_studies.regression.judging import (
     FAR,
@@ -59,6 +58,7 @@ from shoal_studies.regression.score_likelihood import (
     best_estimate,
     estimate,
 )
+from shoal_studies.regression.scores import scatter_seen
 
 _LARGEST: Final = 30.0
 _SMALL: Final = 1e-4  # of a rate times a time: below it exponentials are but linear

@@ -3,14 +3,11 @@
 HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST.
 """
 
-import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Process
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -47,29 +44,8 @@ def holder_of(trust: Trust, site: str) -> DataHolder:
     )
 
 
-def run(
-    holder: DataHolder,
-    *,
-    until: Callable[[HolderStatus], bool] | None = None,
-    poll_seconds: float = 0.1,
-) -> HolderStatus:
-    """Step every `poll_seconds` until `until` is true of the status, or for ever; return that."""
-
-    async def step_for_ever() -> HolderStatus:
-        try:
-            await holder.step()
-            while until is None or not until(await holder.status()):
-                await asyncio.sleep(poll_seconds)
-                await holder.step()
-            return await holder.status()
-        finally:
-            await holder._stop_asking()  # connections belong to this event loop
-
-    return asyncio.run(step_for_ever())
-
-
 if __name__ == "__main__":
     home = Path(os.environ["HOLDING_TRUST"])
     trust = Trust(home, open_chain(home / "consortium")[-1])
     holder = holder_of(trust, os.environ["HOLDING_SITE"])
-    run(holder)
+    holder.run(poll_seconds=0.1)

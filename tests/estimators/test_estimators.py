@@ -146,6 +146,38 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
         estimator.fit(federation())
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[10**400, 1]],
+        np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]),
+        np.array([[1j, 2]]),
+        np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[ns]"),
+        np.array([[1, 2]], dtype="timedelta64[D]"),
+    ],
+    ids=["too large", "masked", "complex", "dates", "durations"],
+)
+def test_what_numpy_would_quietly_turn_into_other_numbers_is_no_row(
+    fitted: dict[type, Any], rows: object
+) -> None:
+    with pytest.raises(ValueError, match=r"every value must be a number|masked|durations"):
+        fitted[LinearRegression].predict(rows)
+
+
+def test_targets_whose_squares_are_no_floats_are_refused_and_no_score_is_nan(
+    fitted: dict[type, Any],
+) -> None:
+    with pytest.raises(ValueError, match="in magnitude"):
+        fitted[LinearRegression].score([[1, 1], [2, 2]], [1e300, -1e300])
+
+
+def test_an_estimator_is_fitted_on_a_federation_alone() -> None:
+    with pytest.raises(ValueError, match="SimulatedFederation"):
+        clone(LOGISTIC).fit(table())
+    with pytest.raises(ValueError, match="takes no targets"):
+        clone(LOGISTIC).fit(federation(), table()["recovered"])
+
+
 def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
     rows = table()
     rows["recovered"] = 2.0 * rows["recovered"] - 5.0

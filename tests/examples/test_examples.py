@@ -12,9 +12,9 @@ import pytest
 from matplotlib import pyplot
 
 from figures import notebooks
-from shoal import CrowdSettings, JobSettings, estimators
+from shoal import JobSettings, estimators
 from shoal.estimators.parameters import Parameters
-from shoal.jobs import federation
+from shoal.jobs import analyst, federation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -87,17 +87,17 @@ class Opened(Exception):
 def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opened(party: str, consortium: str, settings: JobSettings | CrowdSettings) -> None:
+    def opened(party: str, consortium: str, settings: JobSettings | None = None) -> None:
         raise Opened(party, consortium)
 
     class Real(federation.Federation):
         open = staticmethod(opened)  # type: ignore[assignment]
 
-    class RealCrowd(federation.CrowdFederation):
+    class RealAnalyst(analyst.Analyst):
         open = staticmethod(opened)  # type: ignore[assignment]
 
     monkeypatch.setattr("shoal.jobs.federation.Federation", Real)
-    monkeypatch.setattr("shoal.jobs.federation.CrowdFederation", RealCrowd)
+    monkeypatch.setattr("shoal.jobs.analyst.Analyst", RealAnalyst)
     monkeypatch.setattr("shoal_hosting.installed_models.digest_of", lambda name: "0" * 64)
     monkeypatch.setenv("SHOAL_FEDERATION", "my-federation")
     with pytest.raises(Opened) as raised:

@@ -15,7 +15,7 @@ from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies import linear_regression
+from shoal_studies.catalogue import linear_regression
 from shoal_studies.catalogue.linear_regression import (
     LinearRegression,
     LinearRegressionPosterior,

@@ -1,5 +1,7 @@
 """Multinomial regressions: right without noise, whichever level is first, and honest with it."""
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from statsmodels.discrete.discrete_model import MNLogit
 
 from bench import regressions
 from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries import ColumnMoments, Query, SecondMomentMatrix
+from shoal_protocol.queries.columns import ColumnBounds, Power, Term
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
@@ -156,6 +159,60 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
         task.terms(least=2, most=2).check(step.query, number=len(sums))
         sums.append(nonsense(step.query, data, mu))
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
+
+
+def reordered(released: ReleasedSum, query: Query, order: list[int]) -> ReleasedSum:
+    """Return the sum that a task with two features and its levels in another order would have."""
+    if isinstance(query, ColumnMoments):
+        columns = [0, 1, *(2 + place for place in order)]
+        places = [*columns, *(5 + place for place in columns), 10]
+    elif isinstance(query, SecondMomentMatrix):
+        columns = [0, 1, 2, *(3 + place for place in order)]
+        pairs = {pair: 6 + place for place, pair in enumerate(itertools.combinations(range(6), 2))}
+        products = itertools.combinations(columns, 2)
+        places = [*columns, *(pairs[min(pair), max(pair)] for pair in products), 21]
+    else:
+        scores = [3 * place + at for place in order for at in range(3)]
+        places = [*scores, *(9 + place for place in scores), 18]
+    return replace(released, query=query, values=released.values[places])
+
+
+def test_no_result_hangs_on_which_level_is_the_reference() -> None:
+    """Noise is strong, so that a prior that does would show."""
+    values, order = people(600, np.random.default_rng(SEED)), [2, 0, 1]
+    outcome, task = carried_out(task_of(), values, epsilon=1.0), task_of(*order)
+    sums: list[ReleasedSum] = []
+    while isinstance(step := MultinomialRegression(task).next(600, sums), RequestedRound):
+        sums.append(reordered(outcome.sums[len(sums)], step.query, order))
+    first: Any = outcome.posterior
+    by_level = np.vstack([np.zeros(3), first.mean.reshape(2, 3)])[order]
+    away = step.mean - (by_level[1:] - by_level[0]).ravel()
+    assert np.all(np.abs(away) <= 0.15 * step.sd)  # as near as fits are iterated to
+
+
+@pytest.mark.slow
+def test_intervals_of_an_uncentred_square_hold_and_are_not_trusted_where_noise_hides_it() -> None:
+    square = Term(factors=(Power(variable="age", lower=18.0, upper=90.0, exponent=2),))
+    task = MultinomialRegressionTask(
+        features=(
+            ColumnBounds(name="age", lower=18.0, upper=90.0),
+            ColumnBounds.of_term("age**2", square),
+        ),
+        target="stage",
+        levels=task_of().levels,
+    )
+    truth, held = np.array([[-8.0, 0.3, -0.003], [3.0, -0.1, 0.0012]]), []
+    for seed in range(8):
+        generator = np.random.default_rng([SEED, seed])
+        age = generator.uniform(20.0, 80.0, 2_000)
+        predictors = np.column_stack([np.ones(2_000), age, age**2]) @ truth.T
+        shares = np.cumsum(class_probabilities(np.pad(predictors, ((0, 0), (1, 0)))), axis=1)
+        stages = (generator.random(2_000)[:, None] > shares[:, :-1]).sum(axis=1)
+        found: Any = carried_out(task, np.column_stack([age, stages]), epsilon=3.0).posterior
+        low, high = found.interval(LEVEL)[SLOPES].T
+        held.append((low <= truth[:, 1:].ravel()) & (truth[:, 1:].ravel() <= high))
+        assert found.verdict.kind == "prior" and "age**2" in str(found.verdict)
+    assert np.mean(held) >= 0.7
 
 
 def test_probabilities_are_of_all_levels_and_their_intervals_hold_them() -> None:

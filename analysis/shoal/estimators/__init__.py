@@ -7,18 +7,12 @@ model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 18
 model.fit(federation).predict(rows)
 
 There is one for each study, with the task's parameters, and one for each family of regressions.
-Those named Crowd... are learned by Draw and Discard: fitted on a CrowdFederation.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.counting import Categorical, CohortCard, KaplanMeier
-from shoal.estimators.crowds import (
-    CrowdLinearRegression,
-    CrowdLogisticRegression,
-    CrowdPoissonRegression,
-)
 from shoal.estimators.moments import Moments
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import (
@@ -39,9 +33,6 @@ from shoal_studies.registry import STUDIES
 __all__ = [
     "Categorical",
     "CohortCard",
-    "CrowdLinearRegression",
-    "CrowdLogisticRegression",
-    "CrowdPoissonRegression",
     "Estimator",
     "GammaRegression",
     "KaplanMeier",

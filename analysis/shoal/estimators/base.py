@@ -34,8 +34,6 @@ class Estimator(Parameters, Generic[PosteriorT]):
     verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
     """
 
-    _learned_attribute = "posterior_"
-
     posterior_: PosteriorT
     privacy_: PrivacySpent
     report_: PosteriorReport | None
@@ -53,7 +51,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
             JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.submit`
                 and `Job.wait`.
         """
-        require_fits(federation, targets, crowd=False)
+        require_fits(federation, targets)
         there, task = self._task_for(federation)
         if not isinstance(there, SimulatedFederation):
             return self._take_job(task, there.submit(task))

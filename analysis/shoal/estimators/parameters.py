@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import bounds_of, levels_in, one_of
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
-from shoal.jobs.federation import Learning, LearningCrowd
+from shoal.jobs.federation import Learning
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
 from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
@@ -39,7 +39,7 @@ class Parameters:
     """The parameters of `task_type`, with its names and defaults, but for those that are `_fixed`.
 
     A subclass that names its `task_type` becomes a dataclass of them. Those that are columns in the
-    task are given with their bounds or levels. What a fit learns first is `_learned_attribute`.
+    task are given with their bounds or levels.
 
     A task of features and a target may have a `formula` in their place, whose variables are those
     of `variables`, or else of what it is fitted on: a federation's data dictionary.
@@ -47,7 +47,6 @@ class Parameters:
 
     task_type: ClassVar[type[Any]]
     _fixed: ClassVar[frozenset[str]] = frozenset({"name"})
-    _learned_attribute: ClassVar[str]
     _formulaic: ClassVar[bool] = False
     _centres_target: ClassVar[bool] = False
     _answer: ClassVar[str] = "target"  # the parameter that is left of a formula's ~
@@ -302,7 +301,7 @@ class Parameters:
         self.feature_names_in_ = np.array(names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._learned_attribute in vars(self)
+        return "posterior_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
         """Say of an attribute that only a fit sets that there was none yet."""
@@ -347,19 +346,16 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     return there, {name: each for name, each in there.variables().items() if not each.retired}
 
 
-def require_fits(learning: object, targets: object, *, crowd: bool) -> None:
-    """Check that an estimator can be fitted on this: on a crowd, or on a federation.
+def require_fits(learning: object, targets: object) -> None:
+    """Check that an estimator can be fitted on this: on a federation.
 
     Raises:
-        ValueError: it is the other one, or neither, or there are targets beside it.
+        ValueError: it is none, or there are targets beside it.
     """
-    if not isinstance(learning, LearningCrowd if crowd else Learning):
+    if not isinstance(learning, Learning):
         raise ValueError(
-            "fit takes a crowd, for records stay with their holders: shoal's CrowdFederation, or "
-            "the SimulatedCrowd of shoal_studies.crowds.simulation of records that you have"
-            if crowd
-            else "fit takes a federation, for records stay with their holders: shoal's "
-            "Federation, or its SimulatedFederation of records that you have"
+            "fit takes a federation, for records stay with their holders: shoal's Federation, or "
+            "its SimulatedFederation of records that you have"
         )
     if targets is not None:
         raise ValueError(

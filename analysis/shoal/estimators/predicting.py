@@ -1,18 +1,13 @@
 """Shared base of the estimators that predict a target from features."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
+from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
 from shoal.estimators.parameters import Parameters
-from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, in_levels, variables_of
-from shoal_protocol.queries.models import Family
-from shoal_protocol.trust.dictionary import Category
-from shoal_studies.catalogue.regression import TargetFamily
+from shoal_protocol.queries.columns import ColumnBounds, design_of, in_levels, variables_of
 from shoal_studies.posteriors.base import require_one_index
 
 
@@ -63,9 +58,8 @@ def gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
     return float(2.0 * np.sum(numbers / expected - 1.0 - np.log(numbers) + np.log(expected)))
 
 
-_DEVIANCES: Final = {
+DEVIANCES: Final = {
     "normal": squares,
-    "linear": squares,
     "poisson": poisson_deviance,
     "negative_binomial": poisson_deviance,
     "gamma": gamma_deviance,
@@ -99,97 +93,3 @@ class ReadsRows(Parameters):
         """
         columns = rows if isinstance(rows, Mapping) else {"rows": rows}
         require_one_index({**columns, "targets": targets})
-
-
-class Predictor(ReadsRows):
-    """What predicts one number: a target, or the probability of one class of two."""
-
-    _kind = "regressor"
-    _target: ColumnBounds
-    family: ClassVar[Family | TargetFamily]
-
-    @abstractmethod
-    def _means(self, rows: object) -> FloatVector:
-        """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
-
-    def score(self, rows: object, targets: object = None) -> float:
-        """Return how well `targets`, shape (n,), are predicted: at most 1.
-
-        None takes the targets from the rows' column of that name.
-
-        Raises:
-            NotFittedError, ValueError: as `predict`.
-        """
-        return explained(_DEVIANCES[self.family], *self._both(rows, targets))
-
-    def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
-        """Return targets, those given or those in the rows, and their expected values."""
-        observed, expected = self._observed(rows, targets), self._means(rows)
-        if expected.shape != observed.shape:
-            raise ValueError("targets must have one number for each row")
-        return observed, expected
-
-    def _observed(self, rows: Any, targets: object) -> FloatVector:
-        """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
-        self._require_one_index(rows, targets)
-        [name] = variables_of((self._target,))
-        if targets is None or isinstance(self._variables.get(name), Category):
-            named = rows if targets is None else {name: targets}
-            targets = self._design(named, (self._target,))
-        return vector_of(targets, "targets")
-
-    def _decided(self, means: FloatVector) -> NDArray[Any]:
-        """Return what `predict` says where these means are expected."""
-        return means
-
-
-class BinaryClassifier(Predictor):
-    """A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
-
-    Of a text the upper one is the level that is learned.
-    """
-
-    _kind = "classifier"
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The two classes, shape (2,): levels, or the target's lower bound and its upper one."""
-        return np.array(self._levels or (self._target.lower, self._target.upper))
-
-    @property
-    def _levels(self) -> tuple[str, str] | None:
-        """Return what the classes of a text are called, the one that is learned second."""
-        factors = () if self._target.term is None else self._target.term.factors
-        variable = self._variables.get(factors[0].variable) if len(factors) == 1 else None
-        if not isinstance(variable, Category) or not isinstance(factors[0], Level):
-            return None
-        of = variable.levels[int(factors[0].value)]
-        others = [level for level in variable.levels if level != of]
-        return others[0] if len(others) == 1 else f"not {of}", of
-
-    def predict_proba(self, rows: object) -> FloatMatrix:
-        """Return the probability of each class, shape (n, 2).
-
-        Raises:
-            NotFittedError, ValueError: as `predict`.
-        """
-        upper = self._means(rows)
-        return np.column_stack([1.0 - upper, upper])
-
-    def _decided(self, means: FloatVector) -> NDArray[Any]:
-        return np.asarray(self.classes_[(means > 0.5).astype(np.intp)])
-
-    def score(self, rows: object, targets: object = None) -> float:
-        """Return the share of `targets`, shape (n,), or of the rows', that are predicted.
-
-        Raises:
-            NotFittedError, ValueError: as `predict`.
-        """
-        observed, expected = self._both(rows, targets)
-        return float(np.mean((expected > 0.5) == (observed == 1.0)))
-
-    def _observed(self, rows: Any, targets: object) -> FloatVector:
-        observed = super()._observed(rows, targets)
-        if not np.isin(observed, [self._target.lower, self._target.upper]).all():
-            raise ValueError("targets must be the target's lower or upper bound: see classes_")
-        return np.where(observed == self._target.upper, 1.0, 0.0)

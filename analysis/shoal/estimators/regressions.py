@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
-from shoal.estimators.predicting import (
-    BinaryClassifier,
-    Predictor,
-    ReadsRows,
-)
+from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
+from shoal.estimators.predicting import DEVIANCES, ReadsRows, explained
 from shoal.formulas import Known, Part, features_of, levels_of
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.columns import ColumnBounds, Level, variables_of
+from shoal_protocol.trust.dictionary import Category
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
     LinearRegressionTask,
@@ -30,13 +27,11 @@ from shoal_studies.catalogue.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
     RegressionTask,
+    TargetFamily,
 )
 from shoal_studies.coding import is_levels
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
-
-if TYPE_CHECKING:
-    pass
 
 RegressionT = TypeVar(
     "RegressionT",
@@ -47,11 +42,15 @@ RegressionT = TypeVar(
 JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients | PiecewiseExponentialPosterior)
 
 
-class Regression(Predictor, Estimator[RegressionT]):
+class Regression(ReadsRows, Estimator[RegressionT]):
     """Base of all regressions: `features` and `target` are columns with their public bounds.
 
     In their place a `formula` may stand: see `shoal.formulas`.
     """
+
+    _kind = "regressor"
+    _target: ColumnBounds
+    family: ClassVar[TargetFamily]
 
     @property
     def coef_(self) -> FloatVector:
@@ -76,12 +75,39 @@ class Regression(Predictor, Estimator[RegressionT]):
         self._features, self._target = task.features, task.target
         return self._features
 
-    def _expected(self, rows: object) -> tuple[FloatVector, FloatVector]:
-        """Return what the posterior expects of the target, and with which standard deviation."""
-        return self.posterior_.predict(self._table(rows))
-
     def _means(self, rows: object) -> FloatVector:
-        return self._expected(rows)[0]
+        """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
+        return self.posterior_.predict(self._table(rows))[0]
+
+    def score(self, rows: object, targets: object = None) -> float:
+        """Return how well `targets`, shape (n,), are predicted: at most 1.
+
+        None takes the targets from the rows' column of that name.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        return explained(DEVIANCES[self.family], *self._both(rows, targets))
+
+    def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
+        """Return targets, those given or those in the rows, and their expected values."""
+        observed, expected = self._observed(rows, targets), self._means(rows)
+        if expected.shape != observed.shape:
+            raise ValueError("targets must have one number for each row")
+        return observed, expected
+
+    def _observed(self, rows: Any, targets: object) -> FloatVector:
+        """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
+        self._require_one_index(rows, targets)
+        [name] = variables_of((self._target,))
+        if targets is None or isinstance(self._variables.get(name), Category):
+            named = rows if targets is None else {name: targets}
+            targets = self._design(named, (self._target,))
+        return vector_of(targets, "targets")
+
+    def _decided(self, means: FloatVector) -> NDArray[Any]:
+        """Return what `predict` says where these means are expected."""
+        return means
 
     def predict(self, rows: object, return_std: bool = False) -> Any:
         """Return the expected target of each row, shape (n,), and its standard deviation if asked.
@@ -93,7 +119,7 @@ class Regression(Predictor, Estimator[RegressionT]):
             NotFittedError: nothing was learned yet.
             ValueError: a column is missing, or the rows cannot be used.
         """
-        mean, sd = self._expected(rows)
+        mean, sd = self.posterior_.predict(self._table(rows))
         return (self._decided(mean), sd) if return_std else self._decided(mean)
 
     def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
@@ -153,7 +179,7 @@ class MeasuredRegression(
 
 
 class LinearRegression(MeasuredRegression):
-    """Bayesian linear regression in three rounds; `score` is R^2.
+    """Bayesian linear regression in five rounds; `score` is R^2.
 
     LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
 
@@ -199,15 +225,60 @@ class GammaRegression(MeasuredRegression):
     task_type = RegressionTask
 
 
-class LogisticRegression(BinaryClassifier, MeasuredRegression):
+class LogisticRegression(MeasuredRegression):
     """Bayesian logistic regression in five rounds; `score` is the accuracy.
 
-    A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
+    A target is of the class that is its bounds' upper end or of the lower one: `classes_`. Of a
+    text the upper one is the level that is learned.
     Probabilities are averaged over the posterior.
     """
 
+    _kind = "classifier"
     family = "logistic"
     task_type = RegressionTask
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The two classes, shape (2,): levels, or the target's lower bound and its upper one."""
+        return np.array(self._levels or (self._target.lower, self._target.upper))
+
+    @property
+    def _levels(self) -> tuple[str, str] | None:
+        """Return what the classes of a text are called, the one that is learned second."""
+        factors = () if self._target.term is None else self._target.term.factors
+        variable = self._variables.get(factors[0].variable) if len(factors) == 1 else None
+        if not isinstance(variable, Category) or not isinstance(factors[0], Level):
+            return None
+        of = variable.levels[int(factors[0].value)]
+        others = [level for level in variable.levels if level != of]
+        return others[0] if len(others) == 1 else f"not {of}", of
+
+    def predict_proba(self, rows: object) -> FloatMatrix:
+        """Return the probability of each class, shape (n, 2).
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        upper = self._means(rows)
+        return np.column_stack([1.0 - upper, upper])
+
+    def _decided(self, means: FloatVector) -> NDArray[Any]:
+        return np.asarray(self.classes_[(means > 0.5).astype(np.intp)])
+
+    def score(self, rows: object, targets: object = None) -> float:
+        """Return the share of `targets`, shape (n,), or of the rows', that are predicted.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        observed, expected = self._both(rows, targets)
+        return float(np.mean((expected > 0.5) == (observed == 1.0)))
+
+    def _observed(self, rows: Any, targets: object) -> FloatVector:
+        observed = super()._observed(rows, targets)
+        if not np.isin(observed, [self._target.lower, self._target.upper]).all():
+            raise ValueError("targets must be the target's lower or upper bound: see classes_")
+        return np.where(observed == self._target.upper, 1.0, 0.0)
 
 
 class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):

@@ -1,28 +1,29 @@
-"""Federations to fit estimators on: an analyst, and the settings and price of each of her jobs.
+"""What estimators are fitted on: an analyst, and the settings and price of each of her jobs.
 
 federation = Federation.open("my-party", "consortium", JobSettings(epsilon=1.0, delta=1e-6, ...))
 model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)}).fit(federation)
 """
 
 from os import PathLike
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 from rich.console import Console
 
-from shoal.jobs.analyst import Analyst, CrowdJob, Job, told
-from shoal.jobs.job_settings import CrowdSettings, JobSettings
-from shoal_protocol.crowds.tasks import CrowdTask
+from shoal.jobs.analyst import Analyst, Job, told
+from shoal.jobs.job_settings import JobSettings
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
-from shoal_studies.crowds.simulation import SimulatedCrowd
 from shoal_studies.registry import Task
 from shoal_studies.simulation import SimulatedFederation
 
-SettingsT = TypeVar("SettingsT", bound=JobSettings | CrowdSettings)
 
+class Federation:
+    """A consortium, one of its analysts, and what every job of hers asks and may cost.
 
-class _Federation(Generic[SettingsT]):
+    Each fit is a job of its own and costs the clients who join (`epsilon`, `delta`) once more.
+    """
+
     def __init__(
-        self, analyst: Analyst, settings: SettingsT, *, show_progress: bool = True
+        self, analyst: Analyst, settings: JobSettings, *, show_progress: bool = True
     ) -> None:
         """Keep what each job is submitted with."""
         self._analyst = analyst
@@ -34,7 +35,7 @@ class _Federation(Generic[SettingsT]):
         cls,
         party: str | PathLike[str],
         consortium: str | PathLike[str],
-        settings: SettingsT,
+        settings: JobSettings,
         *,
         show_progress: bool = True,
     ) -> Self:
@@ -53,17 +54,6 @@ class _Federation(Generic[SettingsT]):
         """Return the data dictionary's variables by name, as `Analyst.variables`."""
         return self._analyst.variables()
 
-
-def _progress_console() -> Console:
-    return Console(stderr=True, highlight=False)
-
-
-class Federation(_Federation[JobSettings]):
-    """A consortium, one of its analysts, and what every job of hers asks and may cost.
-
-    Each fit is a job of its own and costs the clients who join (`epsilon`, `delta`) once more.
-    """
-
     def submit(self, task: Task) -> Job:
         """Submit a job for a task and return at once.
 
@@ -80,30 +70,9 @@ class Federation(_Federation[JobSettings]):
         return self._analyst.job(job, self._console)
 
 
-class CrowdFederation(_Federation[CrowdSettings]):
-    """A consortium, one of its analysts, and what every crowd job of hers asks of clients.
-
-    Each fit is a job of its own, and each contribution costs the epsilon of what is learned.
-    """
-
-    def submit(self, task: CrowdTask) -> CrowdJob:
-        """Open a crowd job for a task and return at once.
-
-        Raises:
-            ValueError, JobRefused, Unavailable, JobInterrupted: as `Analyst.open_crowd`.
-        """
-        return self.resume(self._analyst.open_crowd(task, self.settings).id)
-
-    def resume(self, job: str) -> CrowdJob:
-        """Return a crowd job that was opened earlier, from its id; its `wait` shows progress.
-
-        `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
-        """
-        return self._analyst.crowd(job, self._console)
+def _progress_console() -> Console:
+    return Console(stderr=True, highlight=False)
 
 
 Learning = Federation | SimulatedFederation
 """What estimators are fitted on."""
-
-LearningCrowd = CrowdFederation | SimulatedCrowd
-"""What crowd estimators are fitted on."""

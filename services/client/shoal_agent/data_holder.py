@@ -9,8 +9,10 @@ crowds.taking_part  all about crowd jobs
 
 import asyncio
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -30,7 +32,7 @@ from shoal_agent.status import (
     asking_view,
     job_view,
 )
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import JobAsking
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.faults import VaultFailed
@@ -50,6 +52,7 @@ from shoal_holder.messages import (
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
+from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.state import Joined, ReservedBudget
 from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
@@ -58,6 +61,7 @@ from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
@@ -138,6 +142,42 @@ class DataHolder:
         self._answering = Answering(*own, wake)
         self._crowds = TakingPart(*own)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
+
+    @classmethod
+    def open(
+        cls,
+        site: str | PathLike[str],
+        consortium: str | PathLike[str],
+        data: str | PathLike[str],
+        *,
+        id_column: str | None = None,
+        report: Report = silent,
+        accept_loss: str | None = None,
+        without_nodes: Collection[str] = (),
+    ) -> Self:
+        """Open a data holder from its directory, the consortium's, and one for its state.
+
+        `site` holds holder.key, policy.toml, pin, and records.csv or what `shoal records load`
+        wrote. Only the columns that the policy allows are read, by the vault, which is another
+        process without network. Rows of records.csv with the same text in `id_column`, or
+        without one in a column `id`, are one client's record.
+        The key is locked until the data holder is closed.
+
+        Raises:
+            ValueError: a file is broken, does not fit the others, or the key is in use.
+            StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+        """
+        home = Path(site)
+        settings = Settings(
+            party=home,
+            consortium=Path(consortium),
+            data=Path(data),
+            agent_id_column=id_column,
+            accept_loss=accept_loss,
+            without_nodes=",".join(without_nodes) or None,
+        )
+        book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
+        return cls(VaultLink(VaultPipes.start(settings), report), book, report=report)
 
     @classmethod
     def inside(
@@ -336,3 +376,24 @@ class DataHolder:
         await self._crowds.end()
         await self._answering.end()
         await self._directory.close()
+
+    def run(
+        self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
+    ) -> HolderStatus:
+        """Step every `poll_seconds` until `until` is true of the status; None is for ever.
+
+        For programs without an event loop.
+        An interrupt (Ctrl-C) ends it too. Returns the status at the end.
+        """
+        with suppress(KeyboardInterrupt):
+            asyncio.run(self._run(until, poll_seconds))
+        return asyncio.run(self.status())
+
+    async def _run(self, until: Callable[[HolderStatus], bool] | None, poll_seconds: float) -> None:
+        try:
+            await self.step()
+            while until is None or not until(await self.status()):
+                await asyncio.sleep(poll_seconds)
+                await self.step()
+        finally:
+            await self._stop_asking()  # connections belong to this event loop

@@ -19,7 +19,7 @@ def main() -> int:
     """Do it; return 0, or 1 after one line on standard error that says what to do."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
     from shoal_holder.isolation import isolate
-    from shoal_loader.mapping import Mapping
+    from shoal_loader.mapping import Mapping, Table
     from shoal_protocol.trust.dictionary import DataDictionary
     from shoal_protocol.wire.documents import decode
 
@@ -29,7 +29,9 @@ def main() -> int:
         if agreed != "-":
             dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
         mapping = Mapping.from_directory(Path(directory), dictionary)
-        isolate()  # before DuckDB starts threads
+        source = mapping.source
+        if not (isinstance(source, Table) and source.extension):
+            isolate()  # before DuckDB starts threads; a database server is asked over the network
         return _work(Path(directory), mapping, dictionary, bounds)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -56,9 +56,11 @@ class Source:
         ).resolve()
         self._version = _version(self._path)
         self.where = str(self._path)
-        if not self._path.exists():
+        if isinstance(self._named, Table) and self._named.extension:
+            self.where = f"the {self._named.extension} database"
+        elif not self._path.exists():
             raise ValueError(f"{self._path}: there is no such file")
-        if not self._path.is_file():
+        elif not self._path.is_file():
             raise ValueError(f"{self._path} is a directory, or no ordinary file")
         try:
             self._from = self._opened()
@@ -83,7 +85,17 @@ class Source:
         """Return what to select from, once a database is attached; nothing for a CSV file."""
         named = self._named
         if isinstance(named, Table):
-            self.database.execute(f"ATTACH {_text(str(self._path))} AS named (READ_ONLY)")
+            place, kind = str(self._path), ""
+            if named.extension:
+                place, kind = named.database, f", TYPE {named.extension}"
+                try:
+                    self.database.execute(f"LOAD {named.extension}")
+                except duckdb.Error:
+                    raise ValueError(
+                        f"DuckDB has no extension {named.extension}; none is fetched here: run "
+                        f"INSTALL {named.extension} in DuckDB as this user"
+                    ) from None
+            self.database.execute(f"ATTACH {_text(place)} AS named (READ_ONLY{kind})")
             return f"named.{'.'.join(map(quoted, named.table.split('.')))}"
         if self._path.suffix.lower() == ".parquet":
             return f"read_parquet({_text(_literally(self._path))})"

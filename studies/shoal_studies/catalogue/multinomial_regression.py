@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import ndtri
 
-from shoal_protocol.jobs.job_request import RoundTerms
+from shoal_protocol.jobs.job_request import Range, RoundTerms
 from shoal_protocol.queries import ClassScoreSum, Column, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, Term
 from shoal_protocol.queries.design import Floats
@@ -21,6 +21,7 @@ from shoal_studies.catalogue.regression import (
     LONG,
     REACH,
     SCORE_ROUNDS,
+    WIDEST_BALL,
     MeasuredCoefficients,
     first_query,
     measured_terms,
@@ -43,7 +44,7 @@ def indicator_names(target: str, levels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class MultinomialRegressionPosterior(MeasuredCoefficients):
-    """Gaussian posterior of K - 1 linear predictors, in the data's own units.
+    """Posterior of K - 1 linear predictors, in the data's own units.
 
     The logarithm of a level's probability over that of the first of `levels`, the reference, is
     linear in the `features`: `names` are "level: intercept" and "level: feature", level by level.
@@ -100,18 +101,16 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         rows = rows_of(rows, self.features)
         design = np.column_stack([np.ones(len(rows)), rows])
         others, width = len(self.levels) - 1, design.shape[1]
-        means = design @ np.array(self.coefficients).reshape(others, width).T
-        between = np.array(self.covariance).reshape(others, width, others, width)
+        points = evenly_spread(_DRAWS, others + 1)
+        means = np.array(self.components or [self.coefficients]).reshape(-1, others, width)
+        picked = np.searchsorted(np.cumsum(self.shares[:-1]), points[:, -1])
+        between = self._within.reshape(others, width, others, width)
         covariances = np.einsum("ni,kilj,nj->nkl", design, between, design)
-        roots = np.linalg.cholesky(covariances)
-        predictors = means + np.einsum("nkl,dl->dnk", roots, _normals(others))
+        values, vectors = np.linalg.eigh(covariances)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        predictors = np.einsum("dki,ni->dnk", means[picked], design)
+        predictors += np.einsum("nkl,dl->dnk", roots, ndtri(points[:, :-1]))
         return class_probabilities(np.pad(predictors, ((0, 0), (0, 0), (1, 0))))
-
-
-def _normals(size: int) -> Floats:
-    """Return points, shape (draws, size), that fill the normal distribution evenly."""
-    found = np.vectorize(NormalDist().inv_cdf)(evenly_spread(_DRAWS, size))
-    return np.asarray(found, np.float64)
 
 
 class TargetLevel(Model):
@@ -211,25 +210,40 @@ body_mass_index = [10, 60]
             **parts(self, (*features, *classes), intercept=CONSTANT), radius=radius
         )
 
-    def score_query(self, features: Sequence[Column], *, point: Sequence[float]) -> ClassScoreSum:
-        """Return the query for scores at `point`, of each level in turn, in spreads."""
+    def score_query(
+        self,
+        features: Sequence[Column],
+        *,
+        point: Sequence[float],
+        basis: tuple[tuple[float, ...], ...],
+        squared_radius: float,
+    ) -> ClassScoreSum:
+        """Return the query for scores at `point`, of each level in turn, in spreads.
+
+        They are of the constant and the features times `basis`, a lower triangle, in a ball whose
+        `squared_radius` is in its units.
+        """
         return ClassScoreSum(
             **parts(
                 self,
                 (*features, *(each.column() for each in self.classes)),
                 intercept=CONSTANT,
             ),
-            radius=math.sqrt(self.squared_radius) / REACH,
+            radius=math.sqrt(squared_radius) / REACH,
             classes=len(self.levels),
+            basis=basis,
             point=tuple(REACH * each for each in point),
         )
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         as_stated = [each.column() for each in self.features]
         zero = (0.0,) * (len(self.levels) * (len(self.features) + 1))
-        scores = self.score_query(as_stated, point=zero)
+        scores = self.score_query(
+            as_stated, point=zero, basis=(), squared_radius=self.squared_radius
+        )
+        around = Range(least=scores.radius, most=math.sqrt(WIDEST_BALL) * scores.radius)
         return (
             round_terms(first_query(self)),
             measured_terms(self.moments_query(as_stated)),
-            measured_terms(scores, rounds=SCORE_ROUNDS),
+            measured_terms(scores, rounds=SCORE_ROUNDS, radius=around),
         )

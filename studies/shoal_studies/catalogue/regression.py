@@ -96,7 +96,7 @@ def misplaced(
         if is_unit:
             return f"{nearly}: it hardly varies, or is not coded from 0 to 1"
         return f"{nearly}: is the unit right?"
-    is_natural = edge == lower <= 0.0 or is_unit
+    is_natural = edge == lower <= 1.0 or is_unit  # counting begins at 0 or 1
     if is_natural or is_binary or away > _NEAR[is_hidden]:
         return None
     share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
@@ -214,6 +214,10 @@ def is_intercept(name: str) -> bool:
 class MeasuredCoefficients(NormalCoefficients):
     """Base of the posteriors of regressions that measure their columns first.
 
+    They are mixtures of normals: `components` are their means, shape (m, k), with probabilities
+    `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
+    components they are normal.
+
     The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
     standard deviation of a number; of a count or a class it is how many times as much as the family
     says targets scatter, in variance, and of a positive number its variance over its mean's square.
@@ -226,8 +230,20 @@ class MeasuredCoefficients(NormalCoefficients):
     scatter: PositiveSize
     scatter_sd: Size = 0.0
     spreads: tuple[PositiveSize, ...]
+    components: tuple[tuple[Finite, ...], ...] = ()
+    shares: tuple[_Share, ...] = ()
     records_per_client: Annotated[int, Field(ge=1, le=1000)] = 1
     verdict: Verdict
+
+    @model_validator(mode="after")
+    def _is_mixture(self) -> Self:
+        if len(self.components) != len(self.shares) or (
+            self.shares and abs(sum(self.shares) - 1.0) > 1e-6
+        ):
+            raise ValueError("each component needs its share, and all of them are 1")
+        if any(len(each) != len(self.names) for each in self.components):
+            raise ValueError("a component has one number for each coefficient")
+        return self
 
     @model_validator(mode="after")
     def _one_spread_for_each(self) -> Self:
@@ -322,40 +338,6 @@ class MeasuredCoefficients(NormalCoefficients):
         logs = np.column_stack([self.mean, self.interval(level)])[self.slopes]
         return np.asarray(np.exp(np.clip(logs, -700.0, 700.0)))
 
-
-class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
-    """Posterior of "intercept", and then the features' slopes: `names`.
-
-    It is a mixture of normals: `components` are their means, shape (m, k), with probabilities
-    `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
-    components it is normal. `pooled` is the factor whose levels' effects share a prior, if there is
-    one.
-    """
-
-    name: Literal["regression"] = "regression"
-    family: TargetFamily
-    components: tuple[tuple[Finite, ...], ...] = ()
-    shares: tuple[_Share, ...] = ()
-    offset: str | None = None
-    weights: str | None = None
-    pooled: PooledFactor | None = None
-
-    @model_validator(mode="after")
-    def _is_mixture(self) -> Self:
-        if len(self.components) != len(self.shares) or (
-            self.shares and abs(sum(self.shares) - 1.0) > 1e-6
-        ):
-            raise ValueError("each component needs its share, and all of them are 1")
-        if any(len(each) != len(self.names) for each in self.components):
-            raise ValueError("a component has one number for each coefficient")
-        return self
-
-    @model_validator(mode="after")
-    def _pools_features(self) -> Self:
-        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
-            raise ValueError("what is pooled must be features")
-        return self
-
     @cached_property
     def _within(self) -> Floats:
         """The covariance of each component, shape (k, k)."""
@@ -385,6 +367,25 @@ class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
         means = np.array(self.components or [self.coefficients])
         picked = generator.choice(len(means), size=count, p=self.shares or None)
         return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)
+
+
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
+    """Posterior of "intercept", and then the features' slopes: `names`.
+
+    `pooled` is the factor whose levels' effects share a prior, if there is one.
+    """
+
+    name: Literal["regression"] = "regression"
+    family: TargetFamily
+    offset: str | None = None
+    weights: str | None = None
+    pooled: PooledFactor | None = None
+
+    @model_validator(mode="after")
+    def _pools_features(self) -> Self:
+        if self.pooled is not None and not set(self.pooled.columns) <= set(self.names[1:]):
+            raise ValueError("what is pooled must be features")
+        return self
 
     @property
     def _log_scatter(self) -> tuple[float, float]:
@@ -498,7 +499,7 @@ CONSTANT: Final = 1.0 / REACH
 SMALLEST_SPREAD: Final = 0.02
 """Of a column, over half its bounds' range."""
 GRID_BITS: Final = 15
-WIDEST_BALL: Final = 9.0
+WIDEST_BALL: Final = 200.0
 """Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
 noise is cheap: the weights that it gives to long rows pull slopes."""
 LONG: Final = 1.3

@@ -6,7 +6,11 @@ first. Proofs: docs/mathematics.md, section 9.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +31,15 @@ class Contraction:
     Stationary variances are exact for any m.
     """
 
-    instances: int
-    update_variance: float
-    pull: float
-    touched: float = 1.0
-    open_sessions: float = 0.0
+    instances: Annotated[int, Field(ge=1)]
+    update_variance: Annotated[float, Field(ge=0.0)]
+    pull: Annotated[float, Field(gt=0.0)]
+    touched: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    open_sessions: Annotated[float, Field(ge=0.0)] = 0.0
 
     def __post_init__(self) -> None:
-        if self.instances < 1:
-            raise ValueError("there is at least 1 instance")
-        if not 0.0 < self.touched <= 1.0:
-            raise ValueError("touched is a probability above 0")
-        if not 0.0 < self.pull < 2.0 * self.touched:
-            raise ValueError("a pull must lie above 0, and below twice the probability of a touch")
-        if self.update_variance < 0.0:
-            raise ValueError("a variance is not below 0")
-        if self.open_sessions < 0.0:
-            raise ValueError("open sessions are counted from 0")
+        if self.pull >= 2.0 * self.touched:
+            raise ValueError("a pull must lie below twice the probability of a touch")
 
     @property
     def instance_variance(self) -> float:

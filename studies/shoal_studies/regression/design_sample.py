@@ -2,25 +2,18 @@
 
 What scores are expected to be depends on how the features are distributed. The sample has their
 measured means, spreads and correlations; a feature whose values are all at its bounds has two
-values in it, any other is normal. Of the levels of one variable a row has one at most. It has
-nothing of any record but released moments.
+values in it, any other is normal. It has nothing of any record but released moments.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal_protocol.queries.columns import ColumnBounds, Level
 from shoal_protocol.queries.design import Floats
-
-Levels = tuple[tuple[int, ...], ...]
-"""Places of features, shape (q,), of which a row has at most one."""
 
 SIZE: Final = 2000
 _SEED: Final = 1703_01106
@@ -69,19 +62,13 @@ def design_sample(
     squared_radius: float,
     records: float,
     scales: Floats | None = None,
-    aside: float = 0.0,
-    levels: Levels = (),
 ) -> DesignSample:
     """Return the sample for features with `correlations`, shape (q, q), and a `constant`.
 
     `shares`, shape (q,), is of a feature of two values the share of the upper one, else NaN;
-    `scales`, shape (q,), are standard deviations, 1 without them. `aside` is the squared norm of
-    what else a row has in the round of moments, whose ball is so much larger. Of `levels` of one
-    variable a row has one at most.
+    `scales`, shape (q,), are standard deviations, 1 without them.
     """
     count = len(correlations)
-    levels = _seen(levels, shares)
-    correlations, shares = _in_turn(correlations, shares, levels)
     generator = np.random.default_rng([_SEED, count])
     half = generator.standard_normal((SIZE // 2, count))
     normals = np.vstack([half, -half])
@@ -94,14 +81,12 @@ def design_sample(
             upper = min(max(share, _RAREST), 1.0 - _RAREST)
             above = values[:, place] > _NORMAL.inv_cdf(1.0 - upper)
             values[:, place] = (above - upper) / math.sqrt(upper * (1.0 - upper))
-    for group in levels:
-        values[:, group] = _one_at_most(values[:, group] > 0.0)
     if scales is not None:
         values = values * scales
     rows = np.column_stack([np.full(SIZE, constant), values])
     squares = np.sum(rows**2, axis=1)
     weights = np.sqrt(np.minimum(1.0, squared_radius / squares))
-    whole = np.minimum(1.0, (squared_radius + aside) / (squares + aside))
+    whole = np.minimum(1.0, squared_radius / squares)
     return DesignSample(rows, weights, whole, np.full(SIZE, records / SIZE), np.zeros(SIZE))
 
 
@@ -113,8 +98,6 @@ def sample_of_moments(
     looseness: Floats,
     squared_radius: float,
     records: float,
-    aside: float = 0.0,
-    levels: Levels = (),
 ) -> tuple[DesignSample, Floats]:
     """Return the sample of rows with the correlations of a Gram matrix of features, (q, q).
 
@@ -129,8 +112,6 @@ def sample_of_moments(
         constant=1.0,
         squared_radius=squared_radius,
         records=records,
-        aside=aside,
-        levels=levels,
     )
     sample = make()
     error = looseness**2 - 1.0  # about the variance of squares, measured
@@ -178,48 +159,6 @@ def shrunk(values: Floats, expected: float) -> Floats:
     return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
 
 
-def levels_of(features: Sequence[ColumnBounds]) -> Levels:
-    """Return, by variable, the places of features that are its levels, where there are several."""
-    found: dict[str, list[int]] = {}
-    for place, each in enumerate(features):
-        factors = () if each.term is None else each.term.factors
-        if len(factors) == 1 and isinstance(factors[0], Level):
-            found.setdefault(factors[0].variable, []).append(place)
-    return tuple(tuple(places) for places in found.values() if len(places) > 1)
-
-
-def _seen(levels: Levels, shares: Floats) -> Levels:
-    """Return which levels, of those of several, are seen to have two values."""
-    found = (tuple(each for each in group if not math.isnan(shares[each])) for group in levels)
-    return tuple(group for group in found if len(group) > 1)
-
-
-def _in_turn(correlations: Floats, shares: Floats, levels: Levels) -> tuple[Floats, Floats]:
-    """Return correlations, shape (q, q), and shares, (q,), where levels are drawn one by one.
-
-    A level's share is then of the rows that have none before it, whatever their latent normals are.
-    """
-    correlations, shares = correlations.copy(), shares.copy()
-    for group in levels:
-        correlations[np.ix_(group, group)] = np.eye(len(group))
-        left = 1.0
-        for place in group:
-            share = float(shares[place])
-            shares[place] = share / max(left, share, _RAREST)
-            left -= share
-    return correlations, shares
-
-
-def _one_at_most(drawn: NDArray[np.bool_]) -> Floats:
-    """Return levels, shape (s, l), of which each row has the first that it drew, in spreads.
-
-    One that no row would have is left as it was drawn.
-    """
-    first = drawn & (np.cumsum(drawn, axis=1) == 1)
-    found = np.where(first.any(axis=0), first, drawn).astype(np.float64)
-    return np.asarray((found - found.mean(axis=0)) / np.maximum(found.std(axis=0), 1.0 / SIZE))
-
-
 def _latent(correlations: Floats, shares: Floats) -> Floats:
     """Return correlations of normals that, cut in two where shares say, have `correlations`.
 
@@ -249,18 +188,6 @@ def _proper(correlations: Floats) -> Floats:
 
 _PULL_FAR_OUT: Final = 0.8  # of a slope, over the share of its feature's square that is far out
 _PULL_OF_OFFSETS: Final = 0.03  # over what offsets change with a spread of a feature
-_CURVED: Final = 2.0  # standard deviation of a logit from which what curves pulls more
-_UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
-_PRIOR_SCATTER_SD: Final = 0.7
-_LEAST_SCATTER: Final = 0.25
-
-
-def part_pulled(part: float, predictors_sd: float) -> float:
-    """Return by what `part` of it a slope may be pulled: more where classes are nearly apart.
-
-    There scores hang on how features are distributed, which the sample has by moments alone.
-    """
-    return part * max(1.0, predictors_sd / _CURVED) ** 2
 
 
 def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Floats:
@@ -275,22 +202,3 @@ def pulled(sample: DesignSample, far: Floats, part: float, slopes: Floats) -> Fl
     along = _PULL_OF_OFFSETS * (offsets - offsets.mean()) @ features / len(features)
     far_out = correlations**2 @ (_PULL_FAR_OUT * far * slopes) ** 2
     return np.asarray(np.sqrt((part * slopes) ** 2 + far_out + along**2))
-
-
-def scatter_seen(
-    expected: Floats, squares: Floats, squares_sd: float
-) -> tuple[float, float, Floats]:
-    """Return how many times more than expected scores scatter: in all, and each, shape (p,).
-
-    Between them is the standard deviation of the first, by noise. `expected`, shape (p, p), is what
-    the family says, and `squares`, shape (p,), what was seen, with noise of `squares_sd`.
-    """
-    whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
-    precision = (whole / error) ** 2
-    pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
-    precision += _PRIOR_SCATTER_SD**-2.0
-    pooled = max(pooled / precision, _LEAST_SCATTER)
-    own = np.diagonal(expected)
-    trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
-    each = pooled + trusted * (squares / own - pooled)
-    return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)

@@ -10,14 +10,21 @@ What the sums tell is read under many plausible designs, of which the posterior 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Self, TypeVar
 
 import numpy as np
 
-from shoal_protocol.queries import Column, ColumnMoments, ScoreSum, WeightedRowMatrix
+from shoal_protocol.queries import (
+    ClassScoreSum,
+    Column,
+    ColumnMoments,
+    ScoreSum,
+    WeightedRowMatrix,
+)
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_COORDINATE
 from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
@@ -28,21 +35,34 @@ from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Regr
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import averaged, weights_of
 from shoal_studies.regression import constants
-from shoal_studies.regression.design_sample import scatter_seen
 from shoal_studies.regression.families import FAMILIES, TargetFamily
 from shoal_studies.regression.judging import RegressionEvidence, judged_regression
 from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
     PlausibleDesigns,
+    ReleasedDesign,
     released_design,
 )
-from shoal_studies.regression.scores import Fit, NormalPrior, ScoreLikelihood, Scores
+from shoal_studies.regression.scores import (
+    DesignLikelihood,
+    Fit,
+    NormalPrior,
+    ScoreLikelihood,
+    Scores,
+    TargetScores,
+    log_dispersions,
+    scatter_seen,
+)
+
+ScoresT = TypeVar("ScoresT", bound=Scores)
 
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
-_ROUGHLY, _NEARLY = 0.3, 0.1  # errors of a design while a dispersion is looked for
+_ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _WIDER: Final = 1.01
+_SURELY: Final = 2.0  # standard deviations of noise
+NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
@@ -68,7 +88,7 @@ class ScoredRegression:
 
 
 @dataclass(frozen=True)
-class _Mixture:
+class Mixture:
     """Fits under plausible designs, shape (k,), with weights that sum to 1.
 
     `error_odds` and `prior_odds` are posterior probabilities of `constants.DESIGN_ERRORS` and of
@@ -80,8 +100,53 @@ class _Mixture:
     weights: Floats
     error_odds: Floats
     prior_odds: Floats
-    dispersion: float
-    dispersion_sd: float
+    dispersion: float = 1.0
+    dispersion_sd: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        likelihoods: Sequence[DesignLikelihood],
+        prior: Callable[[Floats, float], NormalPrior],
+        generator: np.random.Generator,
+    ) -> Self:
+        """Return the mixture of fits by design, its error, and part of the prior's deviation.
+
+        `prior` is that of coefficients by the features' covariance and the part.
+        """
+        errors, parts = constants.DESIGN_ERRORS, constants.PRIOR_PARTS
+
+        def fit(likelihood: DesignLikelihood, error: float, part: float) -> Fit:
+            return likelihood.fit(prior(likelihood.design.covariance, part), error)
+
+        both = [(error, part) for error in errors for part in parts]
+        few = [[fit(each, *pair) for each in likelihoods[:_FEW]] for pair in both]
+        evidence = np.array(
+            [np.logaddexp.reduce([one.log_evidence for one in each]) for each in few]
+        )
+        odds = weights_of(evidence)
+        if len(likelihoods) == 1:
+            fits, weights = [each for [each] in few], odds
+        else:
+            picked = generator.choice(odds.size, size=len(likelihoods), p=odds)
+            fits = [fit(likelihoods[place], *both[pair]) for place, pair in enumerate(picked)]
+            logs = np.array([each.log_evidence for each in fits])
+            weights = _tempered(logs - evidence[picked])
+        table = odds.reshape(len(errors), len(parts))
+        return cls(
+            designs=[each.design for each in likelihoods],
+            fits=fits,
+            weights=weights,
+            error_odds=table.sum(axis=1),
+            prior_odds=table.sum(axis=0),
+        )
+
+    @property
+    def large_error(self) -> float:
+        """The probability that the designs are far off, and not by the noise in a wide one."""
+        least = max(constants.LARGE_ERROR, self.designs[0].noise_error)
+        is_large = np.array(constants.DESIGN_ERRORS) >= least
+        return float(self.error_odds[is_large].sum())
 
     @property
     def means(self) -> Floats:
@@ -109,6 +174,14 @@ class _Mixture:
         return basis
 
 
+def drawn_designs(
+    released: ReleasedDesign, count: int, rounds: int
+) -> tuple[list[DesignRows], np.random.Generator]:
+    """Return so many plausible designs after so many `rounds`, and the generator that drew them."""
+    generator = np.random.default_rng([_SEED, rounds])  # public: no privacy needs it
+    return PlausibleDesigns(released, generator).draws(count), generator
+
+
 def noise_ratio(released: ReleasedSum, *, part: float) -> float:
     """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it."""
     ratio = float(released.noise_sd[0]) / (
@@ -116,6 +189,69 @@ def noise_ratio(released: ReleasedSum, *, part: float) -> float:
         * released.query.design(released.mechanism).blocks[0].relative_scale
     )
     return ratio * (math.sqrt(part) if released.mechanism == "discrete_gaussian" else part)
+
+
+def cheap_reach(
+    sums: Sequence[ReleasedSum], query: ScoreSum | ClassScoreSum, records: float
+) -> float:
+    """Return how long scores may be for noise to be cheap, over one record's own scatter.
+
+    `query` is that of the next round.
+    """
+    share = constants.SHARES[len(sums) - 1] / constants.SHARES[len(sums)]
+    sensitivity = query.design(sums[-1].mechanism).sensitivity / query.grid**2
+    noise = noise_ratio(sums[-1], part=share) * sensitivity
+    return constants.CHEAP_NOISE * math.sqrt(records) / noise
+
+
+def farthest_row(bounds: Sequence[ColumnBounds], columns: Sequence[Column]) -> float:
+    """Return the norm of the longest row within `bounds`, in spreads, of uncorrelated columns."""
+    ends = [
+        max(each.upper - column.centre, column.centre - each.lower) / column.scale
+        for each, column in zip(bounds, columns, strict=True)
+    ]
+    return math.sqrt(1.0 + float(np.sum((rules.REACH * np.minimum(ends, 1.0)) ** 2)))
+
+
+def telling(
+    first: Sequence[ScoresT], narrow: Sequence[ScoresT], squared_radius: float
+) -> tuple[ScoresT, ...]:
+    """Return `first`, and of `narrow` those of a wider ball, or all where none is.
+
+    Where noise was so cheap that balls were widened, shrinking and cutting in others pull
+    coefficients more than noise does.
+    """
+    wide = [each for each in narrow if _WIDER * squared_radius < each.squared_radius < math.inf]
+    return (*first, *(wide or narrow))
+
+
+def pull(
+    narrow: Scores, wide: Scores, mixture: Mixture, records: float, *, farthest: float, cut: float
+) -> Floats:
+    """Return how far shrinking and cutting may still pull coefficients, shape (p,).
+
+    A narrow round leads so far from the mean of those that were widened, less what noise explains
+    (James and Stein 1961). A part of that is left, in proportion to what shrinking of rows as far
+    as the `farthest` and cutting still take: `cut` is what residuals lose by it, over what they
+    lost in the narrow round. It is 0 where no round was widened: then nothing tells.
+    """
+    (mean, noise), design = mixture.moments, mixture.designs[0]
+    if wide.squared_radius <= _WIDER * narrow.squared_radius:
+        return np.zeros(len(mean))
+    expectation = narrow.expectation(design, records, mixture.dispersion, mean)
+    expected, jacobian = expectation(mean)
+    away = np.linalg.solve(jacobian, narrow.values - expected)
+    covariance = noise + narrow.noise_sd**2 * np.linalg.inv(jacobian.T @ jacobian)
+    by_noise = len(mean) + _SURELY * math.sqrt(2.0 * len(mean))
+    distance = max(float(away @ np.linalg.solve(covariance, away)), by_noise)
+    ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / farthest
+    left = min(max(0.0, float(ends[0] / ends[1]), cut), 0.5)  # at most as far again
+    return np.asarray(away * math.sqrt(1.0 - by_noise / distance) * left / (1.0 - left))
+
+
+def designs_of(size: int) -> int:
+    """Return how many designs a posterior of so many coefficients is mixed of."""
+    return next(many for most, many in constants.DESIGNS if size <= most)
 
 
 def _tempered(logs: Floats) -> Floats:
@@ -196,17 +332,14 @@ class _JobSums(RegressionSums):
         variance = float(self.columns.spreads[-1]) ** 2
         if self.task.family != "gamma":
             variance -= self.level
-        dispersions = self.family.dispersions
-        return float(np.clip(variance / self.level**2, dispersions[0], dispersions[-1]))
+        return float(np.clip(variance / self.level**2, *self.family.dispersions[[0, -1]]))
 
     @property
     def weighing_dispersion(self) -> float:
         """The dispersion by which a query is to weight residuals."""
         if self.task.family == "gamma":
             return min(constants.GAMMA_FLOOR * self.level, LARGEST_COORDINATE)
-        if self.task.family == "negative_binomial":
-            return self.first_dispersion
-        return self.level if self.task.family == "poisson" else 1.0
+        return self.first_dispersion if self.task.family == "negative_binomial" else 1.0
 
     @cached_property
     def weighted_records(self) -> float:
@@ -243,7 +376,7 @@ class _JobSums(RegressionSums):
             self.task,
             self.features,
             point=(*point.tolist(), *offset),
-            basis=_tidy(mixture.basis),
+            basis=tidy(mixture.basis),
             dispersion=self.weighing_dispersion,
             residual_cut=1.0,
             squared_radius=rules.default_squared_radius(self.task),
@@ -253,7 +386,7 @@ class _JobSums(RegressionSums):
             update={"radius": math.sqrt(squared_radius) / rules.REACH, "residual_cut": cut}
         )
 
-    def _residual_sd(self, mixture: _Mixture, point: Floats, covariance: Floats) -> float:
+    def _residual_sd(self, mixture: Mixture, point: Floats, covariance: Floats) -> float:
         """Return the root mean square of weighted residuals at `point`, in the family's unit."""
         design = mixture.designs[0]
         means = self.family.mean(design.predictors(point))
@@ -261,45 +394,50 @@ class _JobSums(RegressionSums):
         if self.is_number:  # as far as the point is from the truth, by the noise
             variances += np.sum((design.rows @ covariance) * design.rows, axis=1)
         weights = self.family.weight(means, self.weighing_dispersion)
-        return math.sqrt(float(design.weights @ (weights**2 * variances)))
+        residual_sd = math.sqrt(float(design.weights @ (weights**2 * variances)))
+        if self.is_number:
+            return residual_sd
+        # a fit does not scatter more than the target: means far out are exponentials
+        largest = float(self.family.weight(np.zeros(1), self.weighing_dispersion)[0])
+        return min(residual_sd, largest * float(self.columns.spreads[-1]) / self.unit)
 
     def _ball_and_cut(self, query: ScoreSum, residual_sd: float) -> tuple[float, float]:
         """Return the squared radius of rows, in spreads, and where residuals are cut.
 
-        Noise is in proportion to their product, and so small that sampling outweighs it, rows and
-        residuals are left as they are.
+        Noise is in proportion to their product. Where it is cheap, both grow until hardly a row is
+        shrunk and hardly a residual cut, so that slopes are those of all records alike. The first
+        round of scores stays narrow: how far the later ones lead from it shows what shrinking and
+        cutting did.
         """
         least = rules.default_squared_radius(self.task)
         is_class = self.task.family == "logistic"
         nearest = 1.0 if is_class else constants.CUTS[self.task.family] * residual_sd
-        spec = query.design(self.sums[-1].mechanism)
-        share = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
-        noise = noise_ratio(self.sums[-1], part=share) * spec.sensitivity / query.grid**2
-        free = constants.CHEAP_NOISE * math.sqrt(self.weighted_records) * residual_sd / noise
-        squared_radius = float(np.clip((free / nearest) ** 2, least, rules.WIDEST_BALL * least))
+        free = cheap_reach(self.sums, query, self.weighted_records) * residual_sd
+        growth = free / nearest / math.sqrt(least)
+        if len(self.sums) == NARROW or growth < 1.0:
+            return least, nearest
+        wider = 1.0 if is_class else max(1.0, math.sqrt(growth / constants.ROWS_BEFORE_CUT))
+        factor = max(1.0, min((growth / wider) ** 2, self.farthest**2 / least))
         if is_class:
-            return squared_radius, 1.0
-        farthest = constants.FARTHEST_CUT * nearest
-        cut = float(np.clip(free / math.sqrt(squared_radius), nearest, farthest))
-        return squared_radius, cut
+            return factor * least, nearest
+        return factor * least, nearest * min(growth / math.sqrt(factor), constants.FARTHEST_CUT)
+
+    @cached_property
+    def farthest(self) -> float:
+        """The norm of the longest row that bounds allow."""
+        return farthest_row(self.task.predictors, self.features)
 
     # what was released
 
     @cached_property
-    def scores(self) -> tuple[Scores, ...]:
-        """Sums of scores: the target's own mean, the moments' and those of later rounds.
-
-        Those of the moments are left out where the last round's noise was so cheap that its ball
-        is wider: the weights of the smallest ball pull more than noise does.
-        """
+    def scores(self) -> tuple[TargetScores, ...]:
+        """Sums of scores: the target's own mean, the moments' and those of later rounds."""
         own = () if self.task.weights is not None else (self._target_scores(),)
-        later = tuple(map(self._scores, self.sums[2:]))
+        later = map(self._scores, self.sums[2:])
         least = rules.default_squared_radius(self.task)
-        if later and later[-1].squared_radius > _WIDER * least:
-            return (*own, *later)
-        return (*own, self._moment_scores(), *later)
+        return telling(own, (self._moment_scores(), *later), least)
 
-    def _target_scores(self) -> Scores:
+    def _target_scores(self) -> TargetScores:
         """Return what the first round tells of the target: its mean and mean square."""
         released, records = self.sums[0], self.records[0]
         query = query_of(released, ColumnMoments)
@@ -310,7 +448,7 @@ class _JobSums(RegressionSums):
         whole = half**2 * square + 2.0 * middle * half * mean + middle**2
         error = half * math.hypot(half * square_sd, 2.0 * middle * mean_sd)
         low, high = self.limits
-        return Scores(
+        return TargetScores(
             family=self.family,
             values=np.array([(middle + half * mean) * records]),
             noise_sd=float(mean_sd) * half * records,
@@ -322,13 +460,13 @@ class _JobSums(RegressionSums):
             squares_sd=error * records,
         )
 
-    def _moment_scores(self) -> Scores:
+    def _moment_scores(self) -> TargetScores:
         released = self.sums[1]
         query = query_of(released, WeightedRowMatrix)
         column = query.regressed[-1]
         scale = rules.REACH * column.scale / (query.target_limit * self.unit)
         low, high = self.limits
-        return Scores(
+        return TargetScores(
             family=self.family,
             values=matrix_from(query, released.values)[: self.size, -1] * scale,
             noise_sd=float(released.noise_sd[-2]) / query.grid**2 * scale,
@@ -340,27 +478,25 @@ class _JobSums(RegressionSums):
             level=(column.centre - self.origin) / self.unit,
         )
 
-    def _scores(self, released: ReleasedSum) -> Scores:
+    def _scores(self, released: ReleasedSum) -> TargetScores:
         query = query_of(released, ScoreSum)
         unit = self.unit if self.is_number else 1.0
         radius, cut = query.radius * rules.REACH, query.residual_cut / unit
         sums = scores_from(query, released.values.astype(np.float64))
         sds = scores_from(query, released.noise_sd)
-        basis = np.zeros((self.size, self.size))
-        basis[np.tril_indices(self.size)] = [each for row in query.basis for each in row]
         point = np.array(query.point)[: self.size] / rules.REACH
         if self.is_number:
             point = point / unit
             point[0] -= self.origin / unit
         low, high = self.limits
-        return Scores(
+        return TargetScores(
             family=self.family,
             values=sums.scores * radius * cut,
             noise_sd=float(sds.scores[0]) * radius * cut,
             cut=cut,
             low=low,
             high=high,
-            basis=basis,
+            basis=triangle(query.basis),
             squared_radius=radius**2,
             point=point,
             weighing_dispersion=query.dispersion,
@@ -397,7 +533,7 @@ class _JobSums(RegressionSums):
         precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
         return NormalPrior(self.prior_mean, precision)
 
-    def mixture(self, count: int) -> _Mixture:
+    def mixture(self, count: int) -> Mixture:
         """Return fits under so many plausible designs."""
         released = released_design(
             self.task.predictors,
@@ -407,49 +543,11 @@ class _JobSums(RegressionSums):
             weighted_records=self.weighted_records,
             offset=self.offset,
         )
-        generator = np.random.default_rng([_SEED, len(self.sums)])  # public: no privacy needs it
-        plausible = PlausibleDesigns(released, generator)
-        designs = [plausible.draw() for _ in range(count)]
+        designs, generator = drawn_designs(released, count, len(self.sums))
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
-        errors, parts = constants.DESIGN_ERRORS, constants.PRIOR_PARTS
-
-        def fit(design: DesignRows, error: float, part: float) -> Fit:
-            return self.likelihood.fit(
-                design,
-                self.prior(design.covariance, part),
-                dispersion=dispersion,
-                design_error=error,
-                start=start,
-            )
-
-        evidence = np.array(
-            [
-                [
-                    np.logaddexp.reduce(
-                        [fit(each, error, part).log_evidence for each in designs[:_FEW]]
-                    )
-                    for part in parts
-                ]
-                for error in errors
-            ]
-        )
-        odds = weights_of(evidence)
-        picked = generator.choice(odds.size, size=count, p=odds.ravel())
-        places = np.column_stack(np.unravel_index(picked, odds.shape))
-        fits = [
-            fit(design, errors[error], parts[part])
-            for design, (error, part) in zip(designs, places.tolist(), strict=True)
-        ]
-        logs = np.array([each.log_evidence for each in fits]) - evidence.ravel()[picked]
-        return _Mixture(
-            designs=designs,
-            fits=fits,
-            weights=_tempered(logs),
-            error_odds=odds.sum(axis=1),
-            prior_odds=odds.sum(axis=0),
-            dispersion=dispersion,
-            dispersion_sd=dispersion_sd,
-        )
+        likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
+        mixture = Mixture.of(likelihoods, self.prior, generator)
+        return replace(mixture, dispersion=dispersion, dispersion_sd=dispersion_sd)
 
     def _dispersion(self, design: DesignRows) -> tuple[float, float, Floats]:
         """Return the dispersion, its deviation, and coefficients to start from, under a design.
@@ -459,18 +557,19 @@ class _JobSums(RegressionSums):
         dispersion, point = self.first_dispersion, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
-        weights = np.ones(len(dispersions)) / len(dispersions)
-        for error in (_ROUGHLY, _NEARLY, _NEARLY):
-            point = self.likelihood.fit(
-                design, prior, dispersion=dispersion, design_error=error, start=point
-            ).mean
+        for error in (_ROUGHLY, NEARLY, NEARLY):
+            point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
-            logs = self.likelihood.log_dispersions(design, point) + self.family.log_prior
+            logs = log_dispersions(self.scores, self.weighted_records, design, point, dispersions)
+            logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)
-            dispersion = math.sqrt(float(weights @ dispersions**2))
-        mean = float(weights @ dispersions)
+            dispersion, mean = (
+                math.sqrt(float(weights @ dispersions**2)),
+                float(weights @ dispersions),
+            )
+            dispersions = self.family.near(dispersion)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
 
     @property
@@ -489,8 +588,7 @@ class _JobSums(RegressionSums):
 
     def posterior(self) -> MeasuredRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
-        count = next(many for size, many in constants.DESIGNS if self.size <= size)
-        mixture = self.mixture(count)
+        mixture = self.mixture(designs_of(self.size))
         mean, noise = mixture.moments
         last, middle = self.scores[-1], mixture.designs[0]
         rows, predictors = last.rows(middle), middle.predictors(mean)
@@ -506,7 +604,19 @@ class _JobSums(RegressionSums):
         widest = self.prior(mixture.feature_covariance, 1.0)
         bread = jacobian.T @ np.linalg.solve(meat, jacobian)
         sampling = np.linalg.inv(bread + widest.precision)
-        covariance, means, factor = noise + sampling, mixture.means, None
+        narrow = self._scores(self.sums[NARROW])
+        lost = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
+        pulled = pull(
+            narrow,
+            last,
+            mixture,
+            self.weighted_records,
+            farthest=self.farthest,
+            cut=lost[0] / max(lost[1], 1e-9),
+        )
+        covariance = noise + sampling + np.outer(pulled, pulled)
+        pulled = np.abs(pulled) / np.sqrt(np.diagonal(noise + sampling))
+        means, factor = mixture.means, None
         prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
         if self.task.pooled is not None:
             pooled = pooled_estimate(
@@ -554,22 +664,20 @@ class _JobSums(RegressionSums):
                     mean_weight=self.weighing[0],
                     designs=mixture.designs,
                     shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
-                    mean=mean,
-                    noise=noise,
-                    asked=last.point,
+                    slopes=mean[None, 1:],
+                    noise=noise[1:, 1:],
+                    predictors=middle.predictors(mean)[:, None],
+                    moved=0.0 if self.is_number else last.moved(middle, mean),
                     prior_sd=self.task.prior_sd,
-                    large_error=float(
-                        mixture.error_odds[
-                            np.array(constants.DESIGN_ERRORS) >= constants.LARGE_ERROR
-                        ].sum()
-                    ),
+                    pulled=pulled[1:],
+                    large_error=mixture.large_error,
                     cut=last.cut_count / self.records[0] - float(middle.weights @ cut),
                     cut_sd=last.cut_count_sd / self.records[0],
                 ),
             ),
         )
 
-    def _scatter(self, mixture: _Mixture, scattered: float) -> float:
+    def _scatter(self, mixture: Mixture, scattered: float) -> float:
         """Return what a posterior calls the records' scatter, seen over that expected."""
         dispersion = mixture.dispersion
         if self.is_number:
@@ -582,16 +690,23 @@ class _JobSums(RegressionSums):
         own, least = (self.family.variance(means, each) for each in (dispersion, 0.0))
         return scattered * float((weights @ own) / (weights @ least))
 
-    def _scatter_sd(self, mixture: _Mixture, scattered_sd: float) -> float:
+    def _scatter_sd(self, mixture: Mixture, scattered_sd: float) -> float:
         """Return the standard deviation of that by noise."""
         if self.is_number:
             return mixture.dispersion_sd * self.unit
         return mixture.dispersion_sd if self.task.family == "gamma" else scattered_sd
 
 
-def _tidy(basis: Floats) -> tuple[tuple[float, ...], ...]:
+def tidy(basis: Floats) -> tuple[tuple[float, ...], ...]:
     """Return the rows of a lower triangle, to six digits."""
     return tuple(
         tuple(float(f"{each:.6g}") for each in row[: place + 1])
         for place, row in enumerate(basis.tolist())
     )
+
+
+def triangle(basis: Sequence[Sequence[float]]) -> Floats:
+    """Return the lower triangle with these rows, shape (s, s)."""
+    matrix = np.zeros((len(basis), len(basis)))
+    matrix[np.tril_indices(len(basis))] = [each for row in basis for each in row]
+    return matrix

@@ -7,11 +7,10 @@ their mean follows from the family, exactly, so no interval needs an allowance f
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
-from scipy.interpolate import RectBivariateSpline
+from scipy.interpolate import CubicSpline
 from scipy.special import betainc, gammainc, ndtr
 
 from shoal_protocol.queries.design import Floats
@@ -19,6 +18,7 @@ from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
+_NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
 _ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
@@ -53,9 +53,12 @@ CutMoments = tuple[Floats, Floats, Floats]
 ResidualsAt = Callable[[Floats], Residuals]
 """Returns residuals for rows with these predictors at the point that was asked, shape (s,)."""
 
-CutMean = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""Returns the mean of weighted, cut residuals and its derivative, shapes (s,), by predictors at the
-point that was asked, and at coefficients."""
+MeanOfRows = Callable[[Floats], tuple[Floats, Floats]]
+"""Returns the mean of weighted, cut residuals of some rows and its derivative, shapes (s,), by
+their predictors at coefficients."""
+
+CutMean = Callable[[Floats], MeanOfRows]
+"""Returns that function of rows by their predictors at the point that was asked, shape (s,)."""
 
 
 class TargetFamily(ABC):
@@ -80,10 +83,14 @@ class TargetFamily(ABC):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         """Return the variances of targets with these means."""
 
-    @cached_property
-    def log_prior(self) -> Floats:
-        """Logarithms of prior probabilities of `dispersions`: even on a logarithmic scale."""
-        return np.zeros(len(self.dispersions))
+    def near(self, dispersion: float) -> Floats:
+        """Return dispersions that are plausible where this one nearly is, as far as they exist."""
+        near = dispersion * np.geomspace(1.0 / _NEAR, _NEAR, len(self.dispersions))
+        return np.clip(near, self.dispersions[0], self.dispersions[-1])
+
+    def log_prior(self, dispersions: Floats) -> Floats:
+        """Return logarithms of prior probabilities: even on a logarithmic scale."""
+        return np.zeros(len(dispersions))
 
     @abstractmethod
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
@@ -99,14 +106,32 @@ class TargetFamily(ABC):
         of = np.linspace(max(ends[0], -_FARTHEST - 1.0), min(ends[1], _FARTHEST + 1.0), _TABLE[1])
         first, second = np.meshgrid(at, of, indexing="ij")
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
-        table = RectBivariateSpline(at, of, means.reshape(first.shape))
+        values = means.reshape(first.shape)
+        slopes = CubicSpline(of, values, axis=1)(of, 1)
+        corners = [values[:, :-1], slopes[:, :-1], values[:, 1:], slopes[:, 1:]]  # of each cell
+        cells = np.moveaxis(CubicSpline(at, np.stack(corners, axis=2)).c, 0, 2).copy()
+        width = of[1] - of[0]
 
-        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
-            asked, within = np.clip(asked, at[0], at[-1]), np.clip(predictors, of[0], of[-1])
-            slope = table.ev(asked, within, dy=1)
-            return table.ev(asked, within) + slope * (predictors - within), slope
+        def of_rows(asked: Floats) -> MeanOfRows:
+            asked = np.clip(asked, at[0], at[-1])
+            first = np.clip(np.searchsorted(at, asked) - 1, 0, len(at) - 2)
+            powers = np.vander(asked - at[first], 4)
 
-        return evaluate
+            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
+                within = np.clip(predictors, of[0], of[-1])
+                second = np.minimum((within - of[0]) / width, len(of) - 1.5).astype(np.intp)
+                low, starts, high, stops = np.einsum("sk,skv->vs", powers, cells[first, second])
+                part, rise = (within - of[second]) / width, high - low
+                bend = width * starts - rise  # the cubic of values and slopes at both ends
+                change = 2.0 * rise - width * (starts + stops)
+                mixed, between = bend + part * change, part * (1.0 - part)
+                slope = (rise + (1.0 - 2.0 * part) * mixed + between * change) / width
+                mean = low + part * rise + between * mixed
+                return mean + slope * (predictors - within), slope
+
+            return evaluate
+
+        return of_rows
 
 
 class Numbers(TargetFamily):
@@ -115,15 +140,14 @@ class Numbers(TargetFamily):
     Both are in standard deviations of the target.
     """
 
-    dispersions = np.geomspace(0.02, 1.1, 40)
+    dispersions = np.geomspace(0.02, 3.0, 20)
 
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return np.full_like(means, dispersion**2)
 
-    @cached_property
-    def log_prior(self) -> Floats:
+    def log_prior(self, dispersions: Floats) -> Floats:
         """Even for the standard deviation itself."""
-        return np.log(self.dispersions)
+        return np.log(dispersions)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         limit, away = residuals.cut, predictors - residuals.means
@@ -139,11 +163,16 @@ class Numbers(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
-            mean, _, cut = self.cut(predictors, residuals_at(asked), dispersion)
-            return mean, 1.0 - cut
+        def of_rows(asked: Floats) -> MeanOfRows:
+            residuals = residuals_at(asked)
 
-        return evaluate
+            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
+                mean, _, cut = self.cut(predictors, residuals, dispersion)
+                return mean, 1.0 - cut
+
+            return evaluate
+
+        return of_rows
 
 
 class Classes(TargetFamily):
@@ -162,11 +191,16 @@ class Classes(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
-            upper = self.mean(predictors)
-            return upper - residuals_at(asked).means, upper * (1.0 - upper)
+        def of_rows(asked: Floats) -> MeanOfRows:
+            means = residuals_at(asked).means
 
-        return evaluate
+            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
+                upper = self.mean(predictors)
+                return upper - means, upper * (1.0 - upper)
+
+            return evaluate
+
+        return of_rows
 
 
 class _OfLogarithms(TargetFamily):

@@ -18,7 +18,6 @@ from shoal_studies.quasi_likelihood import NoisyMoments
 from shoal_studies.regression import constants
 from shoal_studies.regression.measured import Measured, has_two_values
 from shoal_studies.regression.plausible_designs import DesignRows
-from shoal_studies.regression.score_likelihood import ScoreModel
 
 _CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
@@ -34,6 +33,7 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
+PULLED: Final = 1.0  # of a slope's standard deviation, by shrinking and cutting
 FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
@@ -87,11 +87,14 @@ def judged_linear(
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionEvidence:
-    """What a verdict on a regression is made from; coefficients are in spreads.
+    """What a verdict on a regression is made from; slopes are for spreads of the features.
 
-    `mean`, shape (p,), has the covariance `noise`, (p, p), by noise and prior. `shrinking` is what
-    the last round multiplied the rows of each of the plausible `designs` by, and `asked` its point.
-    `large_error` is the probability that all of them are far off. `cut` is by how much the share of
+    `slopes`, shape (k, q), are of k predictors, and have the covariance `noise`, (k q, k q), by
+    noise and prior. `predictors`, shape (n, k), are those of the first of the plausible `designs`.
+    `shrinking` is what the last round multiplied each one's rows by, and `moved` the root mean
+    square change of a predictor since its point. `pulled`, shape (k q,), is how far shrinking and
+    cutting may pull slopes, over their standard deviations.
+    `large_error` is the probability that all designs are far off. `cut` is by how much the share of
     residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
     mean over the largest weight that a record may have.
     """
@@ -99,16 +102,23 @@ class RegressionEvidence:
     columns: Measured
     sums: Sequence[ReleasedSum]
     records: float
-    mean_weight: float
     designs: Sequence[DesignRows]
     shrinking: Sequence[Floats]
-    mean: Floats
+    slopes: Floats
     noise: Floats
-    asked: Floats | None
+    predictors: Floats
+    moved: float
     prior_sd: float
+    pulled: Floats
     large_error: float
-    cut: float
-    cut_sd: float
+    mean_weight: float = 1.0
+    cut: float = 0.0
+    cut_sd: float = 0.0
+
+    @property
+    def complete(self) -> tuple[float, int]:
+        """How many records there are of how many clients."""
+        return self.records, self.sums[-1].cohort_size
 
 
 def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict:
@@ -116,8 +126,7 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
     if said := unweighed(task, seen.mean_weight) or _hardly_varies(task, seen):
         return one_class(said)
     target, found = task.target, seen.columns
-    complete = (seen.records, seen.sums[-1].cohort_size)
-    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
+    reasons = few_complete(seen.complete) or beyond_bounds(task.columns, found)
     if task.family == "normal" or (
         task.family != "logistic" and float(found.centres[-1]) > target.centre
     ):
@@ -132,21 +141,47 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
             f"about {seen.cut:.0%} more of the residuals were cut than the model expects: "
             f"{target.name} scatters more than it says, or its bounds are too wide"
         )
+    if task.family == "logistic":
+        reasons += nearly_apart(seen.predictors)
+    names = [each.name for each in task.features]
+    return judged_slopes(task.features, names, reasons, seen, pooled=task.pooled_columns)
+
+
+def judged_slopes(
+    features: Sequence[ColumnBounds],
+    names: Sequence[str],
+    reasons: Sequence[str],
+    seen: RegressionEvidence,
+    *,
+    pooled: Sequence[int] = (),
+) -> Verdict:
+    """Return the verdict on slopes `names`, those of each predictor after those of the one before.
+
+    `reasons` are those that are known already, and `pooled` which features have a prior of their
+    own: that few records have them is what it is for.
+    """
+    reasons = list(reasons)
     most = min(constants.MOST_OF_FAR, constants.FAR_BY_RECORDS / math.sqrt(seen.records))
-    lost = _lost(task.features, seen)
-    lost[list(task.pooled_columns)] = 0.0  # effects of levels that few records have are pooled
-    reasons += far_out(task.features, lost, found, most=most)
-    rows, weights = seen.designs[0].rows, seen.designs[0].weights
-    predictors = seen.designs[0].predictors(seen.mean)
-    error = float(weights @ np.sum((rows[:, 1:] @ seen.noise[1:, 1:]) * rows[:, 1:], axis=1))
-    variance = float(weights @ (predictors - weights @ predictors) ** 2)
+    lost = _lost(features, seen)
+    lost[list(pooled)] = 0.0
+    reasons += far_out(features, lost, seen.columns, most=most)
+    rows, weights = seen.designs[0].rows[:, 1:], seen.designs[0].weights
+    count, width = seen.slopes.shape
+    among = among_predictors(count)
+    by_predictor = np.einsum("kl,kilj->ij", among, seen.noise.reshape(count, width, count, width))
+    error = float(weights @ np.sum((rows @ by_predictor) * rows, axis=1))
+    away = seen.predictors - weights @ seen.predictors
+    variance = float(weights @ np.sum((away @ among) * away, axis=1))
     if error > OUTWEIGHED * variance:
         reasons.append(NOISE_OUTWEIGHS)
-    if task.family == "logistic":
-        reasons += nearly_apart(np.column_stack([np.zeros(len(predictors)), predictors]))
-    moved = rows @ (seen.mean - seen.asked) if seen.asked is not None else np.zeros(len(rows))
-    if task.family != "normal" and float(np.sqrt(weights @ moved**2)) > FAR:
+    if seen.moved > FAR:
         reasons.append(NOT_ENDED)
+    pulled = [name for name, by in zip(names, seen.pulled.tolist(), strict=True) if by > PULLED]
+    if pulled:
+        reasons.append(
+            f"records far out have other slopes of {', '.join(pulled[:5])} than those nearer: take "
+            "logarithms, squares or narrower bounds"
+        )
     if seen.large_error > constants.CONTRADICT / (1.0 + constants.CONTRADICT):
         reasons.append(
             "the rounds contradict each other, however the features may be distributed: noise "
@@ -155,7 +190,7 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
         )
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    return _by_direction([each.name for each in task.features], seen)
+    return _by_direction(names, seen)
 
 
 def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None:
@@ -188,11 +223,24 @@ def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
     return np.where(two, 0.0, np.mean(lost, axis=0))
 
 
+def among_predictors(count: int) -> Floats:
+    """Return the prior precision among predictors of classes, (k, k), where each has variance 1.
+
+    They are those of classes but the first, less the first's: as if each class's were alike and
+    independent before the first's are taken off. So the prior is the same whichever is first.
+    """
+    return np.asarray(2.0 * (np.eye(count) - 1.0 / (count + 1)))
+
+
 def _by_direction(names: Sequence[str], seen: RegressionEvidence) -> Verdict:
     """Return that the prior decides a combination of slopes, or else that all may be trusted."""
-    values, vectors = np.linalg.eigh(seen.noise[1:, 1:] / seen.prior_sd**2)
+    count, width = seen.slopes.shape
+    scales, turn = np.linalg.eigh(among_predictors(count))
+    root = np.kron((turn * np.sqrt(scales)) @ turn.T, np.eye(width)) / seen.prior_sd
+    values, vectors = np.linalg.eigh(root @ seen.noise @ root)
     if values[-1] < PRIOR_DECIDES:
         return Verdict(kind="trustworthy")
+    vectors = root @ vectors
     direction = vectors[:, -1] / vectors[np.argmax(np.abs(vectors[:, -1])), -1]
     parts = [
         f"{part:+.1f} {name}"
@@ -206,59 +254,6 @@ def _by_direction(names: Sequence[str], seen: RegressionEvidence) -> Verdict:
             kind="prior", reasons=(f"{said}; drop or combine these, or take more clients",)
         )
     return Verdict(kind="prior", reasons=(f"{said}; take more clients, or a larger epsilon",))
-
-
-def judged_classes(
-    names: Sequence[str],
-    bounds: Sequence[ColumnBounds],
-    found: Measured,
-    model: ScoreModel,
-    *,
-    predictors: Floats,
-    asked: Floats,
-    covariance: Floats,
-    expected: Floats,
-    complete: tuple[float, int],
-    empty: Sequence[str],
-) -> Verdict:
-    """Return the verdict on K - 1 predictors whose coefficients `names` have `covariance`.
-
-    `bounds` are the features', which were `found`; `complete` is as in `judged_scores`.
-    `predictors` are those of the sample's rows, shape (s, K), and `asked` those of the last round.
-    `expected` is the covariance by noise if coefficients are alike, and `empty` are the levels that
-    hardly any record has.
-    """
-    features = [name.split(": ", 1)[1] for name in names[1 : len(found.spreads)]]
-    reasons = few_complete(complete) or beyond_bounds(bounds, found)
-    if empty:
-        return one_class(
-            f"hardly any record is of the level {', '.join(empty)}: are levels spelt, or coded, as "
-            "the records have them?"
-        )
-    reasons += far_out(bounds, model.far, found)
-    rows, levels = model.sample.rows, predictors.shape[1] - 1
-    width = rows.shape[1]
-    error = 0.0
-    for start in range(0, levels * width, width):
-        block = expected[start : start + width, start : start + width]
-        error += float(np.mean(np.sum((rows @ block) * rows, axis=1)))
-    if error > OUTWEIGHED * float(predictors.var(axis=0).sum()):
-        reasons.append(NOISE_OUTWEIGHS)
-    reasons += nearly_apart(predictors)
-    if float(np.sqrt(np.mean((predictors - asked) ** 2, axis=0)).max()) > FAR:
-        reasons.append(NOT_ENDED)
-    slopes = np.arange(levels * width) % width > 0
-    return verdict(
-        reasons,
-        [name for name, is_one in zip(names, slopes, strict=True) if is_one],
-        np.diagonal(covariance)[slopes],
-        np.tile(model.own_sds()[1:], levels),
-        np.tile(found.looseness[:-1], levels),
-        np.tile(none := empty_features(bounds, found), levels),
-        tangled(features, np.cov(rows[:, 1:].T).reshape(2 * [width - 1]), 0.0).without(
-            features, none
-        ),
-    )
 
 
 def _verdict_on_slopes(
@@ -419,11 +414,12 @@ def predicts_better(slopes: Floats, covariance: Floats, products: Floats) -> boo
 
 
 def nearly_apart(predictors: Floats) -> list[str]:
-    """Return the reason that two classes are nearly apart at `predictors`, shape (s, K); or none.
+    """Return the reason that two of K classes are nearly apart, or none.
 
-    A record's likelier class of the two is what it seems to be of.
+    `predictors`, shape (s, K - 1), are those of all but the first, whose own is 0. A record's
+    likelier class of the two is what it seems to be of.
     """
-    probabilities = class_probabilities(predictors)
+    probabilities = class_probabilities(np.pad(predictors, ((0, 0), (1, 0))))
     one, other = np.triu_indices(probabilities.shape[1], 1)
     mistaken = np.minimum(probabilities[:, one], probabilities[:, other]).sum(axis=0)
     records = probabilities.sum(axis=0)

@@ -1,16 +1,17 @@
-"""Multinomial regressions from scores at three points, in units that the first round measured.
+"""Multinomial regressions by the engine of the others: a predictor for each level but the first.
 
-As `generalised`, with a predictor for each level but the reference, whose own is 0. All levels'
-scores are measured, the reference's too, so that no result hangs on which one that is.
+All levels' scores are measured, the first's too, whose own predictor is 0. So no result hangs on
+which level that is.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
 
 import numpy as np
 
-from shoal_protocol.queries import ClassScoreSum, SecondMomentMatrix
+from shoal_protocol.queries import ClassScoreSum, Column, ColumnMoments, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import in_units, matrix_from
@@ -22,103 +23,102 @@ from shoal_studies.catalogue.multinomial_regression import (
     MultinomialRegressionTask,
     coefficient_names,
 )
+from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
-from shoal_studies.regression.constants import CONSTANT_SD, SHARES, SMALLEST_LEVEL
-from shoal_studies.regression.design_sample import (
-    levels_of,
-    part_pulled,
-    pulled,
-    sample_of_moments,
+from shoal_studies.regression import constants
+from shoal_studies.regression.engine import (
+    NARROW,
+    NEARLY,
+    Mixture,
+    cheap_reach,
+    designs_of,
+    drawn_designs,
+    farthest_row,
+    pull,
+    telling,
+    tidy,
+    triangle,
+)
+from shoal_studies.regression.judging import (
+    RegressionEvidence,
+    among_predictors,
+    beyond_bounds,
+    few_complete,
+    judged_slopes,
+    nearly_apart,
+    one_class,
+)
+from shoal_studies.regression.measured import JobSums, Measured
+from shoal_studies.regression.plausible_designs import DesignRows, released_design
+from shoal_studies.regression.scores import (
+    Expectation,
+    NormalPrior,
+    ScoreLikelihood,
+    Scores,
     scatter_seen,
 )
-from shoal_studies.regression.judging import judged_classes
-from shoal_studies.regression.measured import JobSums, Measured
-from shoal_studies.regression.score_likelihood import (
-    Measurement,
-    ScoreModel,
-    best_estimate,
-    estimate,
-)
-
-_PULL: Final = 0.1  # of a slope, by rows far out, which count less, and by what curves
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassModel(ScoreModel):
-    """Of one of K classes: coefficients (K - 1) p, the first class's are 0; scores K p.
+class ClassScores(Scores):
+    """Those of K classes: residuals are indicators of classes less their probabilities.
 
-    `shares`, shape (K,), are those of the classes.
+    Coefficients are (K - 1) p, class by class, and the first class has none. Without a point
+    residuals are indicators less the `level`, shape (K,). Values are m `combinations` of the
+    classes' scores, shape (m, K), one after the other, and `squares` those of each class.
     """
 
-    shares: Floats
+    level: Floats
+    combinations: Floats
 
-    def predictors(self, point: Floats) -> Floats:
-        """Return the predictors of the sample's rows, shape (s, K), at coefficients `point`."""
-        slopes = point.reshape(len(self.shares) - 1, -1)
-        found: Floats = self.sample.rows @ slopes.T
-        return np.hstack([np.zeros((len(found), 1)), found])
+    def probabilities(self, design: DesignRows, point: Floats) -> Floats:
+        """Return the probabilities of classes of a design's rows, shape (n, K)."""
+        width = design.rows.shape[1]
+        whole = np.vstack([np.zeros(width), point.reshape(-1, width)])
+        return class_probabilities(design.rows @ whole.T)
 
-    def probabilities(self, point: Floats) -> Floats:
-        """Return the probabilities of classes, shape (s, K), at coefficients `point`."""
-        return class_probabilities(self.predictors(point))
+    def asked(self, design: DesignRows) -> Floats:
+        """Return the probabilities from which residuals are taken, shape (n, K)."""
+        if self.point is None:
+            return np.tile(self.level, (len(design.rows), 1))
+        return self.probabilities(design, self.point)
 
-    def precision(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's precision matrix, by `own_sds`.
+    def expectation(
+        self, design: DesignRows, records: float, dispersion: float, near: Floats
+    ) -> Expectation:
+        asked, turned = self.asked(design), self.rows(design)
+        turned = turned * (records * design.weights)[:, None]
+        count, width = len(self.combinations), design.rows.shape[1]
 
-        It is as if each class's coefficients, the first's too, were alike and independent before
-        the first's are taken off them all. So the prior is the same whichever class is first.
-        """
-        classes = len(self.shares)
-        among = 2.0 * (np.eye(classes - 1) - 1.0 / classes)
-        return np.asarray(np.kron(among, np.diag(self.own_sds(shared_sd) ** -2.0)), np.float64)
+        def expected(point: Floats) -> tuple[Floats, Floats]:
+            found = self.probabilities(design, point)
+            scores = (self.combinations @ (found - asked).T) @ turned
+            by_class = (found[:, 1:, None] * design.rows[:, None, :]).reshape(len(turned), -1)
+            shared = (found @ self.combinations.T)[:, :, None] * turned[:, None, :]
+            of_each = (turned.T @ by_class).reshape(1, -1, len(self.level) - 1, width)
+            jacobian = of_each * self.combinations[:, None, 1:, None]
+            jacobian = jacobian.reshape(count * turned.shape[1], -1)
+            return scores.ravel(), jacobian - shared.reshape(len(turned), -1).T @ by_class
 
-    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
-        sample, found, size = self.sample, self.probabilities(point), len(point)
-        rows = sample.rows * sample.sizes[:, None]
-        away = apart_from(self.shares)
-        weighted = ((found - self.shares) * sample.moment_weights[:, None]).T @ rows
-        moved = self.curvature(found, sample.moment_weights).reshape(len(away), -1, size)
-        first = (away @ weighted).ravel(), np.tensordot(away, moved, 1).reshape(-1, size)
-        jacobian = self.curvature(found, sample.weights)
-        return [first, *((self._scores(found, each), jacobian) for each in self.measurements[1:])]
+        return expected
 
-    def _scores(self, found: Floats, each: Measurement) -> Floats:
-        """Return the scores expected at a measurement's point, shape (K p,)."""
-        there = self.probabilities(self.centre if each.point is None else each.point)
-        rows = self.sample.rows * self.sample.sizes[:, None]
-        scores: Floats = ((found - there) * self.sample.weights[:, None]).T @ rows
-        return scores.ravel()
-
-    def curvature(self, probabilities: Floats, weights: Floats) -> Floats:
-        """Return how fast scores change with coefficients, shape (K p, (K - 1) p)."""
-        rows, sizes = self.sample.rows, self.sample.sizes
-        width, classes = rows.shape[1], len(self.shares)
-        each = (probabilities[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
-        found = -(each * (weights * sizes)[:, None]).T @ each
-        for place in range(classes):
-            block = slice(place * width, (place + 1) * width)
-            found[block, block] += self.sample.gram(weights * probabilities[:, place])
-        return found[:, width:]
-
-    def scatter(self, point: Floats, *, at: Floats) -> Floats:
-        """Return the scatter of scores at `at` if coefficients are `point`, shape (K p, K p)."""
-        found, there = self.probabilities(point), self.probabilities(at)
-        rows, weights = self.sample.rows, self.sample.weights**2 * self.sample.sizes
-        away = found - there
+    def scatter(self, design: DesignRows, records: float, point: Floats) -> Floats:
+        """Return the covariance of all classes' scores, shape (K s, K s), at coefficients."""
+        found, rows = self.probabilities(design, point), self.rows(design)
+        away = found - self.asked(design)
         products = away[:, :, None] * away[:, None, :] - found[:, :, None] * found[:, None, :]
         products[:, range(found.shape[1]), range(found.shape[1])] += found
-        blocks = np.einsum("skl,si,sj->kilj", products * weights[:, None, None], rows, rows)
+        weighted = products * (records * design.weights)[:, None, None]
         size = found.shape[1] * rows.shape[1]
+        blocks = np.einsum("skl,si,sj->kilj", weighted, rows, rows, optimize=True)
         return np.asarray(blocks.reshape(size, size))
 
 
-def apart_from(shares: Floats) -> Floats:
-    """Return the projection, shape (K, K), of what is in proportion to `shares` to nothing.
-
-    In the round of moments that is what all classes have of the features' sum, whatever that is.
-    """
-    return np.eye(len(shares)) - np.outer(shares, shares) / (shares @ shares)
+def combinations_without(direction: Floats) -> Floats:
+    """Return orthonormal combinations, shape (K - 1, K), to which a `direction` adds nothing."""
+    turn, _ = np.linalg.qr(np.column_stack([direction, np.eye(len(direction))]))
+    return np.asarray(turn[:, 1:].T)
 
 
 @dataclass(frozen=True)
@@ -136,137 +136,220 @@ class MultinomialRegression:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
         require_due(self.task, population, sums)
+        shares = constants.SHARES
         if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=SHARES[0])
+            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
         job = _JobSums(self.task, sums)
-        features = job.found.features(self.task.features)
         if len(sums) == 1:
-            return RequestedRound(query=self.task.moments_query(features), share=SHARES[1])
-        model = job.model()
-        if len(sums) == self.task.rounds:
-            return job.posterior(model)
-        point = np.append(np.zeros(len(features) + 1), best_estimate(model)[0])
-        query = self.task.score_query(features, point=tuple(point.tolist()))
-        return RequestedRound(query=query, share=SHARES[len(sums)])
+            return RequestedRound(query=self.task.moments_query(job.features), share=shares[1])
+        if len(sums) < self.task.rounds:
+            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
+        return job.posterior()
 
 
 class _JobSums(JobSums[MultinomialRegressionTask]):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
-    def found(self) -> Measured:
-        """The features, and the reference's indicator, as the first round alone tells."""
-        return self.all_columns.first(len(self.task.features) + 1)
+    def columns(self) -> Measured:
+        """The features, and the first level's indicator."""
+        return self.all_columns.first(self.width)
 
     @property
+    def features(self) -> tuple[Column, ...]:
+        """The features in spreads."""
+        return self.columns.features(self.task.features)
+
+    @property
+    def width(self) -> int:
+        """p, the number of a level's coefficients: the constant and one for each feature."""
+        return 1 + len(self.task.features)
+
+    @cached_property
     def shares(self) -> Floats:
         """Shares of the classes, shape (K,), none of them 0."""
-        shares = np.maximum(self.all_columns.centres[len(self.task.features) :], SMALLEST_LEVEL)
+        shares = np.maximum(self.all_columns.centres[self.width - 1 :], constants.SMALLEST_LEVEL)
         return np.asarray(shares / shares.sum())
 
-    def model(self) -> ClassModel:
-        """Return what the second round and those of scores since then measured."""
-        released, width = self.sums[1], len(self.task.features) + 1
-        query = query_of(released, SecondMomentMatrix)
-        matrix = matrix_from(query, released.values) * rules.REACH**2
-        product_sd = float(released.noise_sd[-2]) / query.grid**2 * rules.REACH**2
-        found, part = self.found, self.task.class_part
-        sample, far = sample_of_moments(
-            matrix[1:width, 1:width],
-            product_sd,
-            shares=found.shares[:-1],
-            looseness=found.looseness[:-1],
+    def score_query(self) -> ClassScoreSum:
+        """Return the query for scores where the sums so far lead to."""
+        mixture = self.mixture(constants.POINT_DESIGNS)
+        point, _ = mixture.moments
+        query = self.task.score_query(
+            self.features,
+            point=np.append(np.zeros(self.width), point).tolist(),
+            basis=tidy(mixture.basis),
             squared_radius=self.task.squared_radius,
-            records=self.records[0],
-            aside=part**2,
-            levels=levels_of(self.task.features),
         )
-        scores = apart_from(self.shares) @ matrix[width:, :width] / part
-        centre = np.zeros((len(self.shares) - 1, width))
-        centre[:, 0] = np.log(self.shares[1:] / self.shares[0])
-        first = Measurement(scores.ravel(), product_sd / part)
-        return ClassModel(
-            sample=sample,
-            measurements=(first, *map(self._measurement, self.sums[2:])),
-            centre=centre.ravel(),
-            prior_sd=self.task.prior_sd,
-            constant_sd=CONSTANT_SD,
-            looseness=found.looseness[:-1],
-            far=far,
-            shares=self.shares,
+        design = mixture.designs[0]
+        found = self.scores[0].probabilities(design, point)
+        variance = float(np.mean(design.weights @ (found * (1.0 - found))))
+        reach = cheap_reach(self.sums, query, self.records[0]) * math.sqrt(variance / 2.0)
+        least = math.sqrt(self.task.squared_radius)
+        radius = max(least, min(reach, self.farthest)) if len(self.sums) > NARROW else least
+        return query.model_copy(update={"radius": radius / rules.REACH})
+
+    @cached_property
+    def farthest(self) -> float:
+        """The norm of the longest row that bounds allow."""
+        return farthest_row(self.task.features, self.features)
+
+    @cached_property
+    def scores(self) -> tuple[ClassScores, ...]:
+        """Sums of scores as in other regressions: first how many records each class has."""
+        later = map(self._scores, self.sums[2:])
+        narrow = (self._moment_scores(), *later)
+        return telling((self._counted(),), narrow, self.task.squared_radius)
+
+    def _counted(self) -> ClassScores:
+        released, first = self.sums[0], self.width - 1
+        query = query_of(released, ColumnMoments)
+        places = slice(first, len(query.columns))
+        return ClassScores(
+            values=(self.records[0] + in_units(query, released.values)[places]) / 2.0,
+            noise_sd=float(in_units(query, released.noise_sd)[first]) / 2.0,
+            basis=np.eye(1, self.width),
+            level=np.zeros(len(self.shares)),
+            combinations=np.eye(len(self.shares)),
         )
 
-    def _measurement(self, released: ReleasedSum) -> Measurement:
-        point, seen, sds = self._scores(released)
-        return Measurement(seen[0].ravel(), float(sds[0, 0, 0]), point)
+    def _moment_scores(self) -> ClassScores:
+        released, part = self.sums[1], self.task.class_part
+        query = query_of(released, SecondMomentMatrix)
+        combinations = combinations_without(self.shares)  # which rid scores of the residuals' level
+        seen = matrix_from(query, released.values)[self.width :, : self.width]
+        unit = rules.REACH**2 / part
+        return ClassScores(
+            values=(combinations @ seen).ravel() * unit,
+            noise_sd=float(released.noise_sd[-2]) / query.grid**2 * unit,
+            basis=np.eye(self.width),
+            is_of_moments=True,
+            level=self.shares,
+            combinations=combinations,
+        )
 
-    def _scores(self, released: ReleasedSum) -> tuple[Floats, Floats, Floats]:
-        """Return a round's point, its sums, and their noise, in spreads."""
+    def _scores(self, released: ReleasedSum) -> ClassScores:
         query = query_of(released, ClassScoreSum)
-        unit = (2.0 * self.task.squared_radius) ** 0.5
-        units = np.array([unit, unit**2])[:, None, None]
+        combinations = combinations_without(np.ones(query.classes))  # scores of all add up to 0
+        radius = query.radius * rules.REACH
+        unit = math.sqrt(2.0) * radius
         seen, sds = (
-            in_units(query, each)[:-1].reshape(2, query.classes, -1) * units
+            in_units(query, each)[:-1].reshape(2, query.classes, -1)
             for each in (released.values, released.noise_sd)
         )
-        point, width = np.array(query.point) / rules.REACH, len(self.task.features) + 1
-        return point[width:] - np.tile(point[:width], len(self.shares) - 1), seen, sds
-
-    @property
-    def _empty(self) -> list[str]:
-        """The levels that hardly any record has."""
-        of_levels = self.all_columns.one_bound[len(self.task.features) :].tolist()
-        return [each.name for each, at in zip(self.task.levels, of_levels, strict=True) if at < 0.0]
-
-    def posterior(self, model: ClassModel) -> MultinomialRegressionPosterior:
-        """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
-        estimated, width = estimate(model), len(self.task.features) + 1
-        at, seen, sds = self._scores(self.sums[-1])
-        expected = model.scatter(estimated.mean, at=at)
-        pooled, pooled_sd, own = scatter_seen(expected, seen[1].ravel(), float(sds[1, 0, 0]))
-        within = (expected * np.outer(own, own) ** 0.5)[width:, width:]
-        probabilities = model.probabilities(estimated.mean)
-        inverse = np.linalg.inv(model.curvature(probabilities, model.sample.weights)[width:])
-        through = estimated.influence @ inverse
-        predictors = model.predictors(estimated.mean)[:, 1:]
-        slopes = estimated.mean.reshape(-1, width)[:, 1:]
-        pull = [
-            np.append(
-                0.0, pulled(model.sample, model.far, part_pulled(_PULL, float(each.std())), own)
-            )
-            for each, own in zip(predictors.T, slopes, strict=True)
-        ]
-        covariance = (
-            estimated.covariance + through @ within @ through.T + np.diag(np.concatenate(pull) ** 2)
+        point = np.array(query.point).reshape(query.classes, -1) / rules.REACH
+        return ClassScores(
+            values=(combinations @ seen[0]).ravel() * unit,
+            noise_sd=float(sds[0, 0, 0]) * unit,
+            basis=triangle(query.basis),
+            squared_radius=radius**2,
+            point=(point[1:] - point[0]).ravel(),
+            squares=seen[1].ravel() * unit**2,
+            squares_sd=float(sds[1, 0, 0]) * unit**2,
+            level=self.shares,
+            combinations=combinations,
         )
-        transform = np.kron(np.eye(len(self.shares) - 1), self.found.to_data_units())
-        prior_sds = np.tile(model.own_sds(), len(self.shares) - 1)
+
+    @cached_property
+    def prior_mean(self) -> Floats:
+        """The prior's mean, shape ((K - 1) p,): no slopes, and the classes' shares."""
+        mean = np.zeros((len(self.shares) - 1, self.width))
+        mean[:, 0] = np.log(self.shares[1:] / self.shares[0])
+        return mean.ravel()
+
+    def prior(self, covariance: Floats, part: float) -> NormalPrior:
+        """Return the prior of coefficients in spreads, as that of other regressions by class."""
+        precision = np.zeros((self.width, self.width))
+        precision[0, 0] = constants.CONSTANT_SD**-2.0
+        precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
+        among = among_predictors(len(self.shares) - 1)
+        return NormalPrior(self.prior_mean, np.asarray(np.kron(among, precision), np.float64))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        released = released_design(
+            self.task.features,
+            self.sums[0],
+            self.sums[1],
+            records=self.records[0],
+            aside=self.task.class_part**2,
+        )
+        designs, generator = drawn_designs(released, count, len(self.sums))
+        likelihood = ScoreLikelihood(self.scores, self.records[0])
+
+        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
+        start = likelihood.under(designs[0], 1.0, self.prior_mean).fit(prior, NEARLY).mean
+        likelihoods = [likelihood.under(each, 1.0, start) for each in designs]
+        return Mixture.of(likelihoods, self.prior, generator)
+
+    def posterior(self) -> MultinomialRegressionPosterior:
+        """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
+        mixture = self.mixture(designs_of(len(self.prior_mean)))
+        mean, noise = mixture.moments
+        last, middle = self.scores[-1], mixture.designs[0]
+        expected = last.scatter(middle, self.records[0], mean)
+        assert last.squares is not None  # noqa: S101 - a round of scores has them
+        scattered, scattered_sd, own = scatter_seen(expected, last.squares, last.squares_sd)
+        combined = np.kron(last.combinations, np.eye(self.width))
+        meat = combined @ (expected * np.sqrt(np.outer(own, own))) @ combined.T
+        _, jacobian = last.expectation(middle, self.records[0], 1.0, mean)(mean)
+        widest = self.prior(mixture.feature_covariance, 1.0).precision
+        bread = jacobian.T @ np.linalg.solve(meat, jacobian)
+        sampling = np.linalg.inv(bread + widest)
+        narrow, records = self._scores(self.sums[NARROW]), self.records[0]
+        pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
+        covariance = noise + sampling + np.outer(pulled, pulled)
+        transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
+        prior_variances = np.diagonal(np.linalg.inv(widest))
         levels = tuple(each.name for each in self.task.levels)
         features = tuple(each.name for each in self.task.features)
-        names = coefficient_names(levels, features)
         return MultinomialRegressionPosterior(
-            names=names,
+            names=coefficient_names(levels, features),
             levels=levels,
             features=features,
             target=self.task.target,
-            coefficients=tuple((transform @ estimated.mean).tolist()),
+            coefficients=tuple((transform @ mean).tolist()),
             covariance=(transform @ covariance @ transform.T).tolist(),
-            prior_mean=tuple(model.centre.tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ prior_sds**2).tolist()),
-            scatter=pooled,
-            scatter_sd=pooled_sd,
-            spreads=tuple(self.found.spreads[:-1].tolist()),
+            components=(mixture.means @ transform.T).tolist(),
+            shares=tuple(mixture.weights.tolist()),
+            prior_mean=tuple((transform @ self.prior_mean).tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ prior_variances).tolist()),
+            scatter=scattered,
+            scatter_sd=scattered_sd,
+            spreads=tuple(self.columns.spreads[:-1].tolist()),
+            records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=judged_classes(
-                names,
-                self.task.features,
-                self.found,
-                model,
-                predictors=model.predictors(estimated.mean),
-                asked=model.predictors(at),
-                covariance=covariance,
-                expected=estimated.expected,
-                complete=(self.records[0], self.sums[-1].cohort_size),
-                empty=self._empty,
-            ),
+            verdict=self._verdict(mixture, pulled / np.sqrt(np.diagonal(noise + sampling))),
         )
+
+    def _verdict(self, mixture: Mixture, pulled: Floats) -> Verdict:
+        at_bounds = self.all_columns.one_bound[self.width - 1 :].tolist()
+        levels = [each.name for each in self.task.levels]
+        empty = [name for name, bound in zip(levels, at_bounds, strict=True) if bound < 0.0]
+        if empty:
+            return one_class(
+                f"hardly any record is of the level {', '.join(empty)}: are levels spelt, or coded,"
+                " as the records have them?"
+            )
+        mean, noise = mixture.moments
+        last, middle = self.scores[-1], mixture.designs[0]
+        names = [each.name for each in self.task.features]
+        slopes = np.arange(len(mean)) % self.width > 0
+        seen = RegressionEvidence(
+            columns=self.columns,
+            sums=self.sums,
+            records=self.records[0],
+            designs=mixture.designs,
+            shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
+            slopes=mean.reshape(-1, self.width)[:, 1:],
+            noise=noise[np.ix_(slopes, slopes)],
+            predictors=last.changes(middle, mean),
+            moved=last.moved(middle, mean),
+            prior_sd=self.task.prior_sd,
+            pulled=np.abs(pulled[slopes]),
+            large_error=mixture.large_error,
+        )
+        reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.columns)
+        reasons += nearly_apart(seen.predictors)
+        named = [f"{level}: {name}" for level in levels[1:] for name in names]
+        return judged_slopes(self.task.features, named, reasons, seen)

@@ -8,6 +8,10 @@ released, as far as noise lets them be told, with fresh noise added: perturb and
 (Papandreou and Yuille 2011). The weights are those nearest to even ones: of least
 Kullback-Leibler divergence.
 
+A wide design has more moments than rows, and drawing them takes hours. One design stands for all:
+its rows are turned until their covariance is the one that is expected given what was released.
+What it is wrong by is left to the design's error, which the likelihood has anyhow.
+
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
 
@@ -16,11 +20,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv, ndtr, ndtri
 
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
 from shoal_protocol.queries.design import Floats
+from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import Values, in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import query_of
@@ -28,10 +34,13 @@ from shoal_studies.catalogue.regression import REACH
 from shoal_studies.posteriors.base import evenly_spread
 from shoal_studies.regression import constants
 
-_QUANTILES: Final = np.linspace(-4.8, 4.8, 400)  # of a normal, where marginals are tabulated
+_QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
+_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
+_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
+_TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,15 @@ class DesignRows:
 
     `rows`, shape (s, p), are constant and features in spreads; `offsets`, shape (s,), are added to
     predictors. `weights`, shape (s,), sum to 1. `shrunk`, shape (s,), is the square of what rows
-    are multiplied by in the round of moments.
+    are multiplied by in the round of moments. `noise_error` is the relative error up to which noise
+    alone may make a wide design wrong.
     """
 
     rows: Floats
     offsets: Floats
     weights: Floats
     shrunk: Floats
+    noise_error: float = 0.0
 
     def predictors(self, point: Floats) -> Floats:
         """Return the rows' predictors by coefficients, shape (p,): shape (s,)."""
@@ -141,6 +152,7 @@ class ReleasedDesign:
     `moments`, shape (m,), are means and mean squares of columns cut to their bounds, in half
     ranges, and then mean products of shrunk rows in spreads, with noise of `noise_sd`, shape (m,).
     `first` are the query's columns of the first round, and `columns` the predictors in spreads.
+    Rows were shrunk into a ball of `squared_radius`; `aside`, of its square, was not the features'.
     """
 
     bounds: tuple[ColumnBounds, ...]
@@ -150,6 +162,7 @@ class ReleasedDesign:
     moments: Floats
     noise_sd: Floats
     offset: float | None = None  # its coefficient, for one spread
+    aside: float = 0.0
 
     @property
     def size(self) -> int:
@@ -177,12 +190,19 @@ def released_design(
     moments_sum: ReleasedSum,
     *,
     records: float,
-    weighted_records: float,
-    offset: float | None,
+    weighted_records: float | None = None,
+    offset: float | None = None,
+    aside: float = 0.0,
 ) -> ReleasedDesign:
-    """Return what two rounds released of `records` rows, of whose weights there are so many."""
+    """Return what two rounds released of `records` rows, of whose weights there are so many.
+
+    Without the latter each has a weight of 1. `aside` is as in `ReleasedDesign`.
+    """
     size = len(bounds)
-    first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, WeightedRowMatrix)
+    first, query = query_of(columns_sum, ColumnMoments), query_of(moments_sum, MomentMatrix)
+    weighted_records = records if weighted_records is None else weighted_records
+    radius = query.feature_radius if isinstance(query, WeightedRowMatrix) else query.radius
+    assert radius is not None  # noqa: S101 - rows of regressions are in a ball
 
     def over_records(by_column: Values, products: Values) -> Floats:
         moments = in_units(first, by_column)[:-1].reshape(2, -1)[:, :size] / records
@@ -196,11 +216,12 @@ def released_design(
     return ReleasedDesign(
         bounds=tuple(bounds),
         first=first.columns[:size],
-        columns=query.regressed[:size],
-        squared_radius=(query.feature_radius * REACH) ** 2,
+        columns=query.columns[:size],
+        squared_radius=(radius * REACH) ** 2,
         moments=over_records(columns_sum.values, moments_sum.values),
         noise_sd=noise_sd,
         offset=offset,
+        aside=aside,
     )
 
 
@@ -217,8 +238,7 @@ class PlausibleDesigns:
         """Find how each variable is shown, its marginal, and what is known of correlations."""
         released = self.released
         self.names = variables_of(released.bounds)
-        cube = evenly_spread(constants.SAMPLE_ROWS, len(self.names))
-        self._normals = ndtri(np.clip(cube, 1e-6, 1.0 - 1e-6))
+        self._normals = self._public_normals()
         self._carriers: dict[str, Carrier] = {}
         self._levels: dict[str, _Levels] = {}
         self._variances: dict[str, tuple[float, float]] = {}
@@ -227,6 +247,27 @@ class PlausibleDesigns:
         self._find_marginals()
         self._settle_variances()
         self._chain = self._correlations()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether one design stands for all."""
+        return self.released.size > constants.WIDE
+
+    def draws(self, count: int) -> list[DesignRows]:
+        """Return so many plausible designs, or the only one of a wide design."""
+        return [self._expected()] if self.is_wide else [self._draw() for _ in range(count)]
+
+    def _public_normals(self) -> Floats:
+        """Return independent normals of all variables, shape (s, k)."""
+        count = len(self.names)
+        if not self.is_wide:
+            cube = evenly_spread(constants.SAMPLE_ROWS, count)
+            return np.asarray(ndtri(np.clip(cube, 1e-6, 1.0 - 1e-6)))
+        rows = max(constants.SAMPLE_ROWS, constants.ROWS_A_VARIABLE * count)
+        half = self.generator.standard_normal((rows // 2, count))
+        root = np.linalg.cholesky(half.T @ half / len(half))
+        half = np.linalg.solve(root, half.T).T  # their correlations by chance are taken out
+        return np.concatenate([half, -half])
 
     # marginals
 
@@ -289,8 +330,8 @@ class PlausibleDesigns:
         squares = np.diagonal(released.matrix(released.moments))
         first = dict(self._variances)
         for _ in range(3):
-            sample, moments = self._sample(np.eye(len(self._alone)))
-            expected = np.diagonal(released.matrix(sample.weights @ moments))
+            rows, shrunk = self._rows(self._columns(np.eye(len(self._alone))))
+            expected = np.mean(shrunk[:, None] * rows**2, axis=0)
             for name, (seen, error) in first.items():
                 place = 1 + self._carriers[name].place
                 ratio = expected[place] / max(self._variances[name][0], 1e-4)
@@ -353,9 +394,9 @@ class PlausibleDesigns:
 
     # samples
 
-    def _sample(self, correlation: Floats) -> tuple[DesignRows, Floats]:
-        """Return rows by a normal copula, of even weights, and each one's moments, shape (s, m)."""
-        released, normals = self.released, self._normals.copy()
+    def _columns(self, correlation: Floats) -> Floats:
+        """Return columns by a normal copula, shape (s, q), in the data's units."""
+        normals = self._normals.copy()
         at = [self.names.index(name) for name, _ in self._alone]
         normals[:, at] = normals[:, at] @ np.linalg.cholesky(correlation).T
         values = []
@@ -369,25 +410,36 @@ class PlausibleDesigns:
                 values.append(np.where(ndtr(latent) > 1.0 - self.two_valued[name], high, low))
             else:
                 values.append(np.interp(latent, _QUANTILES, self._quantiles[name]))
-        columns = design_of(released.bounds, np.column_stack(values))
-        rows = np.column_stack([np.ones(len(columns)), REACH * _boxed(columns, released.columns)])
-        shrunk = np.minimum(1.0, released.squared_radius / np.sum(rows**2, axis=1))
-        boxed = _boxed(columns, released.first)
-        first, second = np.triu_indices(released.size + 1)
-        products = rows[:, first] * rows[:, second] * shrunk[:, None]
-        offsets = np.zeros(len(rows))
-        if released.offset is not None:
-            rows, offsets = rows[:, :-1], released.offset * rows[:, -1]
-        weights = np.full(len(rows), 1.0 / len(rows))
-        return DesignRows(rows, offsets, weights, shrunk), np.hstack([boxed, boxed**2, products])
+        return design_of(self.released.bounds, np.column_stack(values))
 
-    def draw(self) -> DesignRows:
-        """Return a plausible design."""
+    def _rows(self, columns: Floats) -> tuple[Floats, Floats]:
+        """Return constant and columns in spreads, and the squares of what shrinks them."""
+        boxed = REACH * _boxed(columns, self.released.columns)
+        return _with_constant(boxed), self._shrunk(boxed)
+
+    def _shrunk(self, features: Floats) -> Floats:
+        lengths = 1.0 + np.sum(features**2, axis=1) + self.released.aside
+        return np.asarray(np.minimum(1.0, self.released.squared_radius / lengths))
+
+    def _design(self, rows: Floats, shrunk: Floats, weights: Floats) -> DesignRows:
+        """Return the design of rows whose last column is the offset, if there is one."""
+        offsets = np.zeros(len(rows))
+        if self.released.offset is not None:
+            rows, offsets = rows[:, :-1], self.released.offset * rows[:, -1]
+        return DesignRows(rows, offsets, weights, shrunk)
+
+    def _draw(self) -> DesignRows:
+        """Return a plausible design, by rows of a copula, weighed."""
         released, correlation = self.released, next(self._chain)
         for name, (variance, error) in self._variances.items():
             self._set_variance(name, variance + error * self.generator.standard_normal())
-        sample, moments = self._sample(correlation)
-        weights = sample.weights
+        columns = self._columns(correlation)
+        rows, shrunk = self._rows(columns)
+        boxed = _boxed(columns, released.first)
+        first, second = np.triu_indices(released.size + 1)
+        products = rows[:, first] * rows[:, second] * shrunk[:, None]
+        moments = np.hstack([boxed, boxed**2, products])
+        weights = np.full(len(rows), 1.0 / len(rows))
         for part in (1.0, 0.5, 0.25, 0.0):
             noise = self.generator.standard_normal(len(released.moments))
             target = released.moments + part * released.noise_sd * noise
@@ -396,7 +448,40 @@ class PlausibleDesigns:
             weights, is_met = reweighted(moments, target, sd)
             if is_met:
                 break
-        return replace(sample, weights=weights)
+        return self._design(rows, shrunk, weights)
+
+    def _expected(self) -> DesignRows:
+        """Return rows with the covariance that is expected: of a copula, turned, evenly weighed.
+
+        Mean squares of variables shown alone are those of their marginals, which both rounds tell.
+        """
+        released, size = self.released, self.released.size
+        matrix, sd = released.matrix(released.moments), float(released.noise_sd[2 * size + 1])
+        halves = [
+            first.scale / each.scale
+            for first, each in zip(released.first, released.columns, strict=True)
+        ]
+        error = REACH * np.array(halves) * released.noise_sd[:size]  # of centres, in spreads
+        means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / error) ** 2)
+        target = denoised(matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means), sd)
+        values = np.linalg.eigvalsh(target)
+        alone = np.array([place for _, place in self._alone], np.intp)
+        correlation = denoised(target[np.ix_(alone, alone)] / self._latent_scale(), 0.0)
+        roots = np.sqrt(np.diagonal(correlation))
+        rows, shrunk = self._rows(self._columns(correlation / np.outer(roots, roots)))
+        features, squares = rows[:, 1:], np.diagonal(target).copy()
+        squares[alone] = np.mean(shrunk[:, None] * features[:, alone] ** 2, axis=0)
+        scales = np.sqrt(np.maximum(squares, _LEAST_VARIANCE) / np.diagonal(target))
+        root = scales[:, None] * np.linalg.cholesky(target)
+        for _ in range(_TURNS):
+            features = features - features.mean(axis=0)
+            products = (features * self._shrunk(features + means)[:, None]).T @ features
+            products = products / len(features) + _LEAST_VARIANCE * np.eye(size)
+            features = np.linalg.solve(np.linalg.cholesky(products), features.T).T @ root.T
+        features = features + means
+        weights = np.full(len(features), 1.0 / len(features))
+        design = self._design(_with_constant(features), self._shrunk(features), weights)
+        return replace(design, noise_error=float(sd * np.sqrt(size) * np.mean(1.0 / values)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -411,6 +496,26 @@ class PlausibleDesigns:
                     at = where[pair[0], pair[1]]
                     target[at] = correlation[one, other] * scale[one, other]
                     sd[at] *= constants.AS_DRAWN
+
+
+def denoised(seen: Floats, sd: float) -> Floats:
+    """Return the matrix that is expected where noise of `sd` was added to its entries, (k, k).
+
+    Eigenvectors stay, and each eigenvalue becomes what the matrix is expected to be along it, if
+    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016). None is below
+    what noise hides: a round that asks where an earlier one led goes too far where it is too small.
+    """
+    values, vectors = np.linalg.eigh(seen)
+    away = values[:, None] - values
+    pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
+    told = isotonic_regression(values - 2.0 * sd**2 * pull).x
+    return np.asarray(
+        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+    )
+
+
+def _with_constant(features: Floats) -> Floats:
+    return np.column_stack([np.ones(len(features)), features])
 
 
 def _boxed(columns: Floats, units: Sequence[Column]) -> Floats:
@@ -462,10 +567,10 @@ def reweighted(moments: Floats, target: Floats, sd: Floats) -> tuple[Floats, boo
         hessian[np.diag_indices(len(ridge))] += ridge
         step = np.linalg.solve(hessian, -slope)
         drop = float(slope @ step)
-        if -drop < 1e-3:
+        if -drop < 1e-2:
             return weights, True
         # a long step in the weights' logarithms would leave one row alone
-        size = min(1.0, 6.0 / max(float(np.ptp(away @ step)), 1e-12))
+        size = min(1.0, 30.0 / max(float(np.ptp(away @ step)), 1e-12))
         while True:
             proposed, proposed_weights = value(dual + size * step)
             if np.isfinite(proposed) and proposed <= best + 1e-3 * size * drop:

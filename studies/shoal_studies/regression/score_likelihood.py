@@ -87,35 +87,6 @@ class MeasuredModel(ABC):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreModel(MeasuredModel):
-    """Of measured scores; `constant_sd` is the prior standard deviation of constants."""
-
-    measurements: tuple[Measurement, ...]
-    constant_sd: float
-
-    def own_sds(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's standard deviations, (q + 1,), the constant's first."""
-        return np.asarray(np.append(self.constant_sd, self.slope_sds(shared_sd)))
-
-    def precision(self, shared_sd: float | None = None) -> Floats:
-        return np.diag(self.own_sds(shared_sd) ** -2.0)
-
-    def gaps(self, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
-        for each, (expected, jacobian) in zip(self.measurements, self.expected(point), strict=True):
-            size = len(expected)
-            variance = each.sd**2 + MODEL_ERROR**2 * float(expected @ expected) / size
-            variances = variance + np.broadcast_to(each.error, size) ** 2
-            yield each.scores - expected, jacobian, variances
-
-    @abstractmethod
-    def expected(self, point: Floats) -> list[tuple[Floats, Floats]]:
-        """Return what scores are expected of each round if coefficients were `point`.
-
-        Shape (n,), and with them their derivative, shape (n, p).
-        """
-
-
 @dataclass(frozen=True)
 class Estimate:
     """`mean` is the best estimate; `covariance` of its error holds noise, sampling and prior.

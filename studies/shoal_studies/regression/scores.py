@@ -5,8 +5,11 @@ rows of f h(x'u, x'b) A x, h the mean of a weighted, cut residual. So each sum i
 with known noise.
 """
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,38 +19,36 @@ from shoal_studies.regression.families import CutMean, Residuals, TargetFamily
 from shoal_studies.regression.plausible_designs import DesignRows
 
 _STEPS: Final = 12
-_TOLERANCE: Final = 1e-3  # root mean square change of predictors
+_TOLERANCE: Final = 0.03  # root mean square change of predictors: the next would be its square
+_UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
+_PRIOR_SCATTER_SD: Final = 0.7
+_LEAST_SCATTER: Final = 0.25
+
+
+Expectation = Callable[[Floats], tuple[Floats, Floats]]
+"""Returns what values are expected to be at coefficients, shape (p,), and the derivative of that:
+shapes (v,) and (v, p)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
-    """A sum over records of f cut(v (y - m)) z, z = A x, with noise of `noise_sd`: shape (s,).
+class Scores(ABC):
+    """Sums over records of residuals times f z, z = A x, with noise of `noise_sd`: shape (v,).
 
-    A is the `basis`, shape (s, p), and m the mean at `point`, shape (p,), or `level` for all
-    records where there is none. Rows are shrunk by f into a ball of `squared_radius`; infinite: not
-    at all. In the round of moments, `is_of_moments`, they are multiplied by f^2 of that round.
+    A is the `basis`, shape (s, p). Rows are shrunk by f into a ball of `squared_radius`; infinite:
+    not at all. In the round of moments, `is_of_moments`, they are multiplied by f^2 of that round.
+    Residuals are those at `point`, shape (p,); there may be none.
 
-    `squares`, shape (s,), are sums of the scores' squares, and `cut_count` how many residuals were
-    cut; both are None where a round does not say so.
+    `squares` are sums of the scores' squares; None where a round does not release them.
     """
 
-    family: TargetFamily
     values: Floats
     noise_sd: float
-    cut: float
-    low: float
-    high: float
     basis: Floats
     squared_radius: float = np.inf
     is_of_moments: bool = False
-    level: float = 0.0
     point: Floats | None = None
-    weighing_dispersion: float = 1.0
     squares: Floats | None = None
     squares_sd: float = 0.0
-    cut_count: float = 0.0
-    cut_count_sd: float = 0.0
-    tables: dict[float, CutMean] = field(default_factory=dict, compare=False)
 
     def rows(self, design: DesignRows) -> Floats:
         """Return f z of a design's rows, shape (n, s)."""
@@ -56,6 +57,47 @@ class Scores:
             return np.asarray(turned * design.shrunk[:, None])
         squares = np.maximum(np.sum(turned**2, axis=1), 1e-300)
         return np.asarray(turned * np.sqrt(np.minimum(1.0, self.squared_radius / squares))[:, None])
+
+    @staticmethod
+    def changes(design: DesignRows, step: Floats) -> Floats:
+        """Return by what a `step` of coefficients changes the rows' predictors, shape (n, m)."""
+        return np.asarray(design.rows @ step.reshape(-1, design.rows.shape[1]).T)
+
+    def moved(self, design: DesignRows, point: Floats) -> float:
+        """Return how far predictors at `point` are from those asked: a root mean square."""
+        assert self.point is not None  # noqa: S101 - of rounds of scores alone
+        changes = self.changes(design, point - self.point)
+        return float(np.sqrt(design.weights @ changes**2).max())
+
+    def variances(self, expected: Floats, design_error: float) -> Floats:
+        """Return the variances of values about those `expected` under a design, shape (v,)."""
+        error = design_error**2 * float(np.mean(expected**2))
+        return np.full(len(expected), self.noise_sd**2 + error)
+
+    @abstractmethod
+    def expectation(
+        self, design: DesignRows, records: float, dispersion: float, near: Floats
+    ) -> Expectation:
+        """Return what is expected of so many `records`; coefficients will be about `near`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetScores(Scores):
+    """Those of a target y, whose residuals are cut(v (y - m)); m is its mean at the point.
+
+    Without a point it is `level` for all records. `cut_count` is how many residuals were cut, with
+    noise of `cut_count_sd`; 0 where a round does not say so.
+    """
+
+    family: TargetFamily
+    cut: float
+    low: float
+    high: float
+    level: float = 0.0
+    weighing_dispersion: float = 1.0
+    cut_count: float = 0.0
+    cut_count_sd: float = 0.0
+    tables: dict[float, CutMean] = field(default_factory=dict, compare=False)
 
     def asked(self, design: DesignRows) -> Floats:
         """Return predictors at the point, shape (n,); 0 where there is none."""
@@ -74,21 +116,18 @@ class Scores:
 
     def expectation(
         self, design: DesignRows, records: float, dispersion: float, near: Floats
-    ) -> Callable[[Floats], tuple[Floats, Floats]]:
-        """Return a function of coefficients, shape (p,): expected scores and their derivative.
-
-        Shapes (s,) and (s, p). Tables are made once for each dispersion, about coefficients `near`.
-        """
+    ) -> Expectation:
+        """Return what is expected; tables are made once for each dispersion."""
         asked = self.asked(design)
         if dispersion not in self.tables:
             self.tables[dispersion] = self.family.cut_mean(
                 asked, design.predictors(near), self.residuals, dispersion
             )
-        cut_mean = self.tables[dispersion]
+        mean_of_rows = self.tables[dispersion](asked)
         rows = self.rows(design) * (records * design.weights)[:, None]
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
-            mean, slope = cut_mean(asked, design.predictors(point))
+            mean, slope = mean_of_rows(design.predictors(point))
             return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
 
         return expected
@@ -112,75 +151,110 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class DesignLikelihood:
+    """The likelihood of coefficients under one design and dispersion, near `start`, shape (p,)."""
+
+    sums: Sequence[Scores]
+    design: DesignRows
+    expectations: Sequence[Expectation]
+    start: Floats
+
+    @cached_property
+    def _at_start(self) -> Sequence[tuple[Floats, Floats]]:
+        return [expectation(self.start) for expectation in self.expectations]
+
+    def fit(self, prior: NormalPrior, design_error: float) -> Fit:
+        """Return the fit by Gauss and Newton's method."""
+        point, expected_at = self.start, self._at_start
+        volume = 0.5 * float(np.linalg.slogdet(prior.precision)[1])
+        steps = 1
+        while True:
+            away = point - prior.mean
+            curvature, slope = prior.precision, -prior.precision @ away
+            evidence = volume + 0.5 * float(slope @ away)
+            for each, (expected, jacobian) in zip(self.sums, expected_at, strict=True):
+                variances = each.variances(expected, design_error)
+                gap = each.values - expected
+                curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
+                slope = slope + jacobian.T @ (gap / variances)
+                evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
+            step = np.asarray(np.linalg.solve(curvature, slope), np.float64)
+            changes = self.sums[0].changes(self.design, step)
+            length = float(np.sqrt(self.design.weights @ changes**2).max())
+            point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
+            if length < _TOLERANCE or steps == _STEPS:
+                evidence += 0.5 * float(slope @ step - np.linalg.slogdet(curvature)[1])
+                return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
+            expected_at, steps = [each(point) for each in self.expectations], steps + 1
+
+
+@dataclass(frozen=True)
 class ScoreLikelihood:
     """All sums of scores, of `records` records, each with a weight of one."""
 
     sums: Sequence[Scores]
     records: float
 
-    def fit(
-        self,
-        design: DesignRows,
-        prior: NormalPrior,
-        *,
-        dispersion: float,
-        design_error: float,
-        start: Floats,
-    ) -> Fit:
-        """Return the fit by Gauss and Newton's method, from coefficients `start`."""
-        point = start
+    def under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
+        """Return the likelihood under a design, to be fitted from coefficients `start`."""
         expectations = [
             each.expectation(design, self.records, dispersion, start) for each in self.sums
         ]
-        curvature, evidence = prior.precision, -np.inf
-        volume = 0.5 * float(np.linalg.slogdet(prior.precision)[1])
-        for _ in range(_STEPS):
-            away = point - prior.mean
-            curvature, slope = prior.precision, -prior.precision @ away
-            evidence = volume + 0.5 * float(slope @ away)
-            for each, expectation in zip(self.sums, expectations, strict=True):
-                expected, jacobian = expectation(point)
-                variance = each.noise_sd**2 + design_error**2 * float(np.mean(expected**2))
-                gap = each.values - expected
-                curvature = curvature + jacobian.T @ jacobian / variance
-                slope = slope + jacobian.T @ gap / variance
-                evidence -= 0.5 * float(gap @ gap / variance + len(gap) * np.log(variance))
-            step = np.linalg.solve(curvature, slope)
-            length = float(np.sqrt(design.weights @ (design.rows @ step) ** 2))
-            point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
-            if length < _TOLERANCE:
-                break
-        evidence -= 0.5 * float(np.linalg.slogdet(curvature)[1])
-        return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
+        return DesignLikelihood(self.sums, design, expectations, start)
 
-    def log_dispersions(self, design: DesignRows, point: Floats) -> Floats:
-        """Return the log likelihood of each dispersion, shape (k,), by squares and what was cut.
 
-        At coefficients `point`, and up to a constant.
-        """
-        family = self.sums[-1].family
-        logs = np.zeros(len(family.dispersions))
-        predictors = design.predictors(point)
-        for each in self.sums:
-            if each.squares is None:
-                continue
-            lengths = np.sum(each.rows(design) ** 2, axis=1)
-            residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
-            for place, dispersion in enumerate(family.dispersions.tolist()):
-                _, squares, shares = family.cut(predictors, residuals, dispersion)
-                own = lengths * squares
-                whole = self.records * float(design.weights @ own)
-                scattered = 2.0 * self.records * float(design.weights @ own**2)
-                logs[place] += _log_normal(
-                    float(each.squares.sum()) - whole, noise * len(each.squares) + scattered
-                )
-                if each.cut_count_sd:
-                    cut = self.records * float(design.weights @ shares)
-                    logs[place] += _log_normal(
-                        each.cut_count - cut, each.cut_count_sd**2 + cut + 1.0
-                    )
-        return logs
+def log_dispersions(
+    sums: Sequence[TargetScores],
+    records: float,
+    design: DesignRows,
+    point: Floats,
+    dispersions: Floats,
+) -> Floats:
+    """Return the log likelihood of `dispersions`, shape (k,), by squares and what was cut.
+
+    At coefficients `point`, and up to a constant.
+    """
+    family = sums[-1].family
+    logs = np.zeros(len(dispersions))
+    predictors = design.predictors(point)
+    for each in sums:
+        if each.squares is None:
+            continue
+        lengths = np.sum(each.rows(design) ** 2, axis=1)
+        residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
+        for place, dispersion in enumerate(dispersions.tolist()):
+            _, squares, shares = family.cut(predictors, residuals, dispersion)
+            own = lengths * squares
+            whole = records * float(design.weights @ own)
+            scattered = 2.0 * records * float(design.weights @ own**2)
+            logs[place] += _log_normal(
+                float(each.squares.sum()) - whole, noise * len(each.squares) + scattered
+            )
+            if each.cut_count_sd:
+                cut = records * float(design.weights @ shares)
+                logs[place] += _log_normal(each.cut_count - cut, each.cut_count_sd**2 + cut + 1.0)
+    return logs
 
 
 def _log_normal(away: float, variance: float) -> float:
     return -0.5 * (away**2 / variance + float(np.log(variance)))
+
+
+def scatter_seen(
+    expected: Floats, squares: Floats, squares_sd: float
+) -> tuple[float, float, Floats]:
+    """Return how many times more than expected scores scatter: in all, and each, shape (v,).
+
+    Between them is the standard deviation of the first, by noise. `expected`, shape (v, v), is the
+    scores' covariance by the model, and `squares`, shape (v,), what was seen, with noise of
+    `squares_sd`.
+    """
+    whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
+    precision = (whole / error) ** 2
+    pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
+    precision += _PRIOR_SCATTER_SD**-2.0
+    pooled = max(pooled / precision, _LEAST_SCATTER)
+    own = np.diagonal(expected)
+    trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
+    each = pooled + trusted * (squares / own - pooled)
+    return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)

@@ -1,0 +1,77 @@
+"""Regressions on many features, whose moments are more than rows of a sample could meet."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from shoal_protocol.queries.columns import ColumnBounds
+from shoal_studies.catalogue.regression import RegressionTask
+from shoal_studies.registry import learner_for
+from shoal_studies.regression.plausible_designs import denoised
+from shoal_studies.simulation import Federation, run
+
+FAMILIES = {
+    "normal": sm.families.Gaussian(),
+    "logistic": sm.families.Binomial(),
+    "poisson": sm.families.Poisson(),
+}
+BOUNDS = {"normal": (-6.0, 6.0), "logistic": (0.0, 1.0), "poisson": (0.0, 30.0)}
+RECORDS = 5_000
+
+
+def correlated(family: str, features: int, seed: int) -> np.ndarray:
+    """Return records of features with three factors in common, the target last."""
+    generator = np.random.default_rng([7, features, seed])
+    loadings = generator.normal(size=(features, 3)) * np.sqrt(0.5 / 3)
+    x = generator.normal(size=(RECORDS, 3)) @ loadings.T
+    x += np.sqrt(0.5) * generator.normal(size=x.shape)
+    x = (x / np.sqrt(np.sum(loadings**2, axis=1) + 0.5)).clip(-4.0, 4.0)
+    slopes = generator.normal(size=features)
+    predictors = x @ slopes / (x @ slopes).std()
+    if family == "normal":
+        y = predictors + generator.normal(size=RECORDS)
+    elif family == "logistic":
+        y = generator.binomial(1, 1.0 / (1.0 + np.exp(0.5 - predictors)))
+    else:
+        y = generator.poisson(np.exp(0.5 + 0.5 * predictors))
+    return np.column_stack([x, y.clip(*BOUNDS[family])])
+
+
+def held(family: str, features: int, epsilon: float, seed: int) -> float:
+    """Return the share of slopes of which 90 % intervals contain those of the exact fit."""
+    records = correlated(family, features, seed)
+    task = RegressionTask(
+        family=family,
+        features=tuple(
+            ColumnBounds(name=f"x{place}", lower=-4.0, upper=4.0) for place in range(features)
+        ),
+        target=ColumnBounds(name="y", lower=BOUNDS[family][0], upper=BOUNDS[family][1]),
+    )
+    federation = Federation(
+        population=RECORDS, missing=0, dropouts=20, colluders=20, epsilon=epsilon, delta=1e-5
+    )
+    found = run(learner_for(task), records, federation, np.random.default_rng(seed)).posterior
+    rows = sm.add_constant(records[:, :-1])
+    slopes = sm.GLM(records[:, -1], rows, family=FAMILIES[family]).fit().params[1:]
+    low, high = found.interval(0.9)[1:].T
+    return float(np.mean((low <= slopes) & (slopes <= high)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("features", "epsilon"), [(30, 3.0), (100, 10.0)])
+def test_intervals_of_many_slopes_hold(family: str, features: int, epsilon: float) -> None:
+    """Of 30 slopes .82 hold in all but 1 in 30 sets at a coverage of .9; of 100 in all but 300."""
+    assert held(family, features, epsilon, 0) >= 0.82
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_noise_is_taken_out_of_a_matrix(strength: float) -> None:
+    """What is left of the noise is less than half of it; of a matrix without noise nothing goes."""
+    generator = np.random.default_rng(3)
+    factor = generator.normal(size=(60, 2))
+    matrix = np.eye(60) + strength * factor @ factor.T
+    noise = np.triu(generator.normal(size=(60, 60)), 1) * 0.1
+    noise += noise.T
+    error = np.linalg.norm(denoised(matrix + noise, 0.1) - matrix)
+    assert error < 0.5 * np.linalg.norm(noise)
+    assert denoised(matrix, 1e-9) == pytest.approx(matrix, abs=1e-6)
