@@ -434,6 +434,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         widest = self.prior(mixture.feature_covariance, 1.0).precision[np.ix_(kept, kept)]
         sampling = np.linalg.inv(jacobian.T @ np.linalg.solve(meat, jacobian) + widest)
         covariance = noise[np.ix_(kept, kept)] + sampling
+        verdict = self._verdict(mixture, covariance[count:, count:])
         features_first = np.r_[count : count + width, :count]
         spreads = self.all_columns.spreads[:width]
         units = np.append(1.0 / spreads, np.ones(count))
@@ -457,10 +458,11 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             spreads=tuple(spreads.tolist()),
             records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(mixture),
+            verdict=verdict,
         )
 
-    def _verdict(self, mixture: Mixture) -> Verdict:
+    def _verdict(self, mixture: Mixture, covariance: Floats) -> Verdict:
+        """Return the verdict; `covariance`, shape (q, q), is of the slopes, in spreads."""
         if self.all_columns.one_bound[-1] < 0.0:
             return one_class(
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
@@ -480,6 +482,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             moved=last.moved(middle, mean),
             prior_sd=self.task.prior_sd,
             pulled=np.zeros(len(mean) - first),  # no ball of rows is widened
+            covariance=covariance,
             large_error=mixture.large_error,
         )
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.all_columns)
