@@ -35,7 +35,7 @@ from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Regr
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import averaged, weights_of
 from shoal_studies.regression import constants
-from shoal_studies.regression.families import FAMILIES, TargetFamily
+from shoal_studies.regression.families import FAMILIES, NEAR, TargetFamily
 from shoal_studies.regression.judging import RegressionEvidence, judged_regression
 from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
 from shoal_studies.regression.plausible_designs import (
@@ -59,6 +59,7 @@ ScoresT = TypeVar("ScoresT", bound=Scores)
 
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
+_SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _WIDER: Final = 1.01
 _SURELY: Final = 2.0  # standard deviations of noise
@@ -566,8 +567,7 @@ class _JobSums(RegressionSums):
 
         The first is the root mean square.
         """
-        dispersion = mean = self.first_dispersion
-        point = self.prior_mean
+        dispersion, sd, point = self.first_dispersion, 0.0, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
         for error in (_ROUGHLY, NEARLY, NEARLY):
@@ -587,8 +587,12 @@ class _JobSums(RegressionSums):
             weights = weights_of(logs)
             mean = float(weights @ dispersions)
             dispersion = math.sqrt(float(weights @ dispersions**2))
-            dispersions = self.family.near(dispersion)
-        return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
+            sd = math.sqrt(max(dispersion**2 - mean**2, 0.0))
+            step = float(np.max(dispersions[1:] / dispersions[:-1], initial=1.0))
+            closer = max(step, 1.0 + _SURELY_WITHIN * sd / dispersion)
+            reach = NEAR if error == _ROUGHLY else closer
+            dispersions = self.family.near(dispersion, reach)
+        return dispersion, sd, point
 
     @property
     def _largest_dispersion(self) -> float:

@@ -19,7 +19,7 @@ from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
-_NEAR: Final = 3.0  # times as large or small as another dispersion
+NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
 _ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
@@ -88,9 +88,9 @@ class TargetFamily(ABC):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         """Return the variances of targets with these means."""
 
-    def near(self, dispersion: float) -> Floats:
-        """Return dispersions that are plausible where this one nearly is, as far as they exist."""
-        near = dispersion * np.geomspace(1.0 / _NEAR, _NEAR, len(self.dispersions))
+    def near(self, dispersion: float, reach: float) -> Floats:
+        """Return dispersions up to `reach` times as large or small, as far as they exist."""
+        near = dispersion * np.geomspace(1.0 / reach, reach, len(self.dispersions))
         return np.clip(near, self.dispersions[0], self.dispersions[-1])
 
     def log_prior(self, dispersions: Floats) -> Floats:
