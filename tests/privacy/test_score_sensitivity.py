@@ -166,10 +166,8 @@ def test_squares_of_a_thousand_records_on_the_finest_grid_are_exact():
 
 
 def test_a_residual_at_the_cut_is_not_cut_and_one_beyond_it_is():
-    # At 0 a count's mean is 1, and its weight with a dispersion of 1/3 is 1/2.
-    query = make_query(
-        ScoreSum, 2, family="poisson", point=(0.0, 0.0), dispersion=1.0 / 3.0, residual_cut=0.25
-    )
+    # At 0 a count's mean is 1.
+    query = make_query(ScoreSum, 2, family="poisson", point=(0.0, 0.0), residual_cut=0.5)
     targets = (0.5, 0.5 - 1e-15, 0.5 + 1e-15, -1.0, 1.0)
     cut = [int(query.rows(np.array([[0.0, each]]))[0, -1]) for each in targets]
     assert cut == [0, 1, 0, 1, 0]

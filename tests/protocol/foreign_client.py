@@ -703,12 +703,10 @@ def score(query: dict[str, Any], record: list[float]) -> tuple[list[int], bool]:
         mean = math.exp(max(-30.0, min(30.0, predictor)))
     target = regressed(query)[-1]
     y, a = target["centre"] + target["scale"] * last, query["dispersion"]
-    if query["family"] == "normal":
+    if query["family"] in ("normal", "poisson"):
         residual = y - mean
     elif query["family"] == "logistic":
         residual = (last > 0) - mean / (1 + mean)
-    elif query["family"] == "poisson":
-        residual = (y - mean) * math.sqrt(a / (a + mean))
     elif query["family"] == "gamma":
         residual = (y - mean) / (a + mean)
     else:

@@ -371,21 +371,18 @@ def mean_of(family: Family, predictors: Floats) -> Floats:
 
 
 def weight_of(family: Family, means: Floats, dispersion: float) -> Floats:
-    """Return what a residual y - mean is multiplied by, so that its spread stays about the same.
+    """Return what a residual y - mean is multiplied by, which hangs on the features alone.
 
-    It hangs on the features alone, so sums of weighted residuals are 0 at the truth: 1 / (1 + a m)
-    of scattered counts with dispersion a, sqrt(a / (a + m)) of counts of about a, 1 / (a + m) of
-    positive numbers, of which small ones are below a, and 1 of numbers and classes.
+    So sums of weighted residuals are 0 at the truth. It is the weight that makes scores those of
+    the likelihood: 1 / (1 + a m) of scattered counts with dispersion a, 1 / m of positive numbers,
+    but 1 / (a + m) so that small means weigh no more than a, and 1 of all others.
     """
     match family:
         case "negative_binomial":
             return np.asarray(1.0 / (1.0 + dispersion * means))
-        case "poisson":
-            # which no tiny dispersion overflows
-            return np.asarray(np.sqrt(dispersion / (dispersion + means)))
         case "gamma":
             return np.asarray(1.0 / (dispersion + means))
-        case "normal" | "logistic":
+        case "normal" | "logistic" | "poisson":
             return np.ones_like(means)
 
 

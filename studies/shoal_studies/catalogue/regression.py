@@ -96,7 +96,7 @@ def misplaced(
         if is_unit:
             return f"{nearly}: it hardly varies, or is not coded from 0 to 1"
         return f"{nearly}: is the unit right?"
-    is_natural = edge == lower <= 0.0 or is_unit
+    is_natural = edge == lower <= 1.0 or is_unit  # counting begins at 0 or 1
     if is_natural or is_binary or away > _NEAR[is_hidden]:
         return None
     share = f"{name}: a large share of the values is at or beyond its bound {edge:g}"
@@ -499,9 +499,9 @@ CONSTANT: Final = 1.0 / REACH
 SMALLEST_SPREAD: Final = 0.02
 """Of a column, over half its bounds' range."""
 GRID_BITS: Final = 15
-WIDEST_BALL: Final = 9.0
+WIDEST_BALL: Final = 200.0
 """Rows of scores are in a ball whose squared radius is up to this many times the smallest, where
-noise is cheap: the weights that it gives to long rows pull slopes."""
+noise is cheap. No row of uncorrelated features that reach `REACH` spreads is longer."""
 LONG: Final = 1.3
 """Squared norm of features, over their number, up to which rows keep their length."""
 

@@ -18,10 +18,14 @@ TARGET_REACH: Final = 4.0
 CUTS: Final = {"normal": 3.0, "poisson": 3.0, "negative_binomial": 3.5, "gamma": 3.0}
 """Residuals are cut at this many of their standard deviations. Noise is in proportion."""
 
-FARTHEST_CUT: Final = 1.7
-"""Residuals are cut at this many times that, where noise is cheap."""
+FARTHEST_CUT: Final = 2.0
+"""Residuals are cut at up to this many times that, where noise is cheap."""
 
-CHEAP_NOISE: Final = 0.5
+ROWS_BEFORE_CUT: Final = 1.5
+"""Where noise is cheap, the ball of rows grows alone to this many times its radius, and from then
+on as much as residuals' cut."""
+
+CHEAP_NOISE: Final = 0.6
 """Noise of a sum of scores over their own scatter, up to which it is cheap."""
 
 SMALLEST_LEVEL: Final = 0.003
@@ -96,7 +100,7 @@ MOST_OF_FAR: Final = 0.5
 """Part of a feature's mean square that long rows lose by their weight: above it, the fit is one of
 the other half."""
 
-FAR_BY_RECORDS: Final = 15.0
+FAR_BY_RECORDS: Final = 16.0
 """The same part times the root of the number of records: the fit of the other half differs by about
 as much, and the more records, the less error hides it."""
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from shoal_protocol.queries import (
     ScoreSum,
     WeightedRowMatrix,
 )
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_COORDINATE
 from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
@@ -54,10 +55,14 @@ from shoal_studies.regression.scores import (
     scatter_seen,
 )
 
+ScoresT = TypeVar("ScoresT", bound=Scores)
+
 _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _WIDER: Final = 1.01
+_SURELY: Final = 2.0  # standard deviations of noise
+NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
@@ -199,9 +204,49 @@ def cheap_reach(
     return constants.CHEAP_NOISE * math.sqrt(records) / noise
 
 
-def is_wider(scores: Scores, squared_radius: float) -> bool:
-    """Tell whether rows of `scores` were in a wider ball: those of moments are then left out."""
-    return scores.squared_radius > _WIDER * squared_radius
+def farthest_row(bounds: Sequence[ColumnBounds], columns: Sequence[Column]) -> float:
+    """Return the norm of the longest row within `bounds`, in spreads, of uncorrelated columns."""
+    ends = [
+        max(each.upper - column.centre, column.centre - each.lower) / column.scale
+        for each, column in zip(bounds, columns, strict=True)
+    ]
+    return math.sqrt(1.0 + float(np.sum((rules.REACH * np.minimum(ends, 1.0)) ** 2)))
+
+
+def telling(
+    first: Sequence[ScoresT], narrow: Sequence[ScoresT], squared_radius: float
+) -> tuple[ScoresT, ...]:
+    """Return `first`, and of `narrow` those of a wider ball, or all where none is.
+
+    Where noise was so cheap that balls were widened, shrinking and cutting in others pull
+    coefficients more than noise does.
+    """
+    wide = [each for each in narrow if _WIDER * squared_radius < each.squared_radius < math.inf]
+    return (*first, *(wide or narrow))
+
+
+def pull(
+    narrow: Scores, wide: Scores, mixture: Mixture, records: float, *, farthest: float, cut: float
+) -> Floats:
+    """Return how far shrinking and cutting may still pull coefficients, shape (p,).
+
+    A narrow round leads so far from the mean of those that were widened, less what noise explains
+    (James and Stein 1961). A part of that is left, in proportion to what shrinking of rows as far
+    as the `farthest` and cutting still take: `cut` is what residuals lose by it, over what they
+    lost in the narrow round. It is 0 where no round was widened: then nothing tells.
+    """
+    (mean, noise), design = mixture.moments, mixture.designs[0]
+    if wide.squared_radius <= _WIDER * narrow.squared_radius:
+        return np.zeros(len(mean))
+    expectation = narrow.expectation(design, records, mixture.dispersion, mean)
+    expected, jacobian = expectation(mean)
+    away = np.linalg.solve(jacobian, narrow.values - expected)
+    covariance = noise + narrow.noise_sd**2 * np.linalg.inv(jacobian.T @ jacobian)
+    by_noise = len(mean) + _SURELY * math.sqrt(2.0 * len(mean))
+    distance = max(float(away @ np.linalg.solve(covariance, away)), by_noise)
+    ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / farthest
+    left = min(max(0.0, float(ends[0] / ends[1]), cut), 0.5)  # at most as far again
+    return np.asarray(away * math.sqrt(1.0 - by_noise / distance) * left / (1.0 - left))
 
 
 def designs_of(size: int) -> int:
@@ -268,14 +313,29 @@ class _JobSums(RegressionSums):
 
     @cached_property
     def level(self) -> float:
-        """The target's mean, kept within the range of the link."""
-        mean, least = (
-            (float(self.columns.centres[-1]) - self.origin) / self.unit,
-            constants.SMALLEST_LEVEL,
-        )
+        """The target's mean."""
+        return self._within_link((float(self.columns.centres[-1]) - self.origin) / self.unit)
+
+    def _within_link(self, mean: float) -> float:
+        least = constants.SMALLEST_LEVEL
         if self.task.family == "logistic":
             return min(max(mean, least), 1.0 - least)
-        return 0.0 if self.is_number else max(mean, least * self.task.target.upper)
+        return mean if self.is_number else max(mean, least * self.task.target.upper)
+
+    def _level_error(self, design: DesignRows, predictors: Floats) -> float:
+        """Return how far predicted targets are from the first round's in the mean, as a predictor.
+
+        Less what noise explains.
+        """
+        if self.task.weights is not None:
+            return 0.0
+        sd = float(self.columns.errors[-1]) * self.task.target.half_range / self.unit
+        predicted = float(design.weights @ self.family.mean(predictors))
+        level, away, noisy = (
+            self.family.link(self._within_link(each))
+            for each in (self.level, predicted, self.level + _SURELY * sd)
+        )
+        return max(0.0, abs(away - level) - abs(noisy - level))
 
     @cached_property
     def first_dispersion(self) -> float:
@@ -287,17 +347,14 @@ class _JobSums(RegressionSums):
         variance = float(self.columns.spreads[-1]) ** 2
         if self.task.family != "gamma":
             variance -= self.level
-        dispersions = self.family.dispersions
-        return float(np.clip(variance / self.level**2, dispersions[0], dispersions[-1]))
+        return float(np.clip(variance / self.level**2, *self.family.dispersions[[0, -1]]))
 
     @property
     def weighing_dispersion(self) -> float:
         """The dispersion by which a query is to weight residuals."""
         if self.task.family == "gamma":
             return min(constants.GAMMA_FLOOR * self.level, LARGEST_COORDINATE)
-        if self.task.family == "negative_binomial":
-            return self.first_dispersion
-        return self.level if self.task.family == "poisson" else 1.0
+        return self.first_dispersion if self.task.family == "negative_binomial" else 1.0
 
     @cached_property
     def weighted_records(self) -> float:
@@ -352,39 +409,48 @@ class _JobSums(RegressionSums):
         if self.is_number:  # as far as the point is from the truth, by the noise
             variances += np.sum((design.rows @ covariance) * design.rows, axis=1)
         weights = self.family.weight(means, self.weighing_dispersion)
-        return math.sqrt(float(design.weights @ (weights**2 * variances)))
+        residual_sd = math.sqrt(float(design.weights @ (weights**2 * variances)))
+        if self.is_number:
+            return residual_sd
+        # a fit does not scatter more than the target: means far out are exponentials
+        largest = float(self.family.weight(np.zeros(1), self.weighing_dispersion)[0])
+        return min(residual_sd, largest * float(self.columns.spreads[-1]) / self.unit)
 
     def _ball_and_cut(self, query: ScoreSum, residual_sd: float) -> tuple[float, float]:
         """Return the squared radius of rows, in spreads, and where residuals are cut.
 
-        Noise is in proportion to their product, and so small that sampling outweighs it, rows and
-        residuals are left as they are.
+        Noise is in proportion to their product. Where it is cheap, both grow until hardly a row is
+        shrunk and hardly a residual cut, so that slopes are those of all records alike. The first
+        round of scores stays narrow: how far the later ones lead from it shows what shrinking and
+        cutting did.
         """
         least = rules.default_squared_radius(self.task)
         is_class = self.task.family == "logistic"
         nearest = 1.0 if is_class else constants.CUTS[self.task.family] * residual_sd
         free = cheap_reach(self.sums, query, self.weighted_records) * residual_sd
-        squared_radius = float(np.clip((free / nearest) ** 2, least, rules.WIDEST_BALL * least))
+        growth = free / nearest / math.sqrt(least)
+        if len(self.sums) == NARROW or growth < 1.0:
+            return least, nearest
+        wider = 1.0 if is_class else max(1.0, math.sqrt(growth / constants.ROWS_BEFORE_CUT))
+        factor = max(1.0, min((growth / wider) ** 2, self.farthest**2 / least))
         if is_class:
-            return squared_radius, 1.0
-        farthest = constants.FARTHEST_CUT * nearest
-        cut = float(np.clip(free / math.sqrt(squared_radius), nearest, farthest))
-        return squared_radius, cut
+            return factor * least, nearest
+        return factor * least, nearest * min(growth / math.sqrt(factor), constants.FARTHEST_CUT)
+
+    @cached_property
+    def farthest(self) -> float:
+        """The norm of the longest row that bounds allow."""
+        return farthest_row(self.task.predictors, self.features)
 
     # what was released
 
     @cached_property
     def scores(self) -> tuple[TargetScores, ...]:
-        """Sums of scores: the target's own mean, the moments' and those of later rounds.
-
-        Those of the moments are left out where the last round's noise was so cheap that its ball
-        is wider: the weights of the smallest ball pull more than noise does.
-        """
+        """Sums of scores: the target's own mean, the moments' and those of later rounds."""
         own = () if self.task.weights is not None else (self._target_scores(),)
-        later = tuple(map(self._scores, self.sums[2:]))
-        if later and is_wider(later[-1], rules.default_squared_radius(self.task)):
-            return (*own, *later)
-        return (*own, self._moment_scores(), *later)
+        later = map(self._scores, self.sums[2:])
+        least = rules.default_squared_radius(self.task)
+        return telling(own, (self._moment_scores(), *later), least)
 
     def _target_scores(self) -> TargetScores:
         """Return what the first round tells of the target: its mean and mean square."""
@@ -466,10 +532,7 @@ class _JobSums(RegressionSums):
     def prior_mean(self) -> Floats:
         """The prior's mean, shape (p,): no slopes, and the target's mean."""
         mean = np.zeros(self.size)
-        if self.task.family == "logistic":
-            mean[0] = math.log(self.level / (1.0 - self.level))
-        elif not self.is_number:
-            mean[0] = math.log(self.level)
+        mean[0] = self.family.link(self.level)
         return mean
 
     def prior(self, covariance: Floats, part: float) -> NormalPrior:
@@ -503,20 +566,28 @@ class _JobSums(RegressionSums):
 
         The first is the root mean square.
         """
-        dispersion, point = self.first_dispersion, self.prior_mean
+        dispersion = mean = self.first_dispersion
+        point = self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
-        weights = np.ones(len(dispersions)) / len(dispersions)
         for error in (_ROUGHLY, NEARLY, NEARLY):
             point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
-            logs = log_dispersions(self.scores, self.weighted_records, design, point)
-            logs += self.family.log_prior
+            logs = log_dispersions(
+                self.scores,
+                self.weighted_records,
+                design,
+                point,
+                dispersions,
+                weighing=self.weighing,
+            )
+            logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)
+            mean = float(weights @ dispersions)
             dispersion = math.sqrt(float(weights @ dispersions**2))
-        mean = float(weights @ dispersions)
+            dispersions = self.family.near(dispersion)
         return dispersion, math.sqrt(max(dispersion**2 - mean**2, 0.0)), point
 
     @property
@@ -551,7 +622,18 @@ class _JobSums(RegressionSums):
         widest = self.prior(mixture.feature_covariance, 1.0)
         bread = jacobian.T @ np.linalg.solve(meat, jacobian)
         sampling = np.linalg.inv(bread + widest.precision)
-        covariance, means, factor = noise + sampling, mixture.means, None
+        narrow = self._scores(self.sums[NARROW])
+        lost = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
+        pulled = pull(
+            narrow,
+            last,
+            mixture,
+            self.weighted_records,
+            farthest=self.farthest,
+            cut=lost[0] / max(lost[1], 1e-9),
+        )
+        covariance = noise + sampling + np.outer(pulled, pulled)
+        means, factor = mixture.means, None
         prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
         if self.task.pooled is not None:
             pooled = pooled_estimate(
@@ -601,9 +683,12 @@ class _JobSums(RegressionSums):
                     shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
                     slopes=mean[None, 1:],
                     noise=noise[1:, 1:],
+                    covariance=covariance[1:, 1:],
+                    level_error=self._level_error(middle, predictors),
                     predictors=middle.predictors(mean)[:, None],
                     moved=0.0 if self.is_number else last.moved(middle, mean),
                     prior_sd=self.task.prior_sd,
+                    pulled=pulled[1:],
                     large_error=mixture.large_error,
                     cut=last.cut_count / self.records[0] - float(middle.weights @ cut),
                     cut_sd=last.cut_count_sd / self.records[0],

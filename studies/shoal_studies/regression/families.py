@@ -4,10 +4,10 @@ A sum of scores at a public point has residuals v (y - m) that are cut to +-c. W
 their mean follows from the family, exactly, so no interval needs an allowance for it.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from shoal_protocol.queries.scores import Family, mean_of, weight_of
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
+_NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
 _ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
@@ -75,6 +76,10 @@ class TargetFamily(ABC):
         """Return the means of targets with these predictors."""
         return mean_of(self.name, predictors)
 
+    def link(self, mean: float) -> float:
+        """Return the predictor of targets with this mean."""
+        return mean
+
     def weight(self, means: Floats, dispersion: float) -> Floats:
         """Return what residuals about `means` are multiplied by in a query."""
         return weight_of(self.name, means, dispersion)
@@ -83,10 +88,14 @@ class TargetFamily(ABC):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         """Return the variances of targets with these means."""
 
-    @cached_property
-    def log_prior(self) -> Floats:
-        """Logarithms of prior probabilities of `dispersions`: even on a logarithmic scale."""
-        return np.zeros(len(self.dispersions))
+    def near(self, dispersion: float) -> Floats:
+        """Return dispersions that are plausible where this one nearly is, as far as they exist."""
+        near = dispersion * np.geomspace(1.0 / _NEAR, _NEAR, len(self.dispersions))
+        return np.clip(near, self.dispersions[0], self.dispersions[-1])
+
+    def log_prior(self, dispersions: Floats) -> Floats:
+        """Return logarithms of prior probabilities: even on a logarithmic scale."""
+        return np.zeros(len(dispersions))
 
     @abstractmethod
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
@@ -136,15 +145,14 @@ class Numbers(TargetFamily):
     Both are in standard deviations of the target.
     """
 
-    dispersions = np.geomspace(0.02, 1.1, 40)
+    dispersions = np.geomspace(0.02, 3.0, 20)
 
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return np.full_like(means, dispersion**2)
 
-    @cached_property
-    def log_prior(self) -> Floats:
+    def log_prior(self, dispersions: Floats) -> Floats:
         """Even for the standard deviation itself."""
-        return np.log(self.dispersions)
+        return np.log(dispersions)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         limit, away = residuals.cut, predictors - residuals.means
@@ -177,6 +185,9 @@ class Classes(TargetFamily):
 
     dispersions = np.ones(1)
 
+    def link(self, mean: float) -> float:
+        return math.log(mean / (1.0 - mean))
+
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return means * (1.0 - means)
 
@@ -204,6 +215,9 @@ class _OfLogarithms(TargetFamily):
     """Base of families whose means' logarithms are linear, with targets of no upper end."""
 
     dispersions = np.geomspace(1e-3, 10.0, 13)
+
+    def link(self, mean: float) -> float:
+        return math.log(mean)
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         means, (low, high) = self.mean(predictors), residuals.edges

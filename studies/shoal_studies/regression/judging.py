@@ -39,6 +39,10 @@ NOISE_OUTWEIGHS: Final = (
     "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
     "anything within their intervals"
 )
+_LEVEL_IS_OFF: Final = (
+    "predictions are off in the mean by more than they differ: the target scatters in another way "
+    "than the model says"
+)
 _NEARLY_APART: Final = (
     "the classes are nearly apart: few records of one seem to be of the other, so that slopes have "
     "no upper end"
@@ -91,7 +95,9 @@ class RegressionEvidence:
     `slopes`, shape (k, q), are of k predictors, and have the covariance `noise`, (k q, k q), by
     noise and prior. `predictors`, shape (n, k), are those of the first of the plausible `designs`.
     `shrinking` is what the last round multiplied each one's rows by, and `moved` the root mean
-    square change of a predictor since its point.
+    square change of a predictor since its point. `pulled`, shape (k q,), is how far shrinking and
+    cutting may pull slopes. `covariance`, of the shape of `noise`, is by all of these and by
+    scatter. `level_error` is how far predictors are off in the mean.
     `large_error` is the probability that all designs are far off. `cut` is by how much the share of
     residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
     mean over the largest weight that a record may have.
@@ -107,7 +113,10 @@ class RegressionEvidence:
     predictors: Floats
     moved: float
     prior_sd: float
+    pulled: Floats
+    covariance: Floats
     large_error: float
+    level_error: float = 0.0
     mean_weight: float = 1.0
     cut: float = 0.0
     cut_sd: float = 0.0
@@ -165,14 +174,25 @@ def judged_slopes(
     rows, weights = seen.designs[0].rows[:, 1:], seen.designs[0].weights
     count, width = seen.slopes.shape
     among = among_predictors(count)
-    by_predictor = np.einsum("kl,kilj->ij", among, seen.noise.reshape(count, width, count, width))
+    by_predictor = np.einsum(
+        "kl,kilj->ij", among, seen.covariance.reshape(count, width, count, width)
+    )
     error = float(weights @ np.sum((rows @ by_predictor) * rows, axis=1))
     away = seen.predictors - weights @ seen.predictors
     variance = float(weights @ np.sum((away @ among) * away, axis=1))
-    if error > OUTWEIGHED * variance:
+    if seen.level_error**2 > OUTWEIGHED * variance:
+        reasons.append(_LEVEL_IS_OFF)
+    elif error + seen.level_error**2 > OUTWEIGHED * variance:
         reasons.append(NOISE_OUTWEIGHS)
     if seen.moved > FAR:
         reasons.append(NOT_ENDED)
+    apart = seen.pulled**2 > np.diagonal(seen.covariance) / 2.0  # of which it is a part
+    pulled = [name for name, it_is in zip(names, apart.tolist(), strict=True) if it_is]
+    if pulled:
+        reasons.append(
+            f"records far out have other slopes of {', '.join(pulled[:5])} than those nearer: take "
+            "logarithms, squares or narrower bounds"
+        )
     if seen.large_error > constants.CONTRADICT / (1.0 + constants.CONTRADICT):
         reasons.append(
             "the rounds contradict each other, however the features may be distributed: noise "

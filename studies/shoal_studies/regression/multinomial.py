@@ -28,12 +28,15 @@ from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
+    NARROW,
     NEARLY,
     Mixture,
     cheap_reach,
     designs_of,
     drawn_designs,
-    is_wider,
+    farthest_row,
+    pull,
+    telling,
     tidy,
     triangle,
 )
@@ -182,17 +185,21 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         found = self.scores[0].probabilities(design, point)
         variance = float(np.mean(design.weights @ (found * (1.0 - found))))
         reach = cheap_reach(self.sums, query, self.records[0]) * math.sqrt(variance / 2.0)
-        least = self.task.squared_radius
-        radius = math.sqrt(np.clip(reach**2, least, rules.WIDEST_BALL * least))
+        least = math.sqrt(self.task.squared_radius)
+        radius = max(least, min(reach, self.farthest)) if len(self.sums) > NARROW else least
         return query.model_copy(update={"radius": radius / rules.REACH})
+
+    @cached_property
+    def farthest(self) -> float:
+        """The norm of the longest row that bounds allow."""
+        return farthest_row(self.task.features, self.features)
 
     @cached_property
     def scores(self) -> tuple[ClassScores, ...]:
         """Sums of scores as in other regressions: first how many records each class has."""
-        later = tuple(map(self._scores, self.sums[2:]))
-        if later and is_wider(later[-1], self.task.squared_radius):
-            return (self._counted(), *later)
-        return (self._counted(), self._moment_scores(), *later)
+        later = map(self._scores, self.sums[2:])
+        narrow = (self._moment_scores(), *later)
+        return telling((self._counted(),), narrow, self.task.squared_radius)
 
     def _counted(self) -> ClassScores:
         released, first = self.sums[0], self.width - 1
@@ -288,7 +295,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         _, jacobian = last.expectation(middle, self.records[0], 1.0, mean)(mean)
         widest = self.prior(mixture.feature_covariance, 1.0).precision
         bread = jacobian.T @ np.linalg.solve(meat, jacobian)
-        covariance = noise + np.linalg.inv(bread + widest)
+        sampling = np.linalg.inv(bread + widest)
+        narrow, records = self._scores(self.sums[NARROW]), self.records[0]
+        pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
+        covariance = noise + sampling + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
         prior_variances = np.diagonal(np.linalg.inv(widest))
         levels = tuple(each.name for each in self.task.levels)
@@ -309,10 +319,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             spreads=tuple(self.columns.spreads[:-1].tolist()),
             records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(mixture),
+            verdict=self._verdict(mixture, covariance, pulled),
         )
 
-    def _verdict(self, mixture: Mixture) -> Verdict:
+    def _verdict(self, mixture: Mixture, covariance: Floats, pulled: Floats) -> Verdict:
         at_bounds = self.all_columns.one_bound[self.width - 1 :].tolist()
         levels = [each.name for each in self.task.levels]
         empty = [name for name, bound in zip(levels, at_bounds, strict=True) if bound < 0.0]
@@ -333,9 +343,11 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
             slopes=mean.reshape(-1, self.width)[:, 1:],
             noise=noise[np.ix_(slopes, slopes)],
+            covariance=covariance[np.ix_(slopes, slopes)],
             predictors=last.changes(middle, mean),
             moved=last.moved(middle, mean),
             prior_sd=self.task.prior_sd,
+            pulled=pulled[slopes],
             large_error=mixture.large_error,
         )
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.columns)
