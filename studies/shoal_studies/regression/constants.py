@@ -43,7 +43,7 @@ DESIGN_ERRORS: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 SAMPLE_ROWS: Final = 1024
 """Rows of the public sample: its own error is part of how firmly moments are met."""
 
-WIDE: Final = 12
+WIDE: Final = 16
 """Predictors above which a design is wide: it meets a covariance, and no other moments."""
 
 WIDE_DESIGNS: Final = 8
