@@ -43,8 +43,15 @@ DESIGN_ERRORS: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 SAMPLE_ROWS: Final = 1024
 """Rows of the public sample: its own error is part of how firmly moments are met."""
 
-WIDE: Final = 12
-"""Predictors above which one design stands for all."""
+WIDE: Final = 16
+"""Predictors above which a design is wide: it meets a covariance, and no other moments."""
+
+WIDE_DESIGNS: Final = 8
+"""How many designs a posterior of a wide design is mixed of."""
+
+WIDEST: Final = 128
+"""Predictors above which one design stands for all, so that a fit ends within minutes. There
+intervals do not know what noise hides of features that nearly are sums of others."""
 
 ROWS_A_VARIABLE: Final = 16
 """Rows of the public sample for each variable of a wide design, at least."""

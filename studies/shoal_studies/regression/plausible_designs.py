@@ -8,9 +8,10 @@ released, as far as noise lets them be told, with fresh noise added: perturb and
 (Papandreou and Yuille 2011). The weights are those nearest to even ones: of least
 Kullback-Leibler divergence.
 
-A wide design has more moments than rows, and drawing them takes hours. One design stands for all:
-its rows are turned until their covariance is the one that is expected given what was released.
-What it is wrong by is left to the design's error, which the likelihood has anyhow.
+A wide design has more moments than rows could meet. There rows are turned until their covariance is
+the one that is expected given what was released; draws differ where noise hides how little features
+vary along a direction. What else is wrong is left to the design's error, which the likelihood has
+anyhow.
 
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
@@ -39,6 +40,7 @@ _LEAST_EIGENVALUE: Final = 1e-4
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
 _NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
+_LEAST_PART: Final = 0.01  # of that: the least that a hidden one may be
 _HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
@@ -250,12 +252,15 @@ class PlausibleDesigns:
 
     @property
     def is_wide(self) -> bool:
-        """Whether one design stands for all."""
+        """Whether moments are too many to be met by weights of rows."""
         return self.released.size > constants.WIDE
 
     def draws(self, count: int) -> list[DesignRows]:
-        """Return so many plausible designs, or the only one of a wide design."""
-        return [self._expected()] if self.is_wide else [self._draw() for _ in range(count)]
+        """Return so many plausible designs; fewer of a wide one."""
+        if not self.is_wide:
+            return [self._draw() for _ in range(count)]
+        few = 1 if self.released.size > constants.WIDEST else constants.WIDE_DESIGNS
+        return [self._turned(hides=few > 1) for _ in range(few)]
 
     def _public_normals(self) -> Floats:
         """Return independent normals of all variables, shape (s, k)."""
@@ -449,10 +454,11 @@ class PlausibleDesigns:
                 break
         return self._design(rows, shrunk, weights)
 
-    def _expected(self) -> DesignRows:
-        """Return rows with the covariance that is expected: of a copula, turned, evenly weighed.
+    def _turned(self, *, hides: bool) -> DesignRows:
+        """Return rows of a copula, turned to the expected covariance and evenly weighed.
 
-        Mean squares of variables shown alone are those of their marginals, which both rounds tell.
+        If it `hides`, what noise hides of that is drawn. Mean squares of variables shown alone are
+        those of their marginals, which both rounds tell.
         """
         released, size = self.released, self.released.size
         matrix, sd = released.matrix(released.moments), float(released.noise_sd[2 * size + 1])
@@ -460,10 +466,17 @@ class PlausibleDesigns:
             first.scale / each.scale
             for first, each in zip(released.first, released.columns, strict=True)
         ]
-        error = REACH * np.array(halves) * released.noise_sd[:size]  # of centres, in spreads
-        means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / error) ** 2)
-        target = denoised(matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means), sd)
-        values = np.linalg.eigvalsh(target)
+        centre_sd = REACH * np.array(halves) * released.noise_sd[:size]
+        means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / centre_sd) ** 2)
+        told, vectors = expected_eigenvalues(
+            matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means), sd
+        )
+        values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
+        error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
+        if hides:
+            smaller = values * _LEAST_PART ** self.generator.random(size)
+            values = np.where(told < sd, np.maximum(smaller, _LEAST_EIGENVALUE), values)
+        target = (vectors * values) @ vectors.T
         alone = np.array([place for _, place in self._alone], np.intp)
         correlation = denoised(target[np.ix_(alone, alone)] / self._latent_scale(), 0.0)
         roots = np.sqrt(np.diagonal(correlation))
@@ -480,7 +493,7 @@ class PlausibleDesigns:
         features = features + means
         weights = np.full(len(features), 1.0 / len(features))
         design = self._design(_with_constant(features), self._shrunk(features), weights)
-        return replace(design, noise_error=float(sd * np.sqrt(size) * np.mean(1.0 / values)))
+        return replace(design, noise_error=error)
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -497,17 +510,24 @@ class PlausibleDesigns:
                     sd[at] *= constants.AS_DRAWN
 
 
-def denoised(seen: Floats, sd: float) -> Floats:
-    """Return the matrix that is expected where noise of `sd` was added to its entries, (k, k).
+def expected_eigenvalues(seen: Floats, sd: float) -> tuple[Floats, Floats]:
+    """Return what a matrix, shape (k, k), is expected to be along the eigenvectors of a noisy one.
 
-    Eigenvectors stay, and each eigenvalue becomes what the matrix is expected to be along it, if
-    no direction is likelier than another (Bun, Allez, Bouchaud and Potters 2016). None is below
-    what noise hides: a round that asks where an earlier one led goes too far where it is too small.
+    The noise of its entries has deviation `sd`, and no direction is likelier than another (Bun,
+    Allez, Bouchaud and Potters 2016). Then these vectors, the columns.
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
     pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
-    told = isotonic_regression(values - 2.0 * sd**2 * pull).x
+    return isotonic_regression(values - 2.0 * sd**2 * pull).x, vectors
+
+
+def denoised(seen: Floats, sd: float) -> Floats:
+    """Return the matrix of these eigenvalues, shape (k, k), none below what noise hides.
+
+    A round that asks where an earlier one led goes too far where they are too small.
+    """
+    told, vectors = expected_eigenvalues(seen, sd)
     return np.asarray(
         (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
     )
