@@ -12,7 +12,7 @@ from matplotlib import pyplot
 from sklearn.datasets import load_diabetes
 
 from shoal import Federation, JobSettings, SimulatedFederation
-from shoal.estimators import MultivariateNormal
+from shoal.estimators import Normal
 from shoal.jobs.federation import Learning
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
@@ -27,7 +27,7 @@ patients = {name: data.data[:, data.feature_names.index(column)] for column, nam
 # bounds that records hardly ever pass.
 
 # %%
-model = MultivariateNormal(
+model = Normal(
     variables={"mass_index": (15, 45), "pressure": (60, 130), "triglycerides": (3.5, 6.5)}
 )
 

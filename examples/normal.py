@@ -26,7 +26,7 @@ patients = {"triglycerides": data.data[:, data.feature_names.index("s5")]}
 # cut, so choose bounds that records hardly ever pass.
 
 # %%
-model = Normal(column={"triglycerides": (3.5, 6.5)})
+model = Normal(variables={"triglycerides": (3.5, 6.5)})
 
 federation: Learning
 if DIRECTORY is None:
@@ -56,7 +56,7 @@ model.fit(federation)
 print(model.summary())
 
 # %%
-axes = model.plot(level=0.9, names=["mean"])
+axes = model.plot(level=0.9, names=["mean[triglycerides]"])
 axes.plot([patients["triglycerides"].mean()], [0], "x", color="C3", label="without privacy")
 axes.legend()
 pyplot.show()

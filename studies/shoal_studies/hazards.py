@@ -1,25 +1,23 @@
 """Piecewise exponential regression from events, hazards and scores at three points.
 
-The first two rounds measure the columns and their moments; the point of each later one follows from
-the rounds before it.
+As other regressions: the first two rounds measure the columns and their moments, and the point of
+each later one follows from the rounds before it, read under many plausible designs.
 
 Records leave by events, with hazards exp(a_j + x'b) in interval j, and without one at rates g_j
 that do not depend on x. So how many are at risk when, of which features, follows from a, g and b.
-
-Each round is a measurement with known noise. Its expectation follows from the parameters and from a
-public sample of rows, with an error that grows with how far the point was from them.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.sums import HazardScores, hazards_from, matrix_from
+from shoal_protocol.queries.sums import hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import piecewise_exponential as rules
 from shoal_studies.catalogue.measurements import query_of
@@ -31,34 +29,32 @@ from shoal_studies.catalogue.piecewise_exponential import (
 from shoal_studies.catalogue.regression import REACH, Verdict, first_query
 from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
-from shoal_studies.regression.constants import SHARES
-from shoal_studies.regression.design_sample import (
-    DesignSample,
-    pulled,
-    sample_of_moments,
+from shoal_studies.regression import constants
+from shoal_studies.regression.engine import (
+    NEARLY,
+    Mixture,
+    designs_of,
+    drawn_designs,
+    noise_ratio,
+    tidy,
+    triangle,
 )
 from shoal_studies.regression.judging import (
-    FAR,
-    NOISE_OUTWEIGHS,
-    NOT_ENDED,
+    RegressionEvidence,
     beyond_bounds,
-    empty_features,
-    far_out,
     few_complete,
+    judged_slopes,
     one_class,
-    tangled,
-    verdict,
 )
 from shoal_studies.regression.measured import JobSums
-from shoal_studies.regression.score_likelihood import (
-    MODEL_ERROR,
-    Estimate,
-    MeasuredModel,
-    Measurement,
-    best_estimate,
-    estimate,
+from shoal_studies.regression.plausible_designs import DesignRows, released_design
+from shoal_studies.regression.scores import (
+    Expectation,
+    NormalPrior,
+    ScoreLikelihood,
+    Scores,
+    scatter_seen,
 )
-from shoal_studies.regression.scores import scatter_seen
 
 _LARGEST: Final = 30.0
 _SMALL: Final = 1e-4  # of a rate times a time: below it exponentials are but linear
@@ -115,7 +111,7 @@ def time_followed(rates: Floats, widths: Floats, cut: float) -> Floats:
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected events and hazards, (J,), and scores, (q,), and their derivatives, (., 2 J + q)."""
+    """Expected events and hazards, (J,), and scores, (s,), and their derivatives, (., 2 J + q)."""
 
     events: Floats
     hazards: Floats
@@ -126,153 +122,152 @@ class Expected:
 
 
 def expected_sums(
-    sample: DesignSample,
-    widths: Floats,
+    rows: Floats,
+    turned: Floats,
+    sizes: Floats,
     parameters: HazardParameters,
-    asked: tuple[Floats, Floats],
-    cut: float,
+    there: Floats,
+    followed: Floats,
 ) -> Expected:
-    """Return the sums over records that a round asking at `asked`, (J,) and (q,), is to release.
+    """Return the sums over records that a round is to release if `rows`, (n, 1 + q), are theirs.
 
-    `widths`, shape (J,), are of the intervals.
+    `sizes`, shape (n, 1), are what each counts for, and `turned`, shape (n, s), is of what scores
+    are taken. `there`, shape (n, J), are the hazards that were asked, up to which they are
+    `followed` for so long, (n, J).
     """
-    rows, x = sample.rows, sample.rows[:, 1:]
-    weights = (sample.weights * sample.sizes)[:, None]
+    x = rows[:, 1:]
     truth = parameters.rates(rows)
-    there = replace(parameters, log_hazards=asked[0], slopes=asked[1]).rates(rows)
     leaving = np.exp(np.clip(parameters.log_leaving, -_LARGEST, _LARGEST))
-    followed = time_followed(there, widths, cut)
     exposure, own = at_risk(parameters, rows, followed)
     # each row's own: derivatives by a_k and g_k are products with these two
     moves = followed * truth, followed * leaving
 
     def summed(values: Floats, *, directly: float) -> tuple[Floats, Floats]:
         """Return sums over rows, (J,), and derivatives; of events a_j is `directly` in it, too."""
-        weighted = values * weights
+        weighted = values * sizes
         total = weighted.sum(axis=0)
         by_rates = [
             np.diag((weighted * own * rate).sum(axis=0)) - np.tril(weighted.T @ move, -1)
             for rate, move in zip((truth, leaving), moves, strict=True)
         ]
         by_rates[0] = by_rates[0] + directly * np.diag(total)
-        along = directly + own * truth - moves[0] @ _earlier(len(widths))
+        along = directly + own * truth - moves[0] @ _earlier(followed.shape[1])
         return total, np.hstack([*by_rates, (weighted * along).T @ x])
 
     events, hazards = truth * exposure, there * exposure
     of_events, by_events = summed(events, directly=1.0)
     of_hazards, by_hazards = summed(hazards, directly=0.0)
-    residuals = (events - hazards) * weights
-    by_rate = residuals * own - (residuals @ _earlier(len(widths)).T) * followed
-    by_a, by_g = events * weights + by_rate * truth, by_rate * leaving
+    residuals = (events - hazards) * sizes
+    by_rate = residuals * own - (residuals @ _earlier(followed.shape[1]).T) * followed
+    by_a, by_g = events * sizes + by_rate * truth, by_rate * leaving
     by_b = x * by_a.sum(axis=1)[:, None]
-    by_scores = np.hstack([x.T @ by_a, x.T @ by_g, by_b.T @ x])
-    scores = residuals.sum(axis=1) @ x
+    by_scores = np.hstack([turned.T @ by_a, turned.T @ by_g, turned.T @ by_b])
+    scores = residuals.sum(axis=1) @ turned
     return Expected(of_events, of_hazards, scores, by_events, by_hazards, by_scores)
 
 
-def information(
-    sample: DesignSample, widths: Floats, parameters: HazardParameters, cut: float
-) -> tuple[Floats, Floats]:
-    """Return curvature and scatter of scores at the parameters, (J + q, J + q): a, then b.
-
-    Both are sums over records of an event's probability times z z', with z its interval and
-    features (Andersen and Gill 1982); the scatter has weights squared.
-    """
-    rows, x = sample.rows, sample.rows[:, 1:]
-    truth = parameters.rates(rows)
-    exposure, _ = at_risk(parameters, rows, time_followed(truth, widths, cut))
-    events = truth * exposure
-
-    def summed(weights: Floats) -> Floats:
-        weighted = events * (weights * sample.sizes)[:, None]
-        cross = weighted.T @ x
-        own = (x * weighted.sum(axis=1)[:, None]).T @ x
-        return np.block([[np.diag(weighted.sum(axis=0)), cross], [cross.T, own]])
-
-    return summed(sample.weights), summed(sample.weights**2)
-
-
-_COMPOSITION_ERROR: Final = 0.05  # of how many are at risk: the sample's leave as the model says
-_SHARED_SDS: Final = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)  # the widest is found soonest
+_AT_RISK_ERROR: Final = 0.05  # of how many are at risk: the sample's leave as the model says
 LEVEL_SD, _STEP_SD = 1.5, 0.7  # of log hazards: of all, and from one interval to the next
 _LEAVING_SD, _LEAVING_STEP_SD = 2.0, 1.0
 
 
-@dataclass(frozen=True)
-class HazardMeasurement:
-    """Sums of events and hazards, (J,), and of scores, (q,), with noise of `sd` each.
-
-    They were asked at log hazards and coefficients `point`, in spreads, up to a hazard of `cut`.
-    """
-
-    events: Floats
-    hazards: Floats
-    scores: Floats
-    sd: float
-    point: tuple[Floats, Floats]
-    cut: float
-
-
 @dataclass(frozen=True, kw_only=True)
-class HazardModel(MeasuredModel):
-    """What rounds measured: parameters are log hazards, logarithms of leaving, and coefficients.
+class HazardScores(Scores):
+    """Events less hazards in J intervals, events and hazards together, and then scores.
 
-    `widths`, shape (J,), are of the intervals, and `first` has the sums of features over events.
+    Parameters are a, g and b. Residuals are the events, less the hazards at `asked`, a and b, up to
+    a hazard of `hazard_cut`. The `basis` is of constant and features, without a centre. In the
+    round of moments there are scores alone, of events less the `level` that all have in the mean.
     """
-
-    iterations = 40
-    tolerance = 1e-3
-    norm = math.inf
 
     widths: Floats
-    first: Measurement
-    measurements: tuple[HazardMeasurement, ...]
+    asked: tuple[Floats, Floats]
+    hazard_cut: float
+    level: float = 0.0
 
-    @property
-    def intervals(self) -> int:
-        return len(self.widths)
+    @staticmethod
+    def changes(design: DesignRows, step: Floats) -> Floats:
+        intervals = (len(step) - design.rows.shape[1] + 1) // 2
+        by_interval, slopes = np.split(step, [2 * intervals])
+        along = np.where(np.arange(2 * intervals) < intervals, 1.0, 0.0)
+        return np.outer(design.rows[:, 1:] @ slopes, along) + by_interval
 
-    @property
-    def shared_sds(self) -> tuple[float, ...]:
-        return _SHARED_SDS
+    def moved(self, design: DesignRows, point: Floats) -> float:
+        _, asked = self.asked
+        changes = design.rows[:, 1:] @ (point[-len(asked) :] - asked)
+        return float(np.sqrt(design.weights @ changes**2))
 
-    def precision(self, shared_sd: float | None = None) -> Floats:
-        """Return the prior's precision, (2 J + q, 2 J + q): slopes share a deviation, or none.
+    def variances(self, expected: Floats, design_error: float) -> Floats:
+        if self.is_of_moments:
+            return super().variances(expected, design_error)
+        count, noise = len(self.widths), self.noise_sd**2
+        missed, both, scores = np.split(expected, [count, 2 * count])
+        return np.concatenate(
+            [
+                np.full(count, 2.0 * noise + design_error**2 * float(np.mean(missed**2))),
+                2.0 * noise + (_AT_RISK_ERROR * both) ** 2,
+                np.full(len(scores), noise + design_error**2 * float(np.mean(scores**2))),
+            ]
+        )
 
-        Logarithms of hazards are a random walk over the intervals.
+    def expectation(
+        self, design: DesignRows, records: float, dispersion: float, near: Floats
+    ) -> Expectation:
+        rows = self.rows(design)
+        sizes = (records * design.weights * rows[:, 0])[:, None]
+        turned = rows[:, 1:] / rows[:, :1]
+        there = HazardParameters(self.asked[0], np.zeros(0), self.asked[1]).rates(design.rows)
+        followed = time_followed(there, self.widths, self.hazard_cut)
+        mean = self.level * (sizes.T @ turned).ravel()
+
+        def expected(point: Floats) -> tuple[Floats, Floats]:
+            parameters = HazardParameters.of(point, len(self.widths))
+            found = expected_sums(design.rows, turned, sizes, parameters, there, followed)
+            if self.is_of_moments:
+                return found.scores - mean, found.by_scores
+            return (
+                np.concatenate(
+                    [found.events - found.hazards, found.events + found.hazards, found.scores]
+                ),
+                np.vstack(
+                    [
+                        found.by_events - found.by_hazards,
+                        found.by_events + found.by_hazards,
+                        found.by_scores,
+                    ]
+                ),
+            )
+
+        return expected
+
+    def information(
+        self, design: DesignRows, records: float, point: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return how events less hazards, and scores, change with a and b, and how they scatter.
+
+        Shapes (J + s, J + q) and (J + s, J + s), asked at the parameters `point`. Both are sums
+        over records of an event's probability times products of its interval and features
+        (Andersen and Gill 1982).
         """
-        slopes, count = self.slope_sds(shared_sd), self.intervals
-        whole = np.zeros((2 * count + len(slopes),) * 2)
-        whole[:count, :count] = _walk(count, LEVEL_SD, _STEP_SD)
-        whole[count : 2 * count, count : 2 * count] = _walk(count, _LEAVING_SD, _LEAVING_STEP_SD)
-        whole[2 * count :, 2 * count :] = np.diag(slopes**-2.0)
-        return whole
+        rows, x = self.rows(design), design.rows[:, 1:]
+        parameters = HazardParameters.of(point, len(self.widths))
+        truth = parameters.rates(design.rows)
+        followed = time_followed(truth, self.widths, self.hazard_cut)
+        exposure, _ = at_risk(parameters, design.rows, followed)
+        events = truth * exposure * (records * design.weights)[:, None]
 
-    def gaps(self, point: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
-        parameters = HazardParameters.of(point, self.intervals)
-        for each in self.measurements:
-            found = expected_sums(self.sample, self.widths, parameters, each.point, each.cut)
-            missed = found.events - found.hazards
-            gap = each.events - each.hazards - missed
-            error = 2.0 * each.sd**2 + MODEL_ERROR**2 * float(np.mean(missed**2))
-            yield gap, found.by_events - found.by_hazards, np.full(len(gap), error)
-            both = found.events + found.hazards
-            errors = 2.0 * each.sd**2 + (_COMPOSITION_ERROR * both) ** 2
-            yield each.events + each.hazards - both, found.by_events + found.by_hazards, errors
-            error = each.sd**2 + MODEL_ERROR**2 * float(np.mean(found.scores**2))
-            yield each.scores - found.scores, found.by_scores, np.full(len(found.scores), error)
-        if not self.measurements:
-            yield self._first_gap(parameters)
+        def summed(left: Floats, right: Floats, sizes: Floats) -> Floats:
+            weighted = events * sizes[:, None]
+            own = (left * weighted.sum(axis=1)[:, None]).T @ right
+            return np.block(
+                [
+                    [np.diag(weighted.sum(axis=0)), weighted.T @ right],
+                    [left.T @ weighted, own],
+                ]
+            )
 
-    def _first_gap(self, parameters: HazardParameters) -> tuple[Floats, Floats, Floats]:
-        """Return the same of the first scores: events of all, wherever hazards are none."""
-        asked = np.full(self.intervals, -30.0), np.zeros(len(parameters.slopes))
-        sample = replace(self.sample, weights=self.sample.moment_weights)
-        found = expected_sums(sample, self.widths, parameters, asked, 1.0)
-        features = sample.total(sample.weights)[1:]
-        scores = found.scores - self.first.level * features
-        error = self.first.sd**2 + MODEL_ERROR**2 * float(np.mean(scores**2))
-        return self.first.scores - scores, found.by_scores, np.full(len(scores), error)
+        turned = rows[:, 1:] / rows[:, :1]
+        return summed(turned, x, rows[:, 0]), summed(turned, turned, rows[:, 0] ** 2)
 
 
 def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
@@ -286,12 +281,6 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 _FEWEST: Final = 0.002  # share of records with an event, at least
 _CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
-_PULL: Final = 0.1  # of a coefficient
-_MIXED: Final = 0.35  # noise of features' moments over their least eigenvalue
-_LARGE: Final = 0.4  # part of a feature in an eigenvector
-_UNCERTAIN: Final = 2.0  # covariance over that of noise: how skewed features are is not measured
-_OUTWEIGHED: Final = 0.3  # mean square error of predictors over their variance
-_LEAST_INFORMATION: Final = 1e-3  # of one event: an interval may have none
 
 
 class _JobSums(JobSums[PiecewiseExponentialTask]):
@@ -303,193 +292,202 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         return self.all_columns.features(self.task.features)
 
     @property
+    def intervals(self) -> int:
+        """J, the number of intervals."""
+        return len(self.task.times) - 1
+
+    @property
     def level(self) -> float:
         """The share of records with an event, away from where logarithms end."""
         return min(max(float(self.all_columns.centres[-1]), _FEWEST), 1.0 - _FEWEST)
 
-    def model(self) -> HazardModel:
-        """Return what was measured since the first round."""
-        released = self.sums[1]
-        query = query_of(released, WeightedRowMatrix)
-        matrix = matrix_from(query, released.values)
-        product_sd = self._product_sd
-        over = REACH * query.columns[-1].scale / query.target_limit
-        sample, far = sample_of_moments(
-            matrix[1:-2, 1:-2] * REACH**2,
-            product_sd * REACH**2,
-            shares=self.all_columns.shares[:-2],
-            looseness=self.all_columns.looseness[:-2],
-            squared_radius=rules.squared_radius(self.task),
-            records=self.records[0],
-        )
+    @cached_property
+    def prior_mean(self) -> Floats:
+        """The prior's mean, shape (2 J + q,): hazards that are the same at all times, no slopes."""
         begin, *_, end = self.task.times
         passed = max(float(self.all_columns.centres[-2]) - begin, 1e-3 * (end - begin))
         logs = math.log(self.level / passed), math.log((1.0 - self.level) / passed)
-        counts = [len(self.task.times) - 1] * 2 + [len(self.task.features)]
-        return HazardModel(
-            sample=sample,
-            widths=np.diff(self.task.times),
-            centre=np.repeat([*logs, 0.0], counts),
-            first=Measurement(matrix[1:-2, -1] * over, product_sd * over, level=self.level),
-            measurements=tuple(map(self._measurement, self.sums[2:])),
-            prior_sd=self.task.prior_sd,
-            looseness=self.all_columns.looseness[:-2],
-            far=far,
-        )
+        return np.repeat([*logs, 0.0], [self.intervals, self.intervals, len(self.task.features)])
 
-    @property
-    def _product_sd(self) -> float:
-        """The noise in sums of products of two features, in half ranges of the second round."""
-        released = self.sums[1]
-        return float(released.noise_sd[-2]) / released.query.grid**2
+    def prior(self, covariance: Floats, part: float) -> NormalPrior:
+        """Return the prior: slopes as of other regressions.
 
-    def _unit(self, query: HazardScoreSum) -> float:
-        """Return the longest row of a query, in spreads."""
-        return math.sqrt(rules.squared_radius(self.task)) * query.hazard_cut
-
-    def _scores(self, released: ReleasedSum) -> tuple[HazardScoreSum, HazardScores, HazardScores]:
-        """Return a round's query, its sums, and their noise."""
-        query = query_of(released, HazardScoreSum)
-        found = hazards_from(query, released.values.astype(np.float64))
-        return query, found, hazards_from(query, released.noise_sd)
-
-    def _measurement(self, released: ReleasedSum) -> HazardMeasurement:
-        query, found, sds = self._scores(released)
-        unit = self._unit(query)
-        log_hazards, slopes = np.split(np.array(query.point), [query.intervals])
-        return HazardMeasurement(
-            found.events * unit,
-            found.hazards * unit,
-            found.scores * unit,
-            float(sds.scores[0]) * unit,
-            (log_hazards, slopes / REACH),
-            query.hazard_cut,
-        )
-
-    def cut(self, model: HazardModel, found: HazardParameters, *, part: float) -> float:
-        """Return where to cut hazards: noise, scatter and what is left out are least together.
-
-        `part` is the share of the last round over the next one's.
+        Logarithms of hazards, and of rates of leaving, are random walks over the intervals.
         """
-        last = self.sums[-1]
-        spent = part if last.mechanism == "discrete_laplace" else math.sqrt(part)
-        step = float(last.noise_sd[0]) / last.query.design(last.mechanism).sensitivity * spent
-        whole = self._events(model, found, math.inf)
-        typical = float(np.sqrt(np.mean(found.slopes**2)))
-        costs = []
+        count = self.intervals
+        precision = np.zeros((len(self.prior_mean),) * 2)
+        precision[:count, :count] = _walk(count, LEVEL_SD, _STEP_SD)
+        leaving = slice(count, 2 * count)
+        precision[leaving, leaving] = _walk(count, _LEAVING_SD, _LEAVING_STEP_SD)
+        precision[2 * count :, 2 * count :] = covariance / (part * self.task.prior_sd) ** 2
+        return NormalPrior(self.prior_mean, precision)
+
+    @cached_property
+    def scores(self) -> tuple[HazardScores, ...]:
+        """Sums of the rounds of scores, or before them those of the moments.
+
+        Events in the moments tell more, but only if times at risk are as the model says.
+        """
+        return tuple(map(self._scores, self.sums[2:])) or (self._moment_scores(),)
+
+    def _moment_scores(self) -> HazardScores:
+        released = self.sums[1]
+        query = query_of(released, WeightedRowMatrix)
+        over = REACH * query.columns[-1].scale / query.target_limit
+        nowhere = np.full(self.intervals, -_LARGEST), np.zeros(len(self.task.features))
+        return HazardScores(
+            values=matrix_from(query, released.values)[1:-2, -1] * over,
+            noise_sd=float(released.noise_sd[-2]) / query.grid**2 * over,
+            basis=np.eye(1 + len(self.task.features)),
+            is_of_moments=True,
+            widths=np.diff(self.task.times),
+            asked=nowhere,
+            hazard_cut=1.0,
+            level=self.level,
+        )
+
+    def _scores(self, released: ReleasedSum) -> HazardScores:
+        query = query_of(released, HazardScoreSum)
+        unit = query.radius * REACH * query.hazard_cut
+        seen = hazards_from(query, released.values.astype(np.float64))
+        sds = hazards_from(query, released.noise_sd)
+        log_hazards, slopes = np.split(np.array(query.point), [query.intervals])
+        basis = np.eye(1 + query.features)
+        basis[1:, 1:] = triangle(query.basis)
+        whole = seen.events - seen.hazards, seen.events + seen.hazards, seen.scores
+        return HazardScores(
+            values=np.concatenate(whole) * unit,
+            noise_sd=float(sds.scores[0]) * unit,
+            basis=basis,
+            squared_radius=(query.radius * REACH) ** 2,
+            squares=seen.squares * unit**2,
+            squares_sd=float(sds.squares[0]) * unit**2,
+            widths=np.diff(self.task.times),
+            asked=(log_hazards, slopes / REACH),
+            hazard_cut=query.hazard_cut,
+        )
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        released = released_design(
+            self.task.features, self.sums[0], self.sums[1], records=self.records[0]
+        )
+        designs, generator = drawn_designs(released, count, len(self.sums))
+        likelihood = ScoreLikelihood(self.scores, self.records[0])
+        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
+        start = likelihood.under(designs[0], 1.0, self.prior_mean).fit(prior, NEARLY).mean
+        likelihoods = [likelihood.under(each, 1.0, start) for each in designs]
+        return Mixture.of(likelihoods, self.prior, generator)
+
+    def score_query(self) -> HazardScoreSum:
+        """Return the query for scores where the sums so far lead to.
+
+        Hazards are cut where noise, scatter and what is left out are least together.
+        """
+        mixture = self.mixture(constants.POINT_DESIGNS)
+        point, _ = mixture.moments
+        slopes, design = point[2 * self.intervals :], mixture.designs[0]
+        query = rules.score_query(
+            self.task,
+            self.features,
+            point=(*point[: self.intervals].tolist(), *slopes.tolist()),
+            basis=tidy(mixture.basis[1:, 1:]),
+            hazard_cut=1.0,
+        )
+        part = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
+        sensitivity = query.design(self.sums[-1].mechanism).sensitivity / query.grid**2
+        sd = noise_ratio(self.sums[-1], part=part) * sensitivity * query.radius * REACH
+        last = replace(
+            self.scores[0],
+            basis=np.eye(1 + len(slopes)),
+            squared_radius=rules.squared_radius(self.task),
+            is_of_moments=False,
+        )
+
+        def events(cut: float) -> float:
+            scores = replace(last, hazard_cut=cut)
+            jacobian, _ = scores.information(design, self.records[0], point)
+            return max(float(np.diagonal(jacobian)[: self.intervals].sum()), 1e-9)
+
+        typical = float(np.sqrt(np.mean(slopes**2)))
+        whole, costs = events(math.inf), []
         for each in _CUTS:
-            query = rules.score_query(
-                self.task,
-                self.features,
-                point=(*found.log_hazards.tolist(), *found.slopes.tolist()),
-                hazard_cut=each,
-            )
-            sd = step * query.design(last.mechanism).sensitivity / query.grid**2
-            events = self._events(model, found, each)
-            missed = _DRIFT * typical * math.sqrt(max(1.0 - events / whole, 0.0))
-            costs.append(((sd * self._unit(query)) ** 2 + events) / events**2 + missed**2)
-        return _CUTS[int(np.argmin(costs))]
+            seen = events(each)
+            missed = _DRIFT * typical * math.sqrt(max(1.0 - seen / whole, 0.0))
+            costs.append(((sd * each) ** 2 + seen) / seen**2 + missed**2)
+        return query.model_copy(update={"hazard_cut": _CUTS[int(np.argmin(costs))]})
 
-    def _events(self, model: HazardModel, found: HazardParameters, cut: float) -> float:
-        """Return how many events are expected of those who are followed up to `cut`."""
-        curvature, _ = information(model.sample, model.widths, found, cut)
-        return max(float(np.diagonal(curvature)[: model.intervals].sum()), 1e-9)
-
-    def posterior(self, model: HazardModel) -> PiecewiseExponentialPosterior:
-        """Return the estimate with noise, prior, and the records' own scatter in its covariance."""
-        estimated, count = estimate(model), model.intervals
-        parameters = HazardParameters.of(estimated.mean, count)
-        kept = np.r_[:count, 2 * count : len(estimated.mean)]  # leaving is nobody's question
-        query, last, sds = self._scores(self.sums[-1])
-        unit = self._unit(query)
-        parts = model.sample, model.widths, parameters
-        curvature, expected = information(*parts, query.hazard_cut)
-        pooled, pooled_sd, own = scatter_seen(
-            expected[count:, count:], last.squares * unit**2, float(sds.squares[0]) * unit**2
+    def posterior(self) -> PiecewiseExponentialPosterior:
+        """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
+        count, width = self.intervals, len(self.task.features)
+        mixture = self.mixture(designs_of(count + width))
+        mean, noise = mixture.moments
+        last, middle = self.scores[-1], mixture.designs[0]
+        jacobian, expected = last.information(middle, self.records[0], mean)
+        assert last.squares is not None  # noqa: S101 - a round of scores has them
+        scattered, scattered_sd, own = scatter_seen(
+            expected[count:, count:], last.squares, last.squares_sd
         )
-        roots = np.sqrt(np.append(np.full(count, max(pooled, 1.0)), own))
-        least = _LEAST_INFORMATION * np.eye(len(curvature))
-        through = estimated.influence[np.ix_(kept, kept)] @ np.linalg.inv(curvature + least)
-        whole, followed = (
-            self._events(model, parameters, each) for each in (math.inf, query.hazard_cut)
-        )
-        drift = _DRIFT * math.sqrt(max(1.0 - followed / whole, 0.0))
-        part = math.hypot(_PULL, drift)
-        pull = np.hypot(
-            pulled(model.sample, model.far, part, parameters.slopes),
-            self._misled(model.sample, parameters.slopes),
-        )
-        covariance = (
-            _UNCERTAIN * estimated.covariance[np.ix_(kept, kept)]
-            + through @ (expected * np.outer(roots, roots)) @ through.T
-            + np.diag(np.append(np.zeros(count), pull) ** 2)
-        )
-        features_first = np.r_[count : len(covariance), :count]
-        spreads = self.all_columns.spreads[:-2]
+        roots = np.sqrt(np.append(np.full(count, max(scattered, 1.0)), own))
+        meat = expected * np.outer(roots, roots) + 1e-9 * np.trace(expected) * np.eye(len(roots))
+        kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
+        widest = self.prior(mixture.feature_covariance, 1.0).precision[np.ix_(kept, kept)]
+        sampling = np.linalg.inv(jacobian.T @ np.linalg.solve(meat, jacobian) + widest)
+        covariance = noise[np.ix_(kept, kept)] + sampling
+        verdict = self._verdict(mixture, covariance[count:, count:])
+        features_first = np.r_[count : count + width, :count]
+        spreads = self.all_columns.spreads[:width]
         units = np.append(1.0 / spreads, np.ones(count))
-        covariance = covariance[np.ix_(features_first, features_first)]
-        prior_sd = np.append(model.prior_sd * model.looseness, np.full(count, LEVEL_SD))
+        shown = kept[features_first]
+        covariance = covariance[np.ix_(features_first, features_first)] * np.outer(units, units)
+        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest)))[features_first]
         return PiecewiseExponentialPosterior(
             names=names_of([each.name for each in self.task.features], self.task.times),
             target=self.task.event,
             time=self.task.time.name,
             edges=self.task.times,
-            centres=tuple(self.all_columns.centres[:-2].tolist()),
-            coefficients=tuple((estimated.mean[kept][features_first] * units).tolist()),
-            covariance=tuple(map(tuple, (covariance * np.outer(units, units)).tolist())),
-            prior_mean=(*[0.0] * len(spreads), *model.centre[:count].tolist()),
+            centres=tuple(self.all_columns.centres[:width].tolist()),
+            coefficients=tuple((mean[shown] * units).tolist()),
+            covariance=covariance.tolist(),
+            components=(mixture.means[:, shown] * units).tolist(),
+            shares=tuple(mixture.weights.tolist()),
+            prior_mean=tuple((self.prior_mean[shown] * units).tolist()),
             prior_sd=tuple((prior_sd * units).tolist()),
-            scatter=pooled,
-            scatter_sd=pooled_sd,
+            scatter=scattered,
+            scatter_sd=scattered_sd,
             spreads=tuple(spreads.tolist()),
+            records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(model, estimated, np.diagonal(covariance)[: len(spreads)]),
+            verdict=verdict,
         )
 
-    def _mixing(self, sample: DesignSample) -> tuple[float, Floats]:
-        """Return the noise in mean products of features, in spreads, and what these are, (q, q)."""
-        products = np.cov(sample.rows[:, 1:].T).reshape(2 * [sample.rows.shape[1] - 1])
-        return self._product_sd * REACH**2 / self.records[0], products
-
-    def _misled(self, sample: DesignSample, slopes: Floats) -> Floats:
-        """Return by how much noise E in the products G may mislead `slopes` b, shape (q,).
-
-        A step from no slopes ends at (G + E)^-1 G b, off by G^-1 E b.
-        """
-        sd, products = self._mixing(sample)
-        return np.asarray(
-            sd * np.linalg.norm(slopes) * np.linalg.norm(np.linalg.inv(products), axis=1)
-        )
-
-    def _verdict(self, model: HazardModel, estimated: Estimate, variances: Floats) -> Verdict:
-        names = [each.name for each in self.task.features]
-        complete = (self.records[0], self.sums[-1].cohort_size)
-        reasons = few_complete(complete) or beyond_bounds(self.task.features, self.all_columns)
-        reasons += far_out(self.task.features, model.far, self.all_columns)
+    def _verdict(self, mixture: Mixture, covariance: Floats) -> Verdict:
+        """Return the verdict; `covariance`, shape (q, q), is of the slopes, in spreads."""
         if self.all_columns.one_bound[-1] < 0.0:
             return one_class(
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
                 "value named?"
             )
-        x, slopes = model.sample.rows[:, 1:], estimated.mean[-len(names) :]
-        sd, products = self._mixing(model.sample)
-        least, vectors = np.linalg.eigh(products)
-        if len(names) > 1 and sd > _MIXED * least[0]:
-            mixed = [
-                name for name, part in zip(names, vectors[:, 0], strict=True) if abs(part) > _LARGE
-            ]
-            reasons.append(f"noise hides how {', '.join(mixed[:5])} go together")
-        within = estimated.expected[-len(names) :, -len(names) :]
-        error = float(np.mean(np.sum((x @ within) * x, axis=1)))
-        if error > _OUTWEIGHED * float((x @ slopes).var()):
-            reasons.append(NOISE_OUTWEIGHS)
-        _, asked = model.measurements[-1].point
-        if float(np.sqrt(np.mean((x @ (slopes - asked)) ** 2))) > FAR:
-            reasons.append(NOT_ENDED)
-        sds = model.prior_sd * model.looseness
-        empty = empty_features(self.task.features, self.all_columns)
-        apart = tangled(names, products, sd).without(names, empty)
-        return verdict(reasons, names, variances, sds, model.looseness, empty, apart)
+        mean, noise = mixture.moments
+        last, middle, first = self.scores[-1], mixture.designs[0], 2 * self.intervals
+        seen = RegressionEvidence(
+            columns=self.all_columns,
+            sums=self.sums,
+            records=self.records[0],
+            designs=mixture.designs,
+            shrinking=[last.rows(each)[:, 0] for each in mixture.designs],
+            slopes=mean[None, first:],
+            noise=noise[first:, first:],
+            predictors=middle.rows[:, 1:] @ mean[first:, None],
+            moved=last.moved(middle, mean),
+            prior_sd=self.task.prior_sd,
+            pulled=np.zeros(len(mean) - first),  # no ball of rows is widened
+            covariance=covariance,
+            large_error=mixture.large_error,
+        )
+        reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.all_columns)
+        names = [each.name for each in self.task.features]
+        return judged_slopes(self.task.features, names, reasons, seen)
 
 
 @dataclass(frozen=True)
@@ -507,21 +505,13 @@ class PiecewiseExponential:
             ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
         """
         require_due(self.task, population, sums)
+        shares = constants.SHARES
         if not sums:
-            return RequestedRound(query=first_query(self.task), share=SHARES[0])
+            return RequestedRound(query=first_query(self.task), share=shares[0])
         job = _JobSums(self.task, sums)
         if len(sums) == 1:
             query = rules.moments_query(self.task, job.features, job.level)
-            return RequestedRound(query=query, share=SHARES[1])
-        model = job.model()
-        if len(sums) == len(SHARES):
-            return job.posterior(model)
-        share = SHARES[len(sums)]
-        found = HazardParameters.of(best_estimate(model)[0], model.intervals)
-        score = rules.score_query(
-            self.task,
-            job.features,
-            point=(*found.log_hazards.tolist(), *found.slopes.tolist()),
-            hazard_cut=job.cut(model, found, part=SHARES[len(sums) - 1] / share),
-        )
-        return RequestedRound(query=score, share=share)
+            return RequestedRound(query=query, share=shares[1])
+        if len(sums) < len(shares):
+            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
+        return job.posterior()

@@ -1,7 +1,6 @@
 """Reads a simulation's records from columns by name: a mapping, or a data frame."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -29,62 +28,6 @@ from shoal_studies.posteriors.base import array_of, columns_of, require_plain
 _SHARES: Final = (0.01, 0.05)  # of values beyond bounds, that are told, and that are doubted
 _TIMES: Final = (0.5, 1.0)  # the same two of times: those beyond the last one are censored there
 _MOST_CODES: Final = 3
-
-
-def beyond_bounds(
-    columns: Iterable[ColumnBounds],
-    codings: Iterable[Coding],
-    values_of: Callable[[str], NDArray[np.float64] | None],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which variables have more than one value in a hundred beyond the bounds of `columns`.
-
-    In sentences: all of them, and those that speak against intervals.
-
-    `values_of` gives a variable's values, shape (n,), NaN where missing; None if it is no quantity.
-    Outcomes and levels that have `codings` are none either. A twentieth of the values beyond makes
-    intervals doubtful. Times beyond the last one are censored there, as those of who is followed
-    up to the end of a study are: half of them are told, and all of them doubted.
-
-    Raises:
-        ValueError: the bounds are 0 and 1, and the variable has up to three codes, others than 0
-            and 1.
-    """
-    kinds = {each.variable: each.kind for each in codings}
-    found: list[tuple[bool, str]] = []
-    for name, lower, upper, is_level in dict.fromkeys(bounds_read(columns)):
-        kind = kinds.get(name)
-        is_quantity = not is_level and kind not in ("event", "levels", "classes")
-        values = values_of(name) if is_quantity else None
-        values = np.zeros(0) if values is None else values[~np.isnan(values)]
-        count = int(np.sum((values < lower) | (values > upper)))
-        if not count:
-            continue
-        share, codes = count / len(values), np.unique(values)
-        said = (
-            f"{count:,} of {len(values):,} values of {name} ({share:.0%}) lie beyond the bounds "
-            f"({lower:g}, {upper:g})"
-        )
-        if (
-            (lower, upper) == (0.0, 1.0)
-            and len(codes) <= _MOST_CODES
-            and bool((codes == np.floor(codes)).all())
-        ):
-            *first, last = [f"{each:g}" for each in codes.tolist()]
-            shown = f"{', '.join(first)} and {last}" if first else last
-            raise ValueError(
-                f"{said}: is it coded {shown}? Give bounds that hold its codes, name a level, as "
-                f"level({name}, {codes[:2][-1]:g}) does, or leave out codes of what is missing"
-            )
-        told, doubtful = _TIMES if kind == "time" else _SHARES
-        if share <= told:
-            continue
-        if len(np.unique(np.clip(values, lower, upper))) == 1:
-            said += ", so that it never varies within them: is the unit right?"
-        else:
-            said += f", and are {'censored there' if kind == 'time' else 'cut to them'}"
-        found.append((share >= doubtful, said))
-    found.sort(key=lambda each: not each[0])
-    return tuple(said for _, said in found), tuple(said for doubted, said in found if doubted)
 
 
 def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
@@ -276,69 +219,75 @@ class SimulatedRecords:
             variables={**self.variables, indicator.name: indicator},
         )
 
-
-class OnRecords:
-    """Base of what is simulated on records in memory: their columns, and what these mean."""
-
-    _records: SimulatedRecords
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self._records)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return self._records.names
-
-    def variables(self) -> Mapping[str, Variable]:
-        """Return what is known of the columns, by name: those agreed, or made from the records."""
-        return self._records.variables
-
-    def require_variables(self, names: Iterable[str]) -> None:
-        """Check that columns are what variables can be.
-
-        Raises:
-            ValueError: one is not; the message says what it is instead.
-        """
-        self._records.require_variables(names)
-
-    def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
-        """Return the same with other levels and bounds; those that were agreed stay.
-
-        If somebody `counts_others`, a text that is none of a variable's levels becomes a further
-        level. Both draw from one seed.
-
-        Raises:
-            ValueError: a column holds something else than its variable has.
-        """
-        part = copy(self)
-        part._records = self._records.with_variables(given, counts_others=counts_others)
-        return part
-
-    def _beyond(
+    def beyond(
         self, columns: Iterable[ColumnBounds], codings: Iterable[Coding]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return which values lie beyond the bounds of a task's `columns`, as `beyond_bounds`.
+        """Return which variables have over one value in a hundred beyond the bounds of `columns`.
+
+        In sentences: all of them, and those that speak against intervals.
+
+        Texts, and outcomes and levels that have `codings`, are no quantities. A twentieth of the
+        values beyond makes intervals doubtful. Times beyond the last one are censored there, as
+        those of who is followed up to the end of a study are: half of them are told, and all of
+        them doubted.
 
         Raises:
-            ValueError: as `beyond_bounds`, or a column holds no numbers.
+            ValueError: the bounds are 0 and 1, and the variable has up to three codes, others than
+                0 and 1; or a column holds no numbers.
         """
+        kinds = {each.variable: each.kind for each in codings}
+        found: list[tuple[bool, str]] = []
+        for name, lower, upper, is_level in dict.fromkeys(bounds_read(columns)):
+            kind = kinds.get(name)
+            is_text = isinstance(self.variables.get(name), Category)
+            if (
+                is_level
+                or is_text
+                or name not in self.names
+                or kind in ("event", "levels", "classes")
+            ):
+                continue
+            [values] = self.select([name]).T
+            values = values[~np.isnan(values)]
+            count = int(np.sum((values < lower) | (values > upper)))
+            if not count:
+                continue
+            share, codes = count / len(values), np.unique(values)
+            said = (
+                f"{count:,} of {len(values):,} values of {name} ({share:.0%}) lie beyond the "
+                f"bounds ({lower:g}, {upper:g})"
+            )
+            if (
+                (lower, upper) == (0.0, 1.0)
+                and len(codes) <= _MOST_CODES
+                and bool((codes == np.floor(codes)).all())
+            ):
+                *first, last = [f"{each:g}" for each in codes.tolist()]
+                shown = f"{', '.join(first)} and {last}" if first else last
+                raise ValueError(
+                    f"{said}: is it coded {shown}? Give bounds that hold its codes, name a level, "
+                    f"as level({name}, {codes[:2][-1]:g}) does, or leave out codes of what is "
+                    "missing"
+                )
+            told, doubtful = _TIMES if kind == "time" else _SHARES
+            if share <= told:
+                continue
+            if len(np.unique(np.clip(values, lower, upper))) == 1:
+                said += ", so that it never varies within them: is the unit right?"
+            else:
+                said += f", and are {'censored there' if kind == 'time' else 'cut to them'}"
+            found.append((share >= doubtful, said))
+        found.sort(key=lambda each: not each[0])
+        return tuple(said for _, said in found), tuple(said for doubted, said in found if doubted)
 
-        def values_of(name: str) -> NDArray[np.float64] | None:
-            is_none = name not in self.columns or isinstance(self.variables().get(name), Category)
-            return None if is_none else self._records.select([name])[:, 0]
-
-        return beyond_bounds(columns, codings, values_of)
-
-    def _require_codings(self, codings: Iterable[Coding]) -> None:
+    def require_codings(self, codings: Iterable[Coding]) -> None:
         """Check that outcomes, times, counts, weights and levels are coded as a task has it.
 
         Raises:
             ValueError: one is not; the message says what was found.
         """
         for coding in codings:
-            variable = self.variables().get(coding.variable)
+            variable = self.variables.get(coding.variable)
             is_text = isinstance(variable, Category)
             fault = None
             if isinstance(variable, Date) and coding.kind != "levels":
@@ -360,7 +309,7 @@ class OnRecords:
                     if coding.kind == "outcome"
                     else f'name a level, as level({coding.variable}, "...") does'
                 )
-            if fault is None and not is_text and coding.variable in self.columns:
-                fault = coding.fault_of(self._records.select([coding.variable])[:, 0])
+            if fault is None and not is_text and coding.variable in self.names:
+                fault = coding.fault_of(self.select([coding.variable])[:, 0])
             if fault is not None:
                 raise ValueError(fault)

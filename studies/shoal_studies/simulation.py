@@ -6,9 +6,10 @@ Posteriors are distributed as those of a real federation's job at that price.
 
 import math
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +28,7 @@ from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.coding import Variable, Variables, variables_given
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.registry import Posterior, Task, learner_for
-from shoal_studies.simulated_records import OnRecords, SimulatedRecords
+from shoal_studies.simulated_records import SimulatedRecords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,7 @@ class SimulatedOutcome:
     beyond: tuple[str, ...] = ()
 
 
-class SimulatedFederation(OnRecords):
+class SimulatedFederation:
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
     `records` has columns by name: a mapping to vectors, or a data frame. A client with a NaN in a
@@ -238,6 +239,31 @@ class SimulatedFederation(OnRecords):
     def __repr__(self) -> str:
         return f"<SimulatedFederation of {len(self):,} clients at {self._cap}: NO PRIVACY>"
 
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._records)
+
+    def variables(self) -> Mapping[str, Variable]:
+        """Return what is known of the columns, by name: those agreed, or made from the records."""
+        return self._records.variables
+
+    def with_variables(
+        self, given: Mapping[str, Variable], names: Iterable[str], *, counts_others: bool
+    ) -> Self:
+        """Return the same with other levels and bounds; those that were agreed stay.
+
+        If somebody `counts_others`, a text that is none of a variable's levels becomes a further
+        level. Both draw from one seed. Columns `names` must be what variables can be.
+
+        Raises:
+            ValueError: a column holds something else than its variable has, or one of `names` is
+                no variable; the message says what it is instead.
+        """
+        part = copy(self)
+        part._records = self._records.with_variables(given, counts_others=counts_others)
+        part._records.require_variables(names)
+        return part
+
     def learn(self, task: Task) -> SimulatedOutcome:
         """Carry out a task's rounds here and now.
 
@@ -246,9 +272,9 @@ class SimulatedFederation(OnRecords):
                 say, or has other codes than its bounds 0 and 1, its model is not at hand, or there
                 are too few clients for it.
         """
-        self._require_codings(task.codings)
+        self._records.require_codings(task.codings)
         self._require_dictionary(task)
-        beyond, doubted = self._beyond(task.columns, task.codings)
+        beyond, doubted = self._records.beyond(task.columns, task.codings)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
         federation = Federation(

@@ -228,7 +228,7 @@ FAR_OUT = {"late": np.where(np.arange(CLIENTS) % 10, 0.5, 999.0)}
         (Quantiles, {"variables": {"y": (0, 1)}}, "y"),
         (Histogram, {"column": "y", "edges": (0, 10, 20)}, "y"),
         (VectorSum, {"columns": {"y": (0, 1), **X}}, "y"),
-        (Normal, {"column": {"y": (0, 1)}}, "y"),
+        (Normal, {"variables": {"y": (0, 1)}}, "y"),
         (CohortCard, {"variables": {"y": (0, 1)}, "smallest_cell": 0}, "y"),
     ],
 )

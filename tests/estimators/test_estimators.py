@@ -24,7 +24,6 @@ from shoal.estimators import (
     LinearRegressionInBounds,
     LogisticRegression,
     MultinomialRegression,
-    MultivariateNormal,
     NegativeBinomialRegression,
     Normal,
     NormalMean,
@@ -96,8 +95,7 @@ FAMILIES = [
     Categorical(column="visits", levels=(0, 1, 2, 3)),
     Poisson(column="visits", upper=20),
     NormalMean(column={"pressure": (80, 180)}, sd=12.0),
-    Normal(column={"pressure": (60, 220)}),
-    MultivariateNormal(variables={"age": (0, 110), "pressure": (60, 220)}),
+    Normal(variables={"age": (0, 110), "pressure": (60, 220)}),
 ]
 
 

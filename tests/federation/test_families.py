@@ -8,7 +8,7 @@ import pytest
 
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.cells import BernoulliTask, CategoricalTask
-from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask
+from shoal_studies.catalogue.normals import NormalTask
 from shoal_studies.catalogue.single_numbers import NormalMeanTask, PoissonTask
 from shoal_studies.catalogue.study import OneRoundStudy
 from tests.world.federation import Federation
@@ -22,8 +22,8 @@ TASKS: tuple[OneRoundStudy, ...] = (
     CategoricalTask(column="age", levels=(30.0, 67.0)),
     PoissonTask(column="age", upper=120),
     NormalMeanTask(column=PRESSURE, sd=10.0),
-    NormalTask(column=PRESSURE),
-    MultivariateNormalTask(variables=(AGE, PRESSURE)),
+    NormalTask(variables=(PRESSURE,)),
+    NormalTask(variables=(AGE, PRESSURE)),
 )
 
 

@@ -830,8 +830,6 @@ def design(columns: list[dict[str, Any]], record: list[float]) -> list[float]:
 def factor_of(factor: dict[str, Any], value: float) -> float:
     if factor["kind"] == "level":
         return float(value == factor["value"])
-    if factor["kind"] == "other_level":
-        return float(value != factor["value"])
     cut = max(factor["lower"], min(factor["upper"], value))
     if factor["kind"] == "centred":
         return cut - factor["at"]

@@ -17,7 +17,7 @@ def drawn(count=4000, seed=1):
 
 
 def posterior():
-    return NormalPosterior.thinned(drawn(), names=("mean", "sd"), columns=("dose",), records=100)
+    return NormalPosterior.thinned(drawn(), columns=("dose",), records=100)
 
 
 def test_it_survives_its_document_bit_for_bit():

@@ -16,7 +16,6 @@ from shoal_protocol.queries.columns import (
     Legendre,
     Level,
     Log,
-    OtherLevel,
     Power,
     Spline,
     Term,
@@ -55,9 +54,7 @@ polynomials = st.builds(
     bounds,
     st.integers(1, 6),
 )
-levels = st.builds(Level, variable=variables, value=st.integers(0, 5).map(float)) | st.builds(
-    OtherLevel, variable=variables, value=st.integers(0, 5).map(float)
-)
+levels = st.builds(Level, variable=variables, value=st.integers(0, 5).map(float))
 
 
 @st.composite
@@ -133,7 +130,6 @@ def test_polynomials_are_those_of_numpy_and_orthogonal_over_the_bounds() -> None
 def test_a_level_out_of_its_variables_range_is_no_level() -> None:
     places = np.array([-1.0, 0.0, 2.0, 7.0])
     assert Level(variable="stage", value=2.0).of(places).tolist() == [0.0, 0.0, 1.0, 0.0]
-    assert OtherLevel(variable="stage", value=2.0).of(places).tolist() == [1.0, 1.0, 0.0, 1.0]
 
 
 @given(knots=st.sets(st.integers(1, 9), max_size=4), value=st.floats(-1.0, 11.0))

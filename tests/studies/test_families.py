@@ -12,7 +12,7 @@ from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import normals
 from shoal_studies.catalogue.cells import BernoulliTask, CategoricalTask, NoisyCounts, draw_counts
-from shoal_studies.catalogue.normals import MultivariateNormalTask, NormalTask, normalised_prior
+from shoal_studies.catalogue.normals import NormalTask, normalised_prior
 from shoal_studies.catalogue.one_round import SummedNoise
 from shoal_studies.catalogue.single_numbers import NormalMeanTask, PoissonTask
 from shoal_studies.contract import NoReliablePosterior, RequestedRound
@@ -27,13 +27,15 @@ TASKS = [
     CategoricalTask(column="stage", levels=(1.0, 2.0, 3.0), concentration=0.7),
     PoissonTask(column="visits", upper=6),
     NormalMeanTask(column=LENGTH, sd=15.0),
-    NormalTask(column=LENGTH),
-    MultivariateNormalTask(
+    NormalTask(variables=(LENGTH,)),
+    NormalTask(
         variables=(LENGTH, ColumnBounds(name="weight", lower=0.0, upper=10.0)),
     ),
 ]
 BERNOULLI, CATEGORICAL, POISSON, NORMAL_MEAN, NORMAL, PAIR = TASKS
-every_family = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+every_family = pytest.mark.parametrize(
+    "task", TASKS, ids=lambda task: f"{task.name}-{len(task.columns)}"
+)
 
 
 def truth_of(task, generator):
@@ -138,8 +140,8 @@ def test_where_no_client_has_a_record_the_prior_comes_back(task, mechanism):
 def prior_quartiles(task, generator):
     """Return the distance of the quartiles of each parameter's prior."""
     if task in (NORMAL, PAIR):
-        freedom = 3.0 if task == NORMAL else 4.0
         size = len(task.columns)
+        freedom = size + 2.0
         units = np.array([column.half_range for column in task.columns])
         scatter = freedom * np.eye(size) / 9.0
         covariances = stats.invwishart.rvs(freedom, scatter, 20_000, random_state=generator)
@@ -162,10 +164,7 @@ def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, m
     generator = np.random.default_rng(6)
     bounds = tuple(ColumnBounds(name=f"c{j}", lower=-1.0, upper=1.0) for j in range(columns))
     own = {"prior_mean_records": 1.0, "prior_freedom": 10.0}
-    if columns == 1:
-        task = NormalTask(column=bounds[0], prior_sd=0.15, **own)
-    else:
-        task = MultivariateNormalTask(variables=bounds, prior_sds=(0.15,) * columns, **own)
+    task = NormalTask(variables=bounds, prior_sds=(0.15,) * columns, **own)
     prior = normalised_prior(task)
     setting = federation(80, 3.0 * EPSILONS[mechanism], mechanism)
     held, naive = [], []
@@ -343,7 +342,7 @@ def test_every_draw_of_a_covariance_is_positive_definite_however_strong_the_nois
 def test_thinned_draws_stand_for_every_number_of_records(columns: int, monkeypatch) -> None:
     """However many columns there are, the thinned draws are of all strata alike."""
     bounds = tuple(ColumnBounds(name=f"c{j}", lower=-1.0, upper=1.0) for j in range(columns))
-    task = MultivariateNormalTask(variables=bounds)
+    task = NormalTask(variables=bounds)
 
     def told_apart(noisy, prior, generator):
         strata = np.arange(len(noisy.records), dtype=float)[:, None, None]

@@ -17,7 +17,6 @@ from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import Regression
-from shoal_studies.regression.design_sample import design_sample
 from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_611
@@ -220,6 +219,14 @@ def test_with_little_noise_weighted_records_give_the_weighted_fit(family: Target
     assert abs(away[0]) < 0.25 * abs(away[1])  # of what weights do there
 
 
+def test_weights_that_tell_nothing_leave_the_residual_deviation_as_it_is() -> None:
+    generator = np.random.default_rng(SEED)
+    records = people("normal", 8_000, generator)
+    rows = np.column_stack([records, generator.uniform(0.0, WEIGHTS.upper, len(records))])
+    found: Any = carried_out(with_weights("normal"), rows, epsilon=200.0, seed=1).posterior
+    assert found.scatter == pytest.approx(12.0, rel=0.06)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", AT_RISK)
 def test_intervals_hold_where_records_were_seen_for_a_tenth_of_a_year_to_ten(
@@ -381,19 +388,6 @@ def test_the_level_of_counts_with_far_tails_holds(family: TargetFamily) -> None:
         low, high = found.predict_interval(np.array([[60.0, 0.3]]), 0.99)[0]
         held += bool(low <= 3.0 <= high)
     assert held >= 9
-
-
-def test_a_sample_of_rows_has_the_spreads_that_it_is_told() -> None:
-    scales = np.array([0.5, 2.0])
-    sample = design_sample(
-        np.eye(2),
-        np.array([np.nan, 0.3]),
-        constant=1.0,
-        squared_radius=1e6,
-        records=100.0,
-        scales=scales,
-    )
-    assert np.std(sample.rows[:, 1:], axis=0) == pytest.approx(scales, rel=0.05)
 
 
 @pytest.mark.parametrize("delta", [1e-5, 0.0])

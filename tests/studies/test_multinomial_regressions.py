@@ -20,7 +20,12 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_studies.contract import RequestedRound
-from shoal_studies.regression.multinomial import MultinomialRegression
+from shoal_studies.regression.multinomial import (
+    ClassScores,
+    MultinomialRegression,
+    combinations_without,
+)
+from shoal_studies.regression.plausible_designs import DesignRows
 from shoal_studies.simulation import Federation, Outcome, run
 from tests.studies.test_measured_regressions import nonsense
 
@@ -159,6 +164,26 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
         task.terms(least=2, most=2).check(step.query, number=len(sums))
         sums.append(nonsense(step.query, data, mu))
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
+
+
+def test_expected_scores_change_with_coefficients_as_their_derivatives_say() -> None:
+    generator = np.random.default_rng(SEED)
+    rows = np.column_stack([np.ones(50), generator.standard_normal((50, 2))])
+    whole = np.full(50, 1.0 / 50)
+    design = DesignRows(rows, np.zeros(50), whole, whole)
+    point = generator.normal(0.0, 0.5, 6)
+    scores = ClassScores(
+        values=np.zeros(6),
+        noise_sd=1.0,
+        basis=np.array([[1.0, 0.0, 0.0], [0.3, 1.2, 0.0], [0.0, -0.5, 0.8]]),
+        squared_radius=4.0,
+        point=generator.normal(0.0, 0.5, 6),
+        level=np.full(3, 1.0 / 3.0),
+        combinations=combinations_without(np.ones(3)),
+    )
+    expected = scores.expectation(design, 1_000.0, 1.0, point)
+    seen = [(expected(point + h)[0] - expected(point - h)[0]) / 2e-5 for h in 1e-5 * np.eye(6)]
+    assert expected(point)[1] == pytest.approx(np.column_stack(seen), rel=1e-4, abs=1e-4)
 
 
 def reordered(released: ReleasedSum, query: Query, order: list[int]) -> ReleasedSum:

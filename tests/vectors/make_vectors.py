@@ -533,9 +533,9 @@ def term_cases() -> Iterator[Case]:
         "a level of some": [
             {"kind": "level", "variable": "age", "value": 40.0, "among": [40.0, 90.0]}
         ],
-        "centred, but at a level": [
+        "centred, at a level": [
             {"kind": "centred", **pressure, "at": 120.0},
-            {"kind": "other_level", "variable": "age", "value": 40.0},
+            {"kind": "level", "variable": "age", "value": 40.0},
         ],
         "a product": [
             {"kind": "power", **age, "exponent": 1},

@@ -17,7 +17,7 @@ from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.coding import Variable, Variables, is_names
 from shoal_studies.posteriors.summaries import Summary, visible
-from shoal_studies.simulated_records import OnRecords
+from shoal_studies.simulation import SimulatedFederation
 
 T = TypeVar("T")
 
@@ -340,9 +340,10 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     """
     known = estimator._known()
     there: Any = learning
-    if isinstance(learning, OnRecords):
-        there = learning.with_variables(known.variables, counts_others=known.counts_others)
-        there.require_variables(estimator._lacking())
+    if isinstance(learning, SimulatedFederation):
+        there = learning.with_variables(
+            known.variables, estimator._lacking(), counts_others=known.counts_others
+        )
     return there, {name: each for name, each in there.variables().items() if not each.retired}
 
 

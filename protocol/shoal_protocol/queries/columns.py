@@ -230,18 +230,7 @@ class Level(Model):
         return np.asarray(values == self.value, np.float64)
 
 
-class OtherLevel(Level):
-    """0 where the variable is exactly `value`, else 1: what leaves the records of a level out."""
-
-    kind: Literal["other_level"] = "other_level"  # type: ignore[assignment]
-
-    def of(self, values: Floats) -> Floats:
-        return 1.0 - super().of(values)
-
-
-Factor = Annotated[
-    Power | Centred | Legendre | Log | Spline | Level | OtherLevel, Field(discriminator="kind")
-]
+Factor = Annotated[Power | Centred | Legendre | Log | Spline | Level, Field(discriminator="kind")]
 
 
 class Term(Model):

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
-from shoal_agent.directory import SETTLED, ShutOut
+from shoal_agent.directory import ShutOut
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
@@ -23,7 +23,6 @@ from shoal_holder.site import Sources
 from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
-from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.private_files import token_of
 from shoal_hosting.startup import StartupRefused, read_pin
 from shoal_hosting.vitals import Vitals
@@ -34,7 +33,6 @@ _OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
 _OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
 """Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
 _WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
-OUTCOMES: Final = ("acknowledged", "refused")
 
 
 class Telemetry:
@@ -44,17 +42,11 @@ class Telemetry:
         self._events = Counter(
             "shoal_agent_events", "What the agent did or met", ("event",), registry=registry
         )
-        self._envelopes = Counter(
-            "shoal_agent_envelopes", "Envelopes settled", ("outcome",), registry=registry
-        )
 
     def __call__(self, event: str, /, **facts: object) -> None:
         """Log an event and count it."""
         if event not in _OF_RECORDS:
             self._events.labels(event.replace(" ", "_")).inc()
-        if event == SETTLED:
-            taken = facts.get("outcome") == ACKNOWLEDGED
-            self._envelopes.labels(OUTCOMES[0] if taken else OUTCOMES[1]).inc()
         if event in _WARNINGS or StaleQuery.code in str(facts.get("reason")):  # by a wrong clock
             log.warning(event, **facts)
         else:
@@ -110,8 +102,9 @@ def assemble(
     report = Telemetry(registry)
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        pin = settings.pin or read_pin(settings.party)
-        book = ManifestBook.open(settings.consortium, pin, settings.data / COURIER)
+        book = ManifestBook.open(
+            settings.consortium, read_pin(settings.party), settings.data / COURIER
+        )
         token = token_of(settings.data / TOKEN_FILE)
         vault = _vault(settings, report, inside)
     except (ValueError, OSError) as error:

@@ -140,8 +140,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
             f"{mapping} is there: run `shoal records load`, and give the agent its records.npz"
         )
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    pin = settings.pin or read_pin(settings.party)
-    book = ManifestBook.open(settings.consortium, pin, settings.data)
+    book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
     check_not_writable(settings.policy)
     policy = Policy.from_toml(settings.policy)
     if settings.agent_approval is not None:

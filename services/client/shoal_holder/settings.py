@@ -15,11 +15,6 @@ class Settings(BaseModel):
 
     party: Path = Field(description="the directory with the file pin")
     consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    pin: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{64}$",
-        description="the digest of the trusted manifest; without it, the file pin in SHOAL_PARTY",
-    )
     data: Path = Field(description="a directory on durable storage, for this data holder alone")
     agent_key: Path | None = Field(
         default=None,

@@ -494,8 +494,6 @@ class Gossip:
             if kept is Kept.EVIDENCE:
                 self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
-            elif kept is Kept.FIRST:
-                self._outcomes.labels("document_new").inc()
         self._own.wake.set()
 
     async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
@@ -569,7 +567,6 @@ class Gossip:
             if peer_state.pace.failures:
                 log.info("gossip with a peer again", party=name)
             peer_state.note_exchange(message, reply, self._rounds.live, self._own.clock())
-            self._outcomes.labels("exchanged").inc()
 
     async def _send(self, name: str, message: Message) -> Message:
         party = newest_with(self._own.book, name).party(name)

@@ -6,7 +6,7 @@ from copy import copy
 from itertools import islice, repeat
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
@@ -31,7 +31,6 @@ from shoal_protocol.wire.service_errors import (
 MOST_IN_BULK: Final = 10_000
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking any envelope takes as long as reading this many bytes
 _LARGEST_COMMIT: Final = MOST_IN_BULK
-_BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _COMMITS_AT_ONCE: Final = 2  # one is written while the one before it is counted
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
@@ -55,12 +54,6 @@ class Uploads:
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
         self._stored = Counter(
             "shoal_compute_shares_stored", "Shares stored durably", registry=resources.registry
-        )
-        self._batch_size = Histogram(
-            "shoal_compute_commit_batch_shares",
-            "Shares in one transaction",
-            buckets=_BATCH_SIZES,
-            registry=resources.registry,
         )
 
     async def take(self, round_id: str, encoded: bytes) -> int:
@@ -154,7 +147,6 @@ class Uploads:
                 stored[share.round_id].append(share.holder)
         for round_id, holders in stored.items():
             self._note(round_id, holders)
-        self._batch_size.observe(len(shares))
         return [_status(outcome) for outcome in outcomes]
 
     def _note(self, round_id: str, holders: Sequence[int]) -> None:

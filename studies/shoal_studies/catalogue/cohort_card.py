@@ -252,11 +252,9 @@ def bin_labels(edges: Sequence[float]) -> list[str]:
 BRANCHES: Final = 4
 """Nodes of one width in a node of the next larger one; a cross table has so many of a number."""
 
-_Weight = Annotated[float, Field(ge=0.01, le=100.0)]
-
 
 class _Variable(Model):
-    """A variable of the card. A larger `weight` buys it less noise, at the others' expense.
+    """A variable of the card.
 
     With `indicator` its value is missing where the column `NAME_missing` is 1, as the data
     dictionary has it; a value that is no number is missing in any case.
@@ -264,7 +262,6 @@ class _Variable(Model):
 
     name: ColumnName
     indicator: bool = False
-    weight: _Weight = 1.0
 
 
 class NumberVariable(_Variable):
@@ -336,8 +333,8 @@ class CohortCardTask(TabulatingStudy, OneRoundStudy):
 
     `crosses` name two or three variables each; a number has four bins there. All statements are of
     the records that there are, and intervals of what noise hides of them. The price is split evenly
-    over the tables, of which a number has one for each power of four up to its `bins`, but by the
-    variables' weights and `cross_weight`. A client has one record at most.
+    over the tables, of which a number has one for each power of four up to its `bins`. A client has
+    one record at most.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (CohortCardPosterior,)
@@ -377,7 +374,6 @@ levels = [1, 2, 3, 4]
         tuple[Annotated[tuple[ColumnName, ...], Field(min_length=2, max_length=3)], ...],
         Field(max_length=64),
     ] = ()
-    cross_weight: _Weight = 1.0
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -416,14 +412,10 @@ levels = [1, 2, 3, 4]
         for place, each in enumerate(self.variables):
             cuts.append(each.cut(place, indicator=flags if each.indicator else None))
             flags += each.indicator
-            scale = 1.0 / math.sqrt(each.weight)
-            tables += [
-                Table(axes=(Axis(cut=place, merged=width),), scale=scale) for width in each.widths
-            ]
-        crossed = 1.0 / math.sqrt(self.cross_weight)
+            tables += [Table(axes=(Axis(cut=place, merged=width),)) for width in each.widths]
         for cross in self.crosses:
             axes = tuple(self._crossed(self._places[name]) for name in cross)
-            tables.append(Table(axes=axes, scale=crossed))
+            tables.append(Table(axes=axes))
         return Tables(
             columns=self._query_columns(),
             cuts=tuple(cuts),

@@ -9,8 +9,6 @@ themselves say of it is not used.
 
 import itertools
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -23,7 +21,7 @@ from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.wire.encoding import Positive, Real
+from shoal_protocol.wire.encoding import Base64, Positive, Real
 from shoal_studies.catalogue.measurements import query_of, record_count
 from shoal_studies.catalogue.one_round import (
     SummedNoise,
@@ -33,126 +31,46 @@ from shoal_studies.catalogue.one_round import (
 )
 from shoal_studies.catalogue.study import OneRoundStudy, Pseudocount, require_near
 from shoal_studies.contract import NoReliablePosterior
-from shoal_studies.posteriors.forms import NormalDrawsPosterior
+from shoal_studies.posteriors.base import BasePosterior
+from shoal_studies.posteriors.forms import MOST_VALUES, DrawnPosterior, decoded_numbers, encoded
 
-Numbers = Sequence[float | None]
 
+class NormalPosterior(DrawnPosterior):
+    """Of means, standard deviations and correlations of the records of `columns`, as joint draws.
 
-class NormalStudy(OneRoundStudy):
-    """Public parameters of a normal family with unknown covariance, besides its columns.
-
-    Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
-    one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum
-    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
+    `values` are the doubles of an array of shape (draws, k). They account for the records' scatter
+    and the privacy noise, and not for values cut at the bounds. The covariance of every draw is
+    positive definite.
     """
 
-    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]]
-
-    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
-    prior_mean_records: Pseudocount = 0.1
-    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
-    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
-
-    @property
-    @abstractmethod
-    def parameters(self) -> tuple[str, ...]:
-        """The names of the posterior's parameters."""
-
-    @property
-    @abstractmethod
-    def prior(self) -> tuple[Numbers, Numbers, float]:
-        """Means and standard deviations, None: by the bounds; and degrees of freedom."""
-
-    def query(self) -> SecondMomentMatrix:
-        """Return the query of the only round."""
-        return SecondMomentMatrix(
-            columns=self._query_columns(),
-            intercept=self.intercept,
-            radius=None,
-            grid_bits=self.grid_bits,
-            records_per_client=self.records_per_client,
-        )
-
-    @property
-    def fewest_clients(self) -> int:
-        """As many as can tell a covariance of the columns."""
-        return fewest_records(len(self.columns))
-
-    def posterior_from(self, released: ReleasedSum) -> NormalDrawsPosterior:
-        [kind] = self.posteriors
-        return kind.thinned(
-            _draws(self, released),
-            names=self.parameters,
-            columns=tuple(each.name for each in self.columns),
-            records=record_count(released),
-        )
-
-
-class NormalPosterior(NormalDrawsPosterior):
-    """Of mean and standard deviation of the records of `column`."""
-
     name: Literal["normal"] = "normal"
+    columns: tuple[str, ...]
+    values: Base64
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
-        if self.names != ("mean", "sd"):
-            raise ValueError("the parameters of a normal posterior are mean and sd")
-        return self
-
-
-class NormalTask(NormalStudy):
-    """Mean and standard deviation of normal records in one column.
-
-    Prior: normal-inverse-Wishart, here normal-inverse-gamma, around `prior_mean` (None: the middle
-    of the bounds) and `prior_sd` (None: a third of half their range). The bounds' cut is not
-    modelled: choose bounds that records hardly ever pass.
-    """
-
-    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]] = (NormalPosterior,)
-    example: ClassVar[str] = """\
-[task]
-name = "normal"
-
-[column]                       # public bounds that records hardly ever pass
-systolic_pressure = [60, 220]
-"""
-
-    name: Literal["normal"] = "normal"
-    column: ColumnBounds
-    prior_mean: Real | None = None
-    prior_sd: Positive | None = None
-    prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] = 3.0
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "NormalTask":
-        require_near([self.column], [self.prior_mean], [self.prior_sd])
-        return self
-
-    @property
-    def columns(self) -> tuple[ColumnBounds, ...]:
-        """The one column of a client's records."""
-        return (self.column,)
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("mean", "sd")
-
-    @property
-    def prior(self) -> tuple[Numbers, Numbers, float]:
-        return [self.prior_mean], [self.prior_sd], self.prior_freedom
-
-
-class MultivariateNormalPosterior(NormalDrawsPosterior):
-    """Of means, standard deviations and correlations of the records of `columns`."""
-
-    name: Literal["multivariate_normal"] = "multivariate_normal"
-    columns: Annotated[tuple[str, ...], Field(min_length=2)]
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _are_usable(self) -> Self:
+        numbers = decoded_numbers(self.values)
+        if not numbers.size or numbers.size % len(self.names):
+            raise ValueError("values must be doubles of an array of shape (draws, names)")
         if self.names != parameter_names(self.columns):
             raise ValueError("the parameters are means, standard deviations and correlations")
         return self
+
+    @classmethod
+    def thinned(cls, draws: Floats, *, columns: tuple[str, ...], records: int) -> Self:
+        """Return the posterior of `draws`, shape (draws, k), thinned to at most `MOST_VALUES`."""
+        step = -(-draws.size // MOST_VALUES)
+        return cls(
+            names=parameter_names(columns),
+            columns=columns,
+            records=records,
+            values=encoded(draws[step - 1 :: step]),
+        )
+
+    @property
+    def draws(self) -> Floats:
+        """All draws, shape (draws, k), read-only."""
+        return decoded_numbers(self.values).reshape(-1, len(self.names))
 
     def covariances(self) -> Floats:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""
@@ -165,35 +83,41 @@ class MultivariateNormalPosterior(NormalDrawsPosterior):
         return np.asarray(correlations * sds[:, :, None] * sds[:, None, :])
 
 
-class MultivariateNormalTask(NormalStudy):
-    """Mean and covariance of normal records in several columns.
+class NormalTask(OneRoundStudy):
+    """Means, standard deviations and correlations of normal records, in one column or in several.
 
     Prior: normal-inverse-Wishart around `prior_means` (None: the middles of the bounds) and
     uncorrelated columns of `prior_sds` (None: thirds of half the ranges); `prior_freedom` None
-    makes it the number of columns plus two. The bounds' cut is not modelled: choose bounds that
-    records hardly ever pass.
+    makes it the number of columns plus two, and the means are worth `prior_mean_records` records.
+    A client holds one record at most. The bounds' cut is not modelled: choose bounds that records
+    hardly ever pass. `intercept` weighs the sums against the squares: the noise on a column's sum
+    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
     """
 
-    posteriors: ClassVar[tuple[type[NormalDrawsPosterior], ...]] = (MultivariateNormalPosterior,)
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (NormalPosterior,)
     example: ClassVar[str] = """\
 [task]
-name = "multivariate_normal"
+name = "normal"
 
 [variables]                    # public bounds that records hardly ever pass
 age = [18, 100]
 systolic_pressure = [60, 220]
 """
 
-    name: Literal["multivariate_normal"] = "multivariate_normal"
+    name: Literal["normal"] = "normal"
+    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
     variables: Annotated[
-        tuple[ColumnBounds, ...], Field(min_length=2, max_length=12), AfterValidator(distinct)
+        tuple[ColumnBounds, ...], Field(min_length=1, max_length=12), AfterValidator(distinct)
     ]
     prior_means: tuple[Real, ...] | None = None
     prior_sds: tuple[Positive, ...] | None = None
     prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] | None = None
+    prior_mean_records: Pseudocount = 0.1
+    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
 
     @model_validator(mode="after")
-    def _consistent(self) -> "MultivariateNormalTask":
+    def _consistent(self) -> Self:
         size = len(self.variables)
         for prior in (self.prior_means, self.prior_sds):
             if prior is not None and len(prior) != size:
@@ -210,18 +134,30 @@ systolic_pressure = [60, 220]
         return self.variables
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return parameter_names(tuple(each.name for each in self.variables))
+    def fewest_clients(self) -> int:
+        """As many as can tell a covariance of the columns."""
+        return fewest_records(len(self.columns))
 
-    @property
-    def prior(self) -> tuple[Numbers, Numbers, float]:
-        none = [None] * len(self.variables)
-        freedom = len(none) + 2.0 if self.prior_freedom is None else self.prior_freedom
-        return self.prior_means or none, self.prior_sds or none, freedom
+    def query(self) -> SecondMomentMatrix:
+        """Return the query of the only round."""
+        return SecondMomentMatrix(
+            columns=self._query_columns(),
+            intercept=self.intercept,
+            radius=None,
+            grid_bits=self.grid_bits,
+            records_per_client=self.records_per_client,
+        )
+
+    def posterior_from(self, released: ReleasedSum) -> NormalPosterior:
+        return NormalPosterior.thinned(
+            _draws(self, released),
+            columns=tuple(each.name for each in self.columns),
+            records=record_count(released),
+        )
 
 
 def parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of a multivariate normal's parameters, in the order of the draws."""
+    """Return the names of the parameters, in the order of the draws."""
     return (
         *(f"mean[{each}]" for each in variables),
         *(f"sd[{each}]" for each in variables),
@@ -455,25 +391,21 @@ def _effective(weights: Floats) -> float:
     return float(np.min(1.0 / np.sum(weights**2, axis=1)))
 
 
-def normalised_prior(task: NormalStudy) -> NormalInverseWishart:
+def normalised_prior(task: NormalTask) -> NormalInverseWishart:
     """Return the prior for columns that their bounds have taken to [-1, 1].
 
-    The task's `sds` are those of a covariance that is the prior's scatter over its freedom.
+    The task's `prior_sds` are those of a covariance that is the prior's scatter over its freedom.
     """
-    means, sds, freedom = task.prior
-    centres = [
-        0.0 if mean is None else (mean - column.centre) / column.half_range
-        for mean, column in zip(means, task.columns, strict=True)
-    ]
-    scales = [
-        1.0 / 3.0 if sd is None else sd / column.half_range
-        for sd, column in zip(sds, task.columns, strict=True)
-    ]
+    centres = np.array([column.centre for column in task.columns])
+    units = np.array([column.half_range for column in task.columns])
+    means = centres if task.prior_means is None else np.array(task.prior_means)
+    sds = units / 3.0 if task.prior_sds is None else np.array(task.prior_sds)
+    freedom = len(units) + 2.0 if task.prior_freedom is None else task.prior_freedom
     return NormalInverseWishart(
-        location=np.array(centres),
+        location=(means - centres) / units,
         mean_records=task.prior_mean_records,
         freedom=freedom,
-        scatter=freedom * np.diag(np.square(scales)),
+        scatter=freedom * np.diag(np.square(sds / units)),
     )
 
 
@@ -512,7 +444,7 @@ def _numbers_of_records(released: ReleasedSum) -> Floats:
     return np.asarray(np.expm1(np.interp(places, middles, np.log1p(numbers))))
 
 
-def _draws(task: NormalStudy, released: ReleasedSum) -> Floats:
+def _draws(task: NormalTask, released: ReleasedSum) -> Floats:
     """Return draws of means, standard deviations and correlations, shape (draws, k).
 
     Their order is random: however they are thinned, all numbers of records have their share.

@@ -153,10 +153,12 @@ def score_query(
     features: tuple[Column, ...],
     *,
     point: tuple[float, ...],
+    basis: tuple[tuple[float, ...], ...],
     hazard_cut: float,
 ) -> HazardScoreSum:
     """Return the query at `point`: log hazards at the centres, then coefficients, in spreads.
 
+    Scores are of the features times `basis`, a lower triangle.
     Times are told apart beyond the last edge, too: there events are left out.
     """
     places = len(task.times) - 1
@@ -166,6 +168,7 @@ def score_query(
         **rules.parts(task, (*features, wide, event), intercept=rules.CONSTANT),
         radius=math.sqrt(squared_radius(task)) / rules.REACH,
         edges=task.times,
+        basis=basis,
         point=(*point[:places], *(rules.REACH * each for each in point[places:])),
         hazard_cut=hazard_cut,
     )
@@ -232,7 +235,7 @@ weeks = [0, 120]
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
         features = tuple(each.column() for each in self.features)
         zero = (0.0,) * (len(self.times) - 1 + len(features))
-        scores = score_query(self, features, point=zero, hazard_cut=1.0)
+        scores = score_query(self, features, point=zero, basis=(), hazard_cut=1.0)
         return (
             round_terms(rules.first_query(self)),
             rules.measured_terms(moments_query(self, features, 0.5)),

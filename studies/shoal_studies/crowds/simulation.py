@@ -31,7 +31,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
 from shoal_protocol.wire.documents import Model
 from shoal_studies.posteriors.summaries import Summary
-from shoal_studies.simulated_records import OnRecords, SimulatedRecords
+from shoal_studies.simulated_records import SimulatedRecords
 
 IntArray = NDArray[np.int64]
 
@@ -310,7 +310,7 @@ def _touched(
     return np.asarray(chosen == np.arange(task.dimension))
 
 
-class SimulatedCrowd(OnRecords):
+class SimulatedCrowd:
     """Clients and their records, in memory. NO PRIVACY: for planning and for teaching.
 
     Every `records_per_client` of a task's records, in their order, are one client's; a rest is left
@@ -318,7 +318,7 @@ class SimulatedCrowd(OnRecords):
 
     `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
     noise; the same `seed` and the same calls give the same models, distributed as those of a real
-    crowd's job with as many contributions. Estimators are fitted on it.
+    crowd's job with as many contributions.
     """
 
     def __init__(self, records: Mapping[str, ArrayLike] | Any, *, seed: int) -> None:
@@ -329,20 +329,12 @@ class SimulatedCrowd(OnRecords):
                 none.
         """
         self._records = SimulatedRecords.of(records, missing=False)
-        if not len(self):
+        if not len(self._records):
             raise ValueError("there must be records")
         self._seeds = np.random.SeedSequence(seed)
 
     def __repr__(self) -> str:
-        return f"<SimulatedCrowd of {len(self):,} records: NO PRIVACY>"
-
-    def beyond(self, task: CrowdTask) -> tuple[str, ...]:
-        """Return which columns have more than one value in a hundred beyond a task's bounds.
-
-        Raises:
-            ValueError: a column has other codes than its bounds 0 and 1, or no numbers.
-        """
-        return self._beyond(task.columns, _codings_of(task))[0]
+        return f"<SimulatedCrowd of {len(self._records):,} records: NO PRIVACY>"
 
     def learn(
         self,
@@ -410,8 +402,9 @@ class SimulatedCrowd(OnRecords):
         Raises:
             ValueError: a column of the task is missing or coded otherwise.
         """
-        self._require_codings(_codings_of(task))
-        self.beyond(task)
+        codings = _codings_of(task)
+        self._records.require_codings(codings)
+        self._records.beyond(task.columns, codings)  # none that speak of a wrong coding
         records = self._records.select(task.column_names)
         rows, targets = design_rows(task, records[in_levels(task.columns, records)])
         each, clients = task.records_per_client, len(rows) // task.records_per_client

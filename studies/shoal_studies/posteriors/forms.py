@@ -5,8 +5,7 @@
 `TabulatedPosterior` has a single parameter, as a table of its quantiles. Their levels are those of
 normal scores from -5 to 5, so that a normal posterior is a straight line.
 
-`NormalDrawsPosterior` has joint draws. On the wire they are little-endian doubles in base64, draw
-by draw.
+`DrawnPosterior` has joint draws. On the wire numbers are little-endian doubles in base64.
 
 `NumbersPosterior` has numbers about the records that took part. Its intervals account for the
 noise in the counts, and not for the choice of records.
@@ -27,7 +26,7 @@ from pydantic import Field, model_validator
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Base64, Count, Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import Count, Finite, PositiveSize, Size
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
@@ -193,36 +192,6 @@ class DrawnPosterior(BasePosterior):
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
         """Return `count` of the draws at random, with replacement, shape (count, k)."""
         return np.asarray(self.draws[generator.integers(0, len(self.draws), count)])
-
-
-class NormalDrawsPosterior(DrawnPosterior):
-    """Joint draws: means of the columns, then their standard deviations, then other parameters.
-
-    `values` are the doubles of an array of shape (draws, k). They account for the records' scatter
-    and the privacy noise, and not for values cut at the bounds. The covariance of every draw is
-    positive definite.
-    """
-
-    columns: tuple[str, ...]
-    values: Base64
-
-    @model_validator(mode="after")
-    def _draws_are_usable(self) -> Self:
-        numbers = decoded_numbers(self.values)
-        if not numbers.size or numbers.size % len(self.names):
-            raise ValueError("values must be doubles of an array of shape (draws, names)")
-        return self
-
-    @classmethod
-    def thinned(cls, draws: Floats, **fields: Any) -> Self:
-        """Return the posterior of `draws`, shape (draws, k), thinned to at most `MOST_VALUES`."""
-        step = -(-draws.size // MOST_VALUES)
-        return cls(values=encoded(draws[step - 1 :: step]), **fields)
-
-    @property
-    def draws(self) -> Floats:
-        """All draws, shape (draws, k), read-only."""
-        return decoded_numbers(self.values).reshape(-1, len(self.names))
 
 
 def encoded(draws: NDArray[np.float64]) -> str:

@@ -574,7 +574,14 @@ class _JobSums(RegressionSums):
             point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
             for each in self.scores:
                 each.tables.clear()  # they were made about other coefficients
-            logs = log_dispersions(self.scores, self.weighted_records, design, point, dispersions)
+            logs = log_dispersions(
+                self.scores,
+                self.weighted_records,
+                design,
+                point,
+                dispersions,
+                weighing=self.weighing,
+            )
             logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
             weights = weights_of(logs)

@@ -27,16 +27,6 @@ from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFac
 from shoal_studies.catalogue.study import Study
 from shoal_studies.quasi_likelihood import averaged, weights_of
 
-
-@dataclass(frozen=True)
-class Solution:
-    """Parameters, shape (p,), and their covariance by noise and one prior, (p, p)."""
-
-    mean: Floats
-    covariance: Floats
-    log_evidence: float
-
-
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _OF_SQUARES: Final = 0.05  # what values between two classes take from a target's mean square
 _SURELY: Final = 3.0  # standard deviations of noise

@@ -24,7 +24,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv, ndtr, ndtri
 
 from shoal_protocol.queries import Column, ColumnMoments, WeightedRowMatrix
-from shoal_protocol.queries.columns import ColumnBounds, Level, OtherLevel, design_of, variables_of
+from shoal_protocol.queries.columns import ColumnBounds, Level, design_of, variables_of
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import Values, in_units, matrix_from
@@ -303,8 +303,7 @@ class PlausibleDesigns:
 
     def _set_levels(self, name: str, levels: list[tuple[int, Level]]) -> None:
         means = self.released.means[[place for place, _ in levels]]
-        signs = np.array([-1.0 if isinstance(each, OtherLevel) else 1.0 for _, each in levels])
-        shares = np.clip((signs * means + 1.0) / 2.0, 0.003, 0.997)
+        shares = np.clip((means + 1.0) / 2.0, 0.003, 0.997)
         shares = shares / max(1.0, shares.sum() / 0.995)
         codes = [each.value for _, each in levels]
         among = levels[0][1].among or (*codes, max(codes) + 1.0)

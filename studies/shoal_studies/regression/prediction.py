@@ -32,7 +32,6 @@ from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
 )
-from shoal_studies.regression.design_sample import shrunk
 from shoal_studies.regression.judging import (
     NOISE_OUTWEIGHS,
     beyond_bounds,
@@ -188,6 +187,14 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     return np.asarray(np.exp(posteriors @ np.log(_SPREADS)))
 
 
+def _shrunk(values: Floats, expected: float) -> Floats:
+    """Return values shrunk towards none by James and Stein's factor.
+
+    Noise alone has squares that are `expected` in sum.
+    """
+    return values * max(0.0, 1.0 - expected / max(float(np.sum(values**2)), 1e-300))
+
+
 def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
     """Return moments whose features are as long and correlated as noise lets be told.
 
@@ -197,8 +204,8 @@ def _less_correlated(moments: NoisyMoments) -> NoisyMoments:
     matrix, variance = moments.matrix.copy(), moments.off_diagonal_sd**2
     gram, count = matrix[1:-1, 1:-1], len(matrix) - 2
     alike = np.eye(count) * np.trace(gram) / count
-    matrix[1:-1, 1:-1] = alike + shrunk(gram - alike, variance * (count * (count + 1) - 2))
-    matrix[0, 1:-1] = matrix[1:-1, 0] = shrunk(matrix[0, 1:-1], variance * count)
+    matrix[1:-1, 1:-1] = alike + _shrunk(gram - alike, variance * (count * (count + 1) - 2))
+    matrix[0, 1:-1] = matrix[1:-1, 0] = _shrunk(matrix[0, 1:-1], variance * count)
     return replace(moments, matrix=matrix)
 
 

@@ -209,30 +209,38 @@ def log_dispersions(
     design: DesignRows,
     point: Floats,
     dispersions: Floats,
+    *,
+    weighing: tuple[float, float] = (1.0, 1.0),
 ) -> Floats:
-    """Return the log likelihood of `dispersions`, shape (k,), by squares and what was cut.
+    """Return the log likelihood of each of `dispersions`, shape (k,), by squares and what was cut.
 
-    At coefficients `point`, and up to a constant.
+    At coefficients `point`, and up to a constant. `weighing` are the mean of the records' weights,
+    and the mean of their squares over it. All sums have the same records' scatter, which therefore
+    counts once, and each its own noise.
     """
-    family = sums[-1].family
     logs = np.zeros(len(dispersions))
-    predictors = design.predictors(point)
-    for each in sums:
-        if each.squares is None:
-            continue
-        lengths = np.sum(each.rows(design) ** 2, axis=1)
-        residuals, noise = each.residuals(each.asked(design)), each.squares_sd**2
-        for place, dispersion in enumerate(dispersions.tolist()):
-            _, squares, shares = family.cut(predictors, residuals, dispersion)
-            own = lengths * squares
-            whole = records * float(design.weights @ own)
-            scattered = 2.0 * records * float(design.weights @ own**2)
-            logs[place] += _log_normal(
-                float(each.squares.sum()) - whole, noise * len(each.squares) + scattered
-            )
-            if each.cut_count_sd:
-                cut = records * float(design.weights @ shares)
-                logs[place] += _log_normal(each.cut_count - cut, each.cut_count_sd**2 + cut + 1.0)
+    seen = [each for each in sums if each.squares is not None]
+    if not seen:
+        return logs
+    last, predictors = seen[-1], design.predictors(point)
+    totals = np.array([each.squares.sum() for each in sums if each.squares is not None])
+    lengths = [weighing[1] * np.sum(each.rows(design) ** 2, axis=1) for each in seen]
+    residuals = [each.residuals(each.asked(design)) for each in seen]
+    for place, dispersion in enumerate(dispersions.tolist()):
+        cut = [last.family.cut(predictors, each, dispersion) for each in residuals]
+        own = [length * squares for length, (_, squares, _) in zip(lengths, cut, strict=True)]
+        whole = records * np.array([design.weights @ each for each in own])
+        scatter = 2.0 * records * np.array([design.weights @ each**2 for each in own]) / whole**2
+        noise = np.array([each.values.size * each.squares_sd**2 for each in seen]) / whole**2
+        away = totals / whole - 1.0
+        parts = 1.0 / (noise + scatter)
+        parts /= parts.sum()
+        variance = float(parts**2 @ noise + parts @ scatter) * whole[-1] ** 2
+        logs[place] = _log_normal(float(parts @ away * whole[-1]), variance)
+        if last.cut_count_sd:
+            count = records / weighing[0] * float(design.weights @ cut[-1][2])
+            gap = last.cut_count - count
+            logs[place] += _log_normal(gap, last.cut_count_sd**2 + count + 1.0)
     return logs
 
 

@@ -14,7 +14,6 @@ from shoal_protocol.queries.columns import (
     Legendre,
     Level,
     Log,
-    OtherLevel,
     Power,
     Spline,
     Term,
@@ -43,7 +42,7 @@ TERMS: Final = (
     term(Centred(**AGE, at=50.0), Log(variable="dose", lower=0.5, upper=80.0)),
     term(Spline(**AGE, knots=(40.0, 60.0), place=2)),
     term(Level(variable="sex", value=1.0, among=(0.0, 1.0))),
-    term(OtherLevel(variable="site", value=2.0, among=(0.0, 1.0, 2.0)), Power(**AGE, exponent=1)),
+    term(Level(variable="site", value=2.0, among=(0.0, 1.0, 2.0)), Power(**AGE, exponent=1)),
 )
 
 
