@@ -417,6 +417,15 @@ def test_who_is_to_predict_errs_less_under_strong_noise_and_warns_of_intervals(
     assert found.verdict.kind == "doubtful" and len(outcome.sums) == 4
 
 
+@pytest.mark.parametrize(("count", "epsilon"), [(300, 0.3), (3_000, 10.0)])
+def test_who_is_to_predict_hears_whether_noise_outweighs_the_features(
+    count: int, epsilon: float
+) -> None:
+    records = people("normal", count, np.random.default_rng(SEED))
+    found: Any = carried_out(to_predict(), records, epsilon=epsilon, seed=0).posterior
+    assert ("noise outweighs" in str(found.verdict)) == (count == 300)
+
+
 @pytest.mark.parametrize("task", [task_of("normal"), to_predict()], ids=lambda task: task.purpose)
 def test_a_round_that_asks_more_than_its_terms_is_refused(task: RegressionTask) -> None:
     records = people("normal", 2_000, np.random.default_rng(SEED))

@@ -32,7 +32,13 @@ from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
 )
-from shoal_studies.regression.judging import beyond_bounds, crowded, few_complete
+from shoal_studies.regression.judging import (
+    NOISE_OUTWEIGHS,
+    beyond_bounds,
+    crowded,
+    few_complete,
+    predicts_better,
+)
 from shoal_studies.regression.linear import (
     kept_squares,
     noise_sd,
@@ -140,6 +146,8 @@ class PredictionModel:
         kept = 1.0 if query.unit_rows else math.sqrt(kept_squares(query, moments))
         reasons = few_complete((records[0], released.cohort_size))
         reasons += beyond_bounds(self.task.columns, found) + crowded(self.task.target, found)
+        if not predicts_better(mean[1:], shared.covariance[1:, 1:], told.matrix[1:-1, 1:-1]):
+            reasons.append(NOISE_OUTWEIGHS)
         return MeasuredRegressionPosterior(
             family="normal",
             names=("intercept", *(each.name for each in self.task.features)),
