@@ -53,6 +53,7 @@ from shoal_studies.regression.scores import (
     NormalPrior,
     ScoreLikelihood,
     Scores,
+    sampling_covariance,
     scatter_seen,
 )
 
@@ -432,7 +433,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         meat = expected * np.outer(roots, roots) + 1e-9 * np.trace(expected) * np.eye(len(roots))
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
         widest = self.prior(mixture.feature_covariance, 1.0).precision[np.ix_(kept, kept)]
-        sampling = np.linalg.inv(jacobian.T @ np.linalg.solve(meat, jacobian) + widest)
+        sampling = sampling_covariance(jacobian, meat, widest)
         covariance = noise[np.ix_(kept, kept)] + sampling
         verdict = self._verdict(mixture, covariance[count:, count:])
         features_first = np.r_[count : count + width, :count]

@@ -93,7 +93,7 @@ async def test_every_family_is_learned_in_five_rounds_and_certified(
     points = [each.query.point for each in specs if isinstance(each.query, scores)]
     assert len(set(points)) == len(points)
     query = specs[-1].query
-    changes: list[dict[str, Any]] = [{"grid_bits": 12}, {"radius": query.radius * 4.0}]
+    changes: list[dict[str, Any]] = [{"grid_bits": 12}, {"radius": query.radius * 20.0}]
     if isinstance(query, ScoreSum):
         changes.append({"family": "poisson" if query.family == "logistic" else "logistic"})
     elif isinstance(query, HazardScoreSum):

@@ -42,7 +42,7 @@ class Study(Model, ABC):
 
     name: str
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
-    method_number: Annotated[int, Field(strict=True)] = 1
+    method_number: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
 
     @field_validator("method_number")
     @classmethod

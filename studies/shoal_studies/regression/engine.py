@@ -52,6 +52,7 @@ from shoal_studies.regression.scores import (
     Scores,
     TargetScores,
     log_dispersions,
+    sampling_covariance,
     scatter_seen,
 )
 
@@ -241,8 +242,9 @@ def pull(
         return np.zeros(len(mean))
     expectation = narrow.expectation(design, records, mixture.dispersion, mean)
     expected, jacobian = expectation(mean)
-    away = np.linalg.solve(jacobian, narrow.values - expected)
-    covariance = noise + narrow.noise_sd**2 * np.linalg.inv(jacobian.T @ jacobian)
+    inverse = np.linalg.pinv(jacobian)
+    away = inverse @ (narrow.values - expected)
+    covariance = noise + narrow.noise_sd**2 * inverse @ inverse.T
     by_noise = len(mean) + _SURELY * math.sqrt(2.0 * len(mean))
     distance = max(float(away @ np.linalg.solve(covariance, away)), by_noise)
     ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / farthest
@@ -624,8 +626,7 @@ class _JobSums(RegressionSums):
         expectation = last.expectation(middle, self.weighted_records, mixture.dispersion, mean)
         jacobian = expectation(mean)[1]
         widest = self.prior(mixture.feature_covariance, 1.0)
-        bread = jacobian.T @ np.linalg.solve(meat, jacobian)
-        sampling = np.linalg.inv(bread + widest.precision)
+        sampling = sampling_covariance(jacobian, meat, widest.precision)
         narrow = self._scores(self.sums[NARROW])
         lost = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
         pulled = pull(

@@ -56,6 +56,7 @@ from shoal_studies.regression.scores import (
     NormalPrior,
     ScoreLikelihood,
     Scores,
+    sampling_covariance,
     scatter_seen,
 )
 
@@ -294,8 +295,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         meat = combined @ (expected * np.sqrt(np.outer(own, own))) @ combined.T
         _, jacobian = last.expectation(middle, self.records[0], 1.0, mean)(mean)
         widest = self.prior(mixture.feature_covariance, 1.0).precision
-        bread = jacobian.T @ np.linalg.solve(meat, jacobian)
-        sampling = np.linalg.inv(bread + widest)
+        sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
         pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
         covariance = noise + sampling + np.outer(pulled, pulled)

@@ -150,6 +150,27 @@ class Fit:
     log_evidence: float
 
 
+def covariance_of(information: Floats, prior: Floats) -> Floats:
+    """Return the inverse of both precisions' sum, shape (p, p), surely positive definite.
+
+    Nonsense sums may tell a billion times more of one direction than of another: plain inverses of
+    such matrices have negative variances. In units of the prior they have not.
+    """
+    root = np.linalg.inv(np.linalg.cholesky(prior))
+    values, vectors = np.linalg.eigh(root @ information @ root.T)
+    turned = root.T @ vectors
+    return np.asarray((turned / (1.0 + np.maximum(values, 0.0))) @ turned.T)
+
+
+def sampling_covariance(jacobian: Floats, scatter: Floats, prior: Floats) -> Floats:
+    """Return the covariance by the records' own scatter, shape (p, p), as the sandwich has it.
+
+    `jacobian`, shape (v, p), is that of scores, which scatter by `scatter`, (v, v). What they do
+    not tell, the `prior` does, a precision.
+    """
+    return covariance_of(jacobian.T @ np.linalg.pinv(scatter, hermitian=True) @ jacobian, prior)
+
+
 @dataclass(frozen=True)
 class DesignLikelihood:
     """The likelihood of coefficients under one design and dispersion, near `start`, shape (p,)."""
@@ -170,21 +191,22 @@ class DesignLikelihood:
         steps = 1
         while True:
             away = point - prior.mean
-            curvature, slope = prior.precision, -prior.precision @ away
+            told, slope = np.zeros_like(prior.precision), -prior.precision @ away
             evidence = volume + 0.5 * float(slope @ away)
             for each, (expected, jacobian) in zip(self.sums, expected_at, strict=True):
                 variances = each.variances(expected, design_error)
                 gap = each.values - expected
-                curvature = curvature + jacobian.T @ (jacobian / variances[:, None])
+                told = told + jacobian.T @ (jacobian / variances[:, None])
                 slope = slope + jacobian.T @ (gap / variances)
                 evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
-            step = np.asarray(np.linalg.solve(curvature, slope), np.float64)
+            covariance = covariance_of(told, prior.precision)
+            step = covariance @ slope
             changes = self.sums[0].changes(self.design, step)
             length = float(np.sqrt(self.design.weights @ changes**2).max())
             point = point + step * min(1.0, 1.0 / max(length, _TOLERANCE))
             if length < _TOLERANCE or steps == _STEPS:
-                evidence += 0.5 * float(slope @ step - np.linalg.slogdet(curvature)[1])
-                return Fit(point, np.asarray(np.linalg.inv(curvature)), evidence)
+                evidence += 0.5 * float(slope @ step + np.linalg.slogdet(covariance)[1])
+                return Fit(point, covariance, evidence)
             expected_at, steps = [each(point) for each in self.expectations], steps + 1
 
 
