@@ -115,3 +115,6 @@ CUT_SHARE: Final = 0.02
 
 MOST_OF_DISPERSION: Final = 4.0
 """Largest dispersion over the one that the first round's mean and spread of the target tell."""
+
+MOST_OF_NOISE: Final = 1.0
+"""Relative error of a wide design's covariance by noise, above which it may hide a direction."""

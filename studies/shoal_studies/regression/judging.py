@@ -199,6 +199,11 @@ def judged_slopes(
             "hides how they hang together, or few records make up most of it; take fewer features, "
             "more clients, or a larger epsilon"
         )
+    if seen.designs[0].noise_error > constants.MOST_OF_NOISE:
+        reasons.append(
+            "noise hides how so many features hang together, and whether some are nearly the same: "
+            "take fewer features, more clients, or a larger epsilon"
+        )
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
     return _by_direction(names, seen)

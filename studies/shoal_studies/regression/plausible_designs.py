@@ -41,6 +41,7 @@ _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the sam
 _LARGEST_CORRELATION: Final = 0.999
 _NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
 _LEAST_PART: Final = 0.01  # of that: the least that a hidden one may be
+_SURELY: Final = 2.0  # of the noise: by which products of twins are surely unlike their squares
 _HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
@@ -52,7 +53,7 @@ class DesignRows:
     `rows`, shape (s, p), are constant and features in spreads; `offsets`, shape (s,), are added to
     predictors. `weights`, shape (s,), sum to 1. `shrunk`, shape (s,), is the square of what rows
     are multiplied by in the round of moments. `noise_error` is the relative error up to which noise
-    alone may make a wide design wrong.
+    alone may make a wide design wrong; infinite if it may hide that two features are the same.
     """
 
     rows: Floats
@@ -468,11 +469,12 @@ class PlausibleDesigns:
         ]
         centre_sd = REACH * np.array(halves) * released.noise_sd[:size]
         means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / centre_sd) ** 2)
-        told, vectors = expected_eigenvalues(
-            matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means), sd
-        )
+        seen = matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means)
+        told, vectors = expected_eigenvalues(seen, sd)
         values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
         error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
+        if _has_twins(seen, sd):
+            error = np.inf
         if hides:
             smaller = values * _LEAST_PART ** self.generator.random(size)
             values = np.where(told < sd, np.maximum(smaller, _LEAST_EIGENVALUE), values)
@@ -531,6 +533,13 @@ def denoised(seen: Floats, sd: float) -> Floats:
     return np.asarray(
         (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
     )
+
+
+def _has_twins(seen: Floats, sd: float) -> bool:
+    """Tell whether two features may be nearly the same, by products with noise of `sd`, (k, k)."""
+    squares = np.maximum(np.diagonal(seen), sd)
+    apart = np.sqrt(np.outer(squares, squares)) - np.abs(seen)
+    return bool(np.any(apart[np.triu_indices(len(seen), 1)] < _SURELY * sd))
 
 
 def _with_constant(features: Floats) -> Floats:
