@@ -1,11 +1,15 @@
 """The count of lost and double-counted shares sees one that is planted, of either kind."""
 
 import itertools
+from collections.abc import Awaitable, Callable, Sequence
 from unittest.mock import patch
 
 from bench.faults import Tally
+from shoal_compute import node
+from shoal_compute.bulks import Packed, Place
+from shoal_compute.summing import Summing, add_up, sum_shares
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.federation import Federation
@@ -31,16 +35,23 @@ async def test_a_share_that_a_node_acknowledged_and_forgot_is_counted_as_lost(
 async def test_a_client_that_all_nodes_add_twice_is_counted_as_double(
     federation: Federation,
 ) -> None:
-    add, calls = summation.add_packed, itertools.count()
+    calls = itertools.count()
 
-    def add_one_twice(
-        scheme: Sharing, kind: ShareKind, payloads: bytes, dimension: int
+    async def add_one_twice(
+        spec: RoundSpec,
+        places: Sequence[Place],
+        read: Callable[[Place], Awaitable[list[Packed]]],
+        summing: Summing,
     ) -> Uint64Vector:
-        size = SEED_BYTES if kind is ShareKind.SEED else 8 * dimension
-        again = payloads[:size] if next(calls) < len(federation.nodes) else b""
-        return add(scheme, kind, payloads + again, dimension)
+        total = await sum_shares(spec, places, read, summing)
+        if next(calls) >= len(federation.nodes):
+            return total
+        first = (await read(places[0]))[0]
+        size = SEED_BYTES if first.kind is ShareKind.SEED else 8 * spec.dimension
+        again = first._replace(payloads=first.payloads[:size])
+        return summation.plus(spec.sharing, total, add_up(spec.sharing, [again], spec.dimension))
 
-    with patch.object(summation, "add_packed", add_one_twice):
+    with patch.object(node, "sum_shares", add_one_twice):
         await federation.learn()
 
     losses = await count_losses(federation)

@@ -187,6 +187,7 @@ def judged_slopes(
     if seen.moved > FAR:
         reasons.append(NOT_ENDED)
     apart = seen.pulled**2 > np.diagonal(seen.covariance) / 2.0  # of which it is a part
+    apart &= ~np.tile(_are_of_two_values(features, seen.columns), count)
     pulled = [name for name, it_is in zip(names, apart.tolist(), strict=True) if it_is]
     if pulled:
         reasons.append(
@@ -235,8 +236,13 @@ def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
         squares = (design.rows[:, 1:] - design.means) ** 2
         kept = (design.weights * shrinking) @ squares / np.maximum(design.weights @ squares, 1e-12)
         lost.append(1.0 - kept)
-    two = [is_level(each) for each in features] | ~np.isnan(seen.columns.shares[: len(features)])
-    return np.where(two, 0.0, np.mean(lost, axis=0))
+    return np.where(_are_of_two_values(features, seen.columns), 0.0, np.mean(lost, axis=0))
+
+
+def _are_of_two_values(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:
+    """Tell of each feature whether it has two values, shape (q,)."""
+    levels = np.array([is_level(each) for each in features])
+    return np.asarray(levels | ~np.isnan(found.shares[: len(features)]))
 
 
 def among_predictors(count: int) -> Floats:
@@ -342,7 +348,7 @@ class Tangled:
 
 def empty_features(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:
     """Tell which features of two values have the same one in nearly all records, shape (q,)."""
-    two = [is_level(each) for each in features] | ~np.isnan(found.shares[: len(features)])
+    two = _are_of_two_values(features, found)
     return np.asarray(two & (found.one_bound[: len(features)] != 0.0))
 
 
