@@ -238,7 +238,7 @@ def test_sites_with_few_records_are_no_reason_to_doubt_where_sites_are_pooled(ki
             variables={"y": bounds, "dose": (0, 1), "site": levels},
             pooled="site",
         ).fit(there)
-        assert model.verdict_ == "trustworthy"
+        assert "site" not in model.verdict_
         low, high = model.posterior_.pooled_effects.interval(0.9).T
         about = np.roll(effects - effects.mean(), -1)  # the reference is shown last
         held.append(np.mean((low <= about) & (about <= high)))

@@ -207,7 +207,7 @@ def judged_slopes(
         )
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    return _by_direction(names, seen)
+    return _by_direction(names, seen, np.delete(np.arange(width), list(pooled)))
 
 
 def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None:
@@ -254,13 +254,20 @@ def among_predictors(count: int) -> Floats:
     return np.asarray(2.0 * (np.eye(count) - 1.0 / (count + 1)))
 
 
-def _by_direction(names: Sequence[str], seen: RegressionEvidence) -> Verdict:
-    """Return that the prior decides a combination of slopes, or else that all may be trusted."""
-    count, width = seen.slopes.shape
+def _by_direction(
+    names: Sequence[str], seen: RegressionEvidence, kept: NDArray[np.intp]
+) -> Verdict:
+    """Return that the prior decides a combination of slopes, or else that all may be trusted.
+
+    Slopes of features but those `kept`, shape (w,), are left out: a prior decides them as it is to.
+    """
+    count, width = len(seen.slopes), len(kept)
+    places = np.add.outer(np.arange(count) * seen.slopes.shape[1], kept).ravel()
+    names, noise = [names[place] for place in places], seen.noise[np.ix_(places, places)]
     scales, turn = np.linalg.eigh(among_predictors(count))
     root = np.kron((turn * np.sqrt(scales)) @ turn.T, np.eye(width)) / seen.prior_sd
-    values, vectors = np.linalg.eigh(root @ seen.noise @ root)
-    if values[-1] < PRIOR_DECIDES:
+    values, vectors = np.linalg.eigh(root @ noise @ root)
+    if not places.size or values[-1] < PRIOR_DECIDES:
         return Verdict(kind="trustworthy")
     vectors = root @ vectors
     direction = vectors[:, -1] / vectors[np.argmax(np.abs(vectors[:, -1])), -1]

@@ -473,7 +473,7 @@ class PlausibleDesigns:
         told, vectors = expected_eigenvalues(seen, sd)
         values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
         error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
-        if _has_twins(seen, sd):
+        if self._has_twins(seen, sd):
             error = np.inf
         if hides:
             smaller = values * _LEAST_PART ** self.generator.random(size)
@@ -496,6 +496,18 @@ class PlausibleDesigns:
         weights = np.full(len(features), 1.0 / len(features))
         design = self._design(_with_constant(features), self._shrunk(features), weights)
         return replace(design, noise_error=error)
+
+    def _has_twins(self, seen: Floats, sd: float) -> bool:
+        """Tell whether two features may be nearly the same, by products with noise of `sd`, (q, q).
+
+        No record has two levels of one variable, whatever noise says.
+        """
+        squares = np.maximum(np.diagonal(seen), sd)
+        apart = np.sqrt(np.outer(squares, squares)) - np.abs(seen)
+        levels = [_level(column) for column in self.released.bounds]
+        of = np.array(["" if each is None else each.variable for each in levels])
+        exclusive = (of[:, None] == of) & (of != "")
+        return bool(np.any(np.triu((apart < _SURELY * sd) & ~exclusive, 1)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -533,13 +545,6 @@ def denoised(seen: Floats, sd: float) -> Floats:
     return np.asarray(
         (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
     )
-
-
-def _has_twins(seen: Floats, sd: float) -> bool:
-    """Tell whether two features may be nearly the same, by products with noise of `sd`, (k, k)."""
-    squares = np.maximum(np.diagonal(seen), sd)
-    apart = np.sqrt(np.outer(squares, squares)) - np.abs(seen)
-    return bool(np.any(apart[np.triu_indices(len(seen), 1)] < _SURELY * sd))
 
 
 def _with_constant(features: Floats) -> Floats:
