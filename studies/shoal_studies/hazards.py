@@ -31,10 +31,10 @@ from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
-    NEARLY,
     Mixture,
     designs_of,
     drawn_designs,
+    mixture_without_dispersion,
     noise_ratio,
     tidy,
     triangle,
@@ -373,12 +373,10 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         released = released_design(
             self.task.features, self.sums[0], self.sums[1], records=self.records[0]
         )
-        designs, generator = drawn_designs(released, count, len(self.sums))
-        likelihood = ScoreLikelihood(self.scores, self.records[0])
-        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
-        start = likelihood.under(designs[0], 1.0, self.prior_mean).fit(prior, NEARLY).mean
-        likelihoods = [likelihood.under(each, 1.0, start) for each in designs]
-        return Mixture.of(likelihoods, self.prior, generator)
+        drawn = drawn_designs(released, count, len(self.sums))
+        return mixture_without_dispersion(
+            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
+        )
 
     def score_query(self) -> HazardScoreSum:
         """Return the query for scores where the sums so far lead to.
@@ -432,7 +430,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         roots = np.sqrt(np.append(np.full(count, max(scattered, 1.0)), own))
         meat = expected * np.outer(roots, roots) + 1e-9 * np.trace(expected) * np.eye(len(roots))
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
-        widest = self.prior(mixture.feature_covariance, 1.0).precision[np.ix_(kept, kept)]
+        widest = self.prior(mixture.feature_covariance, 1.0).of(kept)
         sampling = sampling_covariance(jacobian, meat, widest)
         covariance = noise[np.ix_(kept, kept)] + sampling
         verdict = self._verdict(mixture, covariance[count:, count:])
@@ -441,7 +439,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         units = np.append(1.0 / spreads, np.ones(count))
         shown = kept[features_first]
         covariance = covariance[np.ix_(features_first, features_first)] * np.outer(units, units)
-        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest)))[features_first]
+        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))[features_first]
         return PiecewiseExponentialPosterior(
             names=names_of([each.name for each in self.task.features], self.task.times),
             target=self.task.event,

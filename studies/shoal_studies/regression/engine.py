@@ -184,6 +184,22 @@ def drawn_designs(
     return PlausibleDesigns(released, generator).draws(count), generator
 
 
+def mixture_without_dispersion(
+    drawn: tuple[Sequence[DesignRows], np.random.Generator],
+    likelihood: ScoreLikelihood,
+    prior: Callable[[Floats, float], NormalPrior],
+    start: Floats,
+) -> Mixture:
+    """Return the mixture under designs as drawn, of targets that scatter no more than they must.
+
+    `prior` is as in `Mixture.of`; fits start where the first design's leads from `start`.
+    """
+    designs, generator = drawn
+    first = likelihood.under(designs[0], 1.0, start)
+    near = first.fit(prior(designs[0].covariance, constants.PRIOR_PARTS[2]), NEARLY).mean
+    return Mixture.of([likelihood.under(each, 1.0, near) for each in designs], prior, generator)
+
+
 def noise_ratio(released: ReleasedSum, *, part: float) -> float:
     """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it."""
     ratio = float(released.noise_sd[0]) / (
@@ -626,7 +642,7 @@ class _JobSums(RegressionSums):
         expectation = last.expectation(middle, self.weighted_records, mixture.dispersion, mean)
         jacobian = expectation(mean)[1]
         widest = self.prior(mixture.feature_covariance, 1.0)
-        sampling = sampling_covariance(jacobian, meat, widest.precision)
+        sampling = sampling_covariance(jacobian, meat, widest)
         narrow = self._scores(self.sums[NARROW])
         lost = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
         pulled = pull(

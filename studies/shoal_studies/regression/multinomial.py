@@ -29,12 +29,12 @@ from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
     NARROW,
-    NEARLY,
     Mixture,
     cheap_reach,
     designs_of,
     drawn_designs,
     farthest_row,
+    mixture_without_dispersion,
     pull,
     telling,
     tidy,
@@ -275,13 +275,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             records=self.records[0],
             aside=self.task.class_part**2,
         )
-        designs, generator = drawn_designs(released, count, len(self.sums))
-        likelihood = ScoreLikelihood(self.scores, self.records[0])
-
-        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
-        start = likelihood.under(designs[0], 1.0, self.prior_mean).fit(prior, NEARLY).mean
-        likelihoods = [likelihood.under(each, 1.0, start) for each in designs]
-        return Mixture.of(likelihoods, self.prior, generator)
+        drawn = drawn_designs(released, count, len(self.sums))
+        return mixture_without_dispersion(
+            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
+        )
 
     def posterior(self) -> MultinomialRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
@@ -294,13 +291,13 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         combined = np.kron(last.combinations, np.eye(self.width))
         meat = combined @ (expected * np.sqrt(np.outer(own, own))) @ combined.T
         _, jacobian = last.expectation(middle, self.records[0], 1.0, mean)(mean)
-        widest = self.prior(mixture.feature_covariance, 1.0).precision
+        widest = self.prior(mixture.feature_covariance, 1.0)
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
         pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
         covariance = noise + sampling + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
-        prior_variances = np.diagonal(np.linalg.inv(widest))
+        prior_variances = np.diagonal(np.linalg.inv(widest.precision))
         levels = tuple(each.name for each in self.task.levels)
         features = tuple(each.name for each in self.task.features)
         return MultinomialRegressionPosterior(

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal_protocol.queries.design import Floats
 from shoal_studies.regression.families import CutMean, Residuals, TargetFamily
@@ -140,6 +141,25 @@ class NormalPrior:
     mean: Floats
     precision: Floats
 
+    def of(self, places: NDArray[np.intp]) -> "NormalPrior":
+        """Return the prior of the coefficients at these places, the others being at their means."""
+        return NormalPrior(self.mean[places], self.precision[np.ix_(places, places)])
+
+    @cached_property
+    def _root(self) -> Floats:
+        """What makes the precision one: shape (p, p)."""
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(self.precision)))
+
+    def covariance_with(self, information: Floats) -> Floats:
+        """Return the inverse of both precisions' sum, shape (p, p), surely positive definite.
+
+        Nonsense sums may tell a billion times more of one direction than of another: plain inverses
+        of such matrices have negative variances. In units of the prior they have not.
+        """
+        values, vectors = np.linalg.eigh(self._root @ information @ self._root.T)
+        turned = self._root.T @ vectors
+        return np.asarray((turned / (1.0 + np.maximum(values, 0.0))) @ turned.T)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -150,25 +170,13 @@ class Fit:
     log_evidence: float
 
 
-def covariance_of(information: Floats, prior: Floats) -> Floats:
-    """Return the inverse of both precisions' sum, shape (p, p), surely positive definite.
-
-    Nonsense sums may tell a billion times more of one direction than of another: plain inverses of
-    such matrices have negative variances. In units of the prior they have not.
-    """
-    root = np.linalg.inv(np.linalg.cholesky(prior))
-    values, vectors = np.linalg.eigh(root @ information @ root.T)
-    turned = root.T @ vectors
-    return np.asarray((turned / (1.0 + np.maximum(values, 0.0))) @ turned.T)
-
-
-def sampling_covariance(jacobian: Floats, scatter: Floats, prior: Floats) -> Floats:
+def sampling_covariance(jacobian: Floats, scatter: Floats, prior: NormalPrior) -> Floats:
     """Return the covariance by the records' own scatter, shape (p, p), as the sandwich has it.
 
     `jacobian`, shape (v, p), is that of scores, which scatter by `scatter`, (v, v). What they do
-    not tell, the `prior` does, a precision.
+    not tell, the `prior` does.
     """
-    return covariance_of(jacobian.T @ np.linalg.pinv(scatter, hermitian=True) @ jacobian, prior)
+    return prior.covariance_with(jacobian.T @ np.linalg.pinv(scatter, hermitian=True) @ jacobian)
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ class DesignLikelihood:
                 told = told + jacobian.T @ (jacobian / variances[:, None])
                 slope = slope + jacobian.T @ (gap / variances)
                 evidence -= 0.5 * float(np.sum(gap**2 / variances + np.log(variances)))
-            covariance = covariance_of(told, prior.precision)
+            covariance = prior.covariance_with(told)
             step = covariance @ slope
             changes = self.sums[0].changes(self.design, step)
             length = float(np.sqrt(self.design.weights @ changes**2).max())
