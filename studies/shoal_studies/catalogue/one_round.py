@@ -188,10 +188,8 @@ def generator_for(released: ReleasedSum) -> Generator:
     return Generator(PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def record_counts(
-    released: ReleasedSum, nodes: int = _NODES, *, log_uniform: bool = False
-) -> tuple[Floats, Floats]:
-    """Return how many records there may be, and log probabilities, both shape (m,), m <= `nodes`.
+def record_counts(released: ReleasedSum, *, log_uniform: bool = False) -> tuple[Floats, Floats]:
+    """Return how many records there may be, and log probabilities, both shape (m,), m <= 15.
 
     Their number is seen through noise, and each from none to the most allowed is as likely
     beforehand, or as 1 / (n + 1) with `log_uniform`. A number stands for those around it, up to
@@ -202,7 +200,7 @@ def record_counts(
     most = released.cohort_size * released.query.records_per_client
     centre = min(max(seen, 0.0), float(most))
     low, high = max(centre - 5.0 * sd, 0.0), min(centre + 5.0 * sd, float(most))
-    numbers = np.unique(np.rint(np.linspace(low, high, nodes)))
+    numbers = np.unique(np.rint(np.linspace(low, high, _NODES)))
     ends = np.concatenate(
         [numbers[:1] - 0.5, (numbers[1:] + numbers[:-1]) / 2.0, numbers[-1:] + 0.5]
     )
