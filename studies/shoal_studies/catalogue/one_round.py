@@ -5,7 +5,7 @@ Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binom
 fine as the queries' that is the variance-gamma law with characteristic function
 (1 + b^2 t^2)^-shape, which is Laplace's for shape 1.
 
-The posterior of a single parameter is summarised on a grid that is fitted to its mass.
+The posterior of a single parameter is computed on a grid that is fitted to its mass.
 """
 
 import math
@@ -23,7 +23,7 @@ from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
-from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
+from shoal_studies.posteriors.forms import Known, encoded
 
 _FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
 _KNOTS: Final = 3000
@@ -117,6 +117,7 @@ _SEARCH_POINTS: Final = 129
 _SEARCHES: Final = 60
 _NEGLIGIBLE: Final = -38.0  # in logarithms, relative to the peak: 3e-17
 _POINTS: Final = 801
+_VALUES: Final = 2000
 
 
 def bulk(log_density: LogDensity, low: float, high: float) -> tuple[float, float]:
@@ -138,24 +139,21 @@ def summarise(
     high: float,
     parameter: Callable[[Floats], Floats],
 ) -> dict[str, Any]:
-    """Return mean, deviation and quantiles of `parameter`(t), increasing in t, as posteriors do.
+    """Return the values of a posterior: those that split `parameter`(t)'s density evenly.
 
-    t has its density on [low, high]. `log_density` need not be normalised. Trapezoidal rule on 801
-    points: for a density that vanishes at both ends its error falls faster than any power of their
-    distance.
+    `parameter` increases in t, which has its density on [low, high]. `log_density` need not be
+    normalised. Trapezoidal rule on 801 points: for a density that vanishes at both ends its error
+    falls faster than any power of their distance.
     """
     points = np.linspace(low, high, _POINTS)
     logs = log_density(points)
     density = np.exp(logs - logs.max())
-    weights = density / density.sum()
-    values = parameter(points)
-    mean = float(weights @ values)
-    sd = float(np.sqrt(weights @ (values - mean) ** 2))
     steps = (density[1:] + density[:-1]) / 2.0
     cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
     rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
-    places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
-    return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
+    levels = (np.arange(_VALUES) + 0.5) / _VALUES
+    places = np.interp(levels, cumulative[rising], points[rising])
+    return {"values": encoded(parameter(places))}
 
 
 _NODES: Final = 15

@@ -1,8 +1,5 @@
 """Forms of posteriors that several studies share.
 
-`TabulatedPosterior` has a single parameter, as a table of its quantiles. Their levels are those of
-normal scores from -5 to 5, so that a normal posterior is a straight line.
-
 `DrawnPosterior` has joint draws; `StoredDraws` has them as little-endian doubles in base64.
 
 `NumbersPosterior` has numbers about the records that took part. Its intervals account for the
@@ -12,7 +9,6 @@ noise in the counts, and not for the choice of records.
 import base64
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any, Final, Literal, Self
@@ -27,54 +23,6 @@ from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Size
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
-
-_STANDARD: Final = NormalDist()
-_SCORES: Final = np.linspace(-5.0, 5.0, 161)
-
-QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tolist()])
-"""The levels that the quantiles of a tabulated posterior are at, shape (161,)."""
-
-
-def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
-    """Return those at 1 - `high` and `high`, shape (2,), of `quantiles` at `QUANTILE_LEVELS`."""
-    reach = _STANDARD.inv_cdf(high)
-    return np.interp([-reach, reach], _SCORES, quantiles)
-
-
-class TabulatedPosterior(BasePosterior):
-    """Base of the posteriors of a single parameter of one column's records.
-
-    `quantiles` are at `QUANTILE_LEVELS`. They account for the records' scatter, for values cut at
-    the bounds and for the privacy noise.
-    """
-
-    columns: tuple[str, ...]
-    quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
-    average: Finite
-    deviation: Size
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "TabulatedPosterior":
-        if np.any(np.diff(self.quantiles) < 0.0):
-            raise ValueError("quantiles must not fall")
-        if len(self.names) != 1:
-            raise ValueError("quantiles are those of a single parameter")
-        return self
-
-    @property
-    def mean(self) -> Floats:
-        return np.array([self.average])
-
-    @property
-    def sd(self) -> Floats:
-        return np.array([self.deviation])
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        return scored_quantiles(self.quantiles, high)[None]
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        return np.interp(generator.standard_normal(count), _SCORES, self.quantiles)[:, None]
-
 
 MOST_VALUES: Final = 1 << 16
 """Most numbers in one posterior: half a mebibyte, which every limit on documents allows."""
