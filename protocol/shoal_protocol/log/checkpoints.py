@@ -1,9 +1,9 @@
 """The consortium's log is a chain of hashes: its checkpoints, who signed them, and proofs.
 
 The head after entry i is H_i = SHA-256(H_(i-1), h_i), where h_i is the entry's hash and H_0 is
-`GENESIS`: a head stands for all entries before it, in their order. The aggregator signs a
-checkpoint, which is the head of so many entries. Every Compute node is a witness: it signs a
-checkpoint whose entries begin with those of the one that it signed last. Entries count once a
+`GENESIS`, 32 zero bytes: a head stands for all entries before it, in their order. The aggregator
+signs a checkpoint, which is the head of so many entries. Every Compute node is a witness: it signs
+a checkpoint whose entries begin with those of the one that it signed last. Entries count once a
 quorum q of the M nodes signed a checkpoint that has them: to show two histories, 2q - M nodes must
 lie.
 """
@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from shoal_protocol.privacy.ledger import GENESIS as GENESIS
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import Document, Embedded, Model, Role, describe
 from shoal_protocol.wire.encoding import (
@@ -30,8 +31,6 @@ from shoal_protocol.wire.encoding import (
 )
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
-GENESIS: Final = "0" * 64
-"""The head of no entries."""
 MOST_BETWEEN: Final = 1000
 """Entries between two checkpoints of which one follows the other, and so hashes in a proof."""
 

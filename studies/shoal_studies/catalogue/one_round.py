@@ -11,13 +11,12 @@ The posterior of a single parameter is computed on a grid that is fitted to its 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from scipy.special import logsumexp
+from scipy.special import kve, logsumexp, softmax
 
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
@@ -25,9 +24,8 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
 from shoal_studies.posteriors.forms import Known, encoded
 
-_FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
-_KNOTS: Final = 3000
-_STEP: Final = 0.25  # of ln g in the trapezoidal rules
+_MOST_SHAPE: Final = 50.0  # above it a sum of Laplace shares is normal to all purposes
+_STEP: Final = 0.25  # of ln g in the trapezoidal rule
 _LOWEST: Final = -70.0
 _HIGHEST: Final = 5.0
 
@@ -52,12 +50,14 @@ class SummedNoise:
 
     def log_density(self, x: Floats) -> Floats:
         """Return the logarithm of the density at `x`, elementwise."""
-        if self.mechanism == "discrete_gaussian":
+        if self.mechanism == "discrete_gaussian" or self.shape > _MOST_SHAPE:
             return -0.5 * (x / self.sd) ** 2 - math.log(self.sd * math.sqrt(2.0 * math.pi))
-        knots, values = _table(self.shape)
-        y = np.abs(x) / self._scale
-        inside = np.interp(y, knots, values)
-        return np.asarray(inside - np.maximum(y - _FARTHEST, 0.0) - math.log(self._scale))
+        # that of a variance-gamma law, by the Bessel function K of this order
+        order = self.shape - 0.5
+        nearest = 10.0 ** -min(12.0, 200.0 / (order + 1.0))  # nearer to 0 it would overflow
+        y = np.maximum(np.abs(x) / self._scale, nearest)
+        norm = self._scale * math.sqrt(math.pi) * math.gamma(self.shape) * 2.0**order
+        return np.asarray(order * np.log(y) + np.log(kve(order, y)) - y - math.log(norm))
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         """Return independent draws, for posterior sampling: no privacy depends on them."""
@@ -69,46 +69,19 @@ class SummedNoise:
     def normal_mixture(self) -> tuple[Floats, Floats]:
         """Return weights and variances, shape (m,), of the normals of mean zero that mix to it.
 
-        A variance-gamma variable is normal with variance 2 b^2 g, g gamma distributed.
+        A variance-gamma variable is normal with variance 2 b^2 g, g gamma distributed: here by the
+        trapezoidal rule in ln g.
         """
         if self.mechanism == "discrete_gaussian":
             return np.ones(1), np.array([self.sd**2])
-        logarithms, log_weights = _gamma_rule(self.shape)
-        weights = np.exp(log_weights)
+        logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
+        weights = softmax(self.shape * logarithms - np.exp(logarithms))
         kept = weights > 1e-15
         return weights[kept], 2.0 * self._scale**2 * np.exp(logarithms[kept])
 
     @property
     def _scale(self) -> float:
         return self.sd / math.sqrt(2.0 * self.shape)
-
-
-def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
-    """Return ln g and log weights of a trapezoidal rule in ln g for the gamma distribution."""
-    logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
-    log_weights = shape * logarithms - np.exp(logarithms)
-    return logarithms, log_weights - logsumexp(log_weights)
-
-
-@lru_cache(maxsize=64)
-def _table(shape: float) -> tuple[Floats, Floats]:
-    """Return knots in scales b, and the log density there for b = 1."""
-    knots = _FARTHEST * np.linspace(0.0, 1.0, _KNOTS) ** 2
-    if shape == 1.0:
-        values = -knots - math.log(2.0)
-    else:
-        logarithms = np.arange(_LOWEST, _HIGHEST, _STEP / 2.0)
-        variances = 2.0 * np.exp(logarithms)
-        terms = (
-            shape * logarithms
-            - np.exp(logarithms)
-            - 0.5 * np.log(2.0 * math.pi * variances)
-            + math.log(_STEP / 2.0)
-            - math.lgamma(shape)
-            - 0.5 * knots[:, None] ** 2 / variances
-        )
-        values = logsumexp(terms, axis=1)
-    return knots, values
 
 
 LogDensity = Callable[[Floats], Floats]
