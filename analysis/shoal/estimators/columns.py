@@ -57,7 +57,7 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
     if not isinstance(columns, Mapping):
         raise ValueError(
             f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
-            "levels, or a list of names that the data dictionary has, or ColumnBounds"
+            'levels, or a list of names that the data dictionary has, as ["age"], or ColumnBounds'
         )
     known = levels_in(columns, parameter).over(known.variables)
     found: list[ColumnBounds] = []
