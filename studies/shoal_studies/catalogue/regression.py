@@ -257,8 +257,8 @@ class MeasuredCoefficients(NormalCoefficients):
             ("Verdict", str(self.verdict)),
             (
                 "One dishonest client",
-                f"of about {self.records:,} could move any of these numbers as far as all others "
-                "together, and no verdict would see it, because only sums are checked and nobody "
+                f"any one of about {self.records:,} could move each of these numbers as far as all "
+                "others together; no verdict would notice, because only sums are checked and nobody "
                 "sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
