@@ -258,8 +258,8 @@ class MeasuredCoefficients(NormalCoefficients):
             (
                 "One dishonest client",
                 f"any one of about {self.records:,} could move each of these numbers as far as all "
-                "others together; no verdict would notice, because only sums are checked and nobody "
-                "sees a single answer",
+                "others together; no verdict would notice, because only sums are checked and "
+                "nobody sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
             *self._clustering,
