@@ -71,18 +71,6 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
     return tuple(found)
 
 
-def one_of(columns: object, parameter: str, known: Known) -> ColumnBounds:
-    """Return the bounds of a parameter that takes one column.
-
-    Raises:
-        ValueError: they are no bounds, or not of one column.
-    """
-    found = bounds_of(columns, parameter, known)
-    if len(found) != 1:
-        raise ValueError(f"{parameter} must be one column with its bounds, not {len(found)}")
-    return found[0]
-
-
 def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> FloatMatrix:
     """Return numbers, shape (n, len(columns)), in the order of `columns`.
 

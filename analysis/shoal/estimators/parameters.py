@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal.estimators.columns import bounds_of, levels_in, one_of
+from shoal.estimators.columns import bounds_of, levels_in
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
@@ -24,12 +24,19 @@ T = TypeVar("T")
 
 
 def _one(given: object, parameter: str, known: Known) -> ColumnBounds | None:
-    """Return the column of a parameter: its bounds, or a text that is a part of a formula."""
+    """Return the column of a parameter: its bounds, or a text that is a part of a formula.
+
+    Raises:
+        ValueError: it is neither, or not one column.
+    """
     if given is None:
         return None
     if isinstance(given, str):
         return single(parse_part(given), parameter, known)
-    return one_of(given, parameter, known)
+    columns = bounds_of(given, parameter, known)
+    if len(columns) != 1:
+        raise ValueError(f"{parameter} must be one column with its bounds, not {len(columns)}")
+    return columns[0]
 
 
 class NotFittedError(ValueError, AttributeError):

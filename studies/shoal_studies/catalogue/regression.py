@@ -253,6 +253,10 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        clustered = (
+            f"clustered by client: the up to {self.records_per_client} records of one client may "
+            "depend on each other"
+        )
         return (
             ("Verdict", str(self.verdict)),
             (
@@ -262,19 +266,7 @@ class MeasuredCoefficients(NormalCoefficients):
                 "nobody sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
-            *self._clustering,
-        )
-
-    @property
-    def _clustering(self) -> tuple[tuple[str, str], ...]:
-        if self.records_per_client == 1:
-            return ()
-        return (
-            (
-                "Intervals",
-                f"clustered by client: the up to {self.records_per_client} records of one client "
-                "may depend on each other",
-            ),
+            *([("Intervals", clustered)] if self.records_per_client > 1 else []),
         )
 
     @property
