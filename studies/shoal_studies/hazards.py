@@ -169,7 +169,6 @@ def expected_sums(
     return Expected(of_events, of_hazards, scores, by_events, by_hazards, by_scores)
 
 
-_AT_RISK_ERROR: Final = 0.05  # of how many are at risk: the sample's leave as the model says
 LEVEL_SD, _STEP_SD = 1.5, 0.7  # of log hazards: of all, and from one interval to the next
 _LEAVING_SD, _LEAVING_STEP_SD = 2.0, 1.0
 
@@ -208,7 +207,7 @@ class HazardScores(Scores):
         return np.concatenate(
             [
                 np.full(count, 2.0 * noise + design_error**2 * float(np.mean(missed**2))),
-                2.0 * noise + (_AT_RISK_ERROR * both) ** 2,
+                2.0 * noise + (constants.AT_RISK_ERROR * both) ** 2,
                 np.full(len(scores), noise + design_error**2 * float(np.mean(scores**2))),
             ]
         )
@@ -282,8 +281,6 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 
 
 _FEWEST: Final = 0.002  # share of records with an event, at least
-_CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 
 
 class _JobSums(JobSums[PiecewiseExponentialTask]):
@@ -412,11 +409,11 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
 
         typical = float(np.sqrt(np.mean(slopes**2)))
         whole, costs = events(math.inf), []
-        for each in _CUTS:
+        for each in constants.HAZARD_CUTS:
             seen = events(each)
-            missed = _DRIFT * typical * math.sqrt(max(1.0 - seen / whole, 0.0))
+            missed = constants.DRIFT * typical * math.sqrt(max(1.0 - seen / whole, 0.0))
             costs.append(((sd * each) ** 2 + seen) / seen**2 + missed**2)
-        return query.model_copy(update={"hazard_cut": _CUTS[int(np.argmin(costs))]})
+        return query.model_copy(update={"hazard_cut": constants.HAZARD_CUTS[int(np.argmin(costs))]})
 
     def posterior(self) -> PiecewiseExponentialPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""

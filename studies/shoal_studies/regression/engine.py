@@ -66,7 +66,6 @@ _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
 _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
-_WIDER: Final = 1.5  # squared radius, from which on a ball tells more than narrow ones
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
@@ -243,7 +242,9 @@ def telling(
     Where noise was so cheap that balls were widened, shrinking and cutting in others pull
     coefficients more than noise does.
     """
-    wide = [each for each in narrow if _WIDER * squared_radius < each.squared_radius < math.inf]
+    wide = [
+        each for each in narrow if constants.WIDER * squared_radius < each.squared_radius < math.inf
+    ]
     return (*first, *(wide or narrow))
 
 
@@ -258,7 +259,7 @@ def pull(
     lost in the narrow round. It is 0 where no round was widened: then nothing tells.
     """
     (mean, noise), design = mixture.moments, mixture.designs[0]
-    if wide.squared_radius <= _WIDER * narrow.squared_radius:
+    if wide.squared_radius <= constants.WIDER * narrow.squared_radius:
         return np.zeros(len(mean))
     expectation = narrow.expectation(design, records, mixture.dispersion, mean)
     expected, jacobian = expectation(mean)

@@ -19,11 +19,7 @@ from shoal_studies.regression import constants
 from shoal_studies.regression.measured import Measured, has_two_values
 from shoal_studies.regression.plausible_designs import DesignRows
 
-_CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
-OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
-_BETTER: Final = 1.5  # predictors' mean square over its sd: with odds of 3 to 1 the mean errs more
 _LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
@@ -33,7 +29,6 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
-FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
     "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
@@ -185,11 +180,11 @@ def judged_slopes(
     error = float(weights @ np.sum((rows @ by_predictor) * rows, axis=1))
     away = seen.predictors - weights @ seen.predictors
     variance = float(weights @ np.sum((away @ among) * away, axis=1))
-    if seen.level_error**2 > OUTWEIGHED * variance:
+    if seen.level_error**2 > constants.OUTWEIGHED * variance:
         reasons.append(_LEVEL_IS_OFF)
-    elif error + seen.level_error**2 > OUTWEIGHED * variance:
+    elif error + seen.level_error**2 > constants.OUTWEIGHED * variance:
         reasons.append(NOISE_OUTWEIGHS)
-    if seen.moved > FAR:
+    if seen.moved > constants.MOVED:
         reasons.append(NOT_ENDED)
     apart = seen.pulled**2 > np.diagonal(seen.covariance) / 2.0  # of which it is a part
     apart &= ~np.tile(_are_of_two_values(features, seen.columns), count)
@@ -442,7 +437,7 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
 
 def crowded(target: ColumnBounds, found: Measured) -> list[str]:
     """Return the reason that the target, which was `found` last, is at its bounds; or none."""
-    is_wide = float(found.spreads[-1]) >= _CROWDED * target.half_range
+    is_wide = float(found.spreads[-1]) >= constants.CROWDED * target.half_range
     if not is_wide or not np.isnan(found.shares[-1]):
         return []
     return [
@@ -461,7 +456,9 @@ def predicts_better(slopes: Floats, covariance: Floats, products: Floats) -> boo
     values, vectors = np.linalg.eigh(products)
     raised = np.maximum(values, _LEAST_VALUE * np.abs(values).max())
     through = (vectors * raised) @ vectors.T @ slopes
-    return float(slopes @ through) > _BETTER * math.sqrt(float(through @ covariance @ through))
+    return float(slopes @ through) > constants.BETTER * math.sqrt(
+        float(through @ covariance @ through)
+    )
 
 
 def nearly_apart(predictors: Floats) -> list[str]:
@@ -475,7 +472,7 @@ def nearly_apart(predictors: Floats) -> list[str]:
     mistaken = np.minimum(probabilities[:, one], probabilities[:, other]).sum(axis=0)
     records = probabilities.sum(axis=0)
     shares = mistaken / np.minimum(records[one], records[other])
-    return [_NEARLY_APART] if float(shares.min()) < _APART else []
+    return [_NEARLY_APART] if float(shares.min()) < constants.APART else []
 
 
 def one_class(reason: str) -> Verdict:

@@ -39,10 +39,6 @@ _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals 
 _LEAST_EIGENVALUE: Final = 1e-4
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
-_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
-_LEAST_PART: Final = 0.01  # of that: the least that a hidden one may be
-_SURELY: Final = 2.0  # of the noise: by which products of twins are surely unlike their squares
-_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
@@ -471,12 +467,12 @@ class PlausibleDesigns:
         means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / centre_sd) ** 2)
         seen = matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means)
         told, vectors = expected_eigenvalues(seen, sd)
-        values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
+        values = np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE))
         error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
         if self._has_twins(seen, sd):
             error = np.inf
         if hides:
-            smaller = values * _LEAST_PART ** self.generator.random(size)
+            smaller = values * constants.LEAST_HIDDEN ** self.generator.random(size)
             values = np.where(told < sd, np.maximum(smaller, _LEAST_EIGENVALUE), values)
         target = (vectors * values) @ vectors.T
         alone = np.array([place for _, place in self._alone], np.intp)
@@ -507,7 +503,7 @@ class PlausibleDesigns:
         levels = [_level(column) for column in self.released.bounds]
         of = np.array(["" if each is None else each.variable for each in levels])
         exclusive = (of[:, None] == of) & (of != "")
-        return bool(np.any(np.triu((apart < _SURELY * sd) & ~exclusive, 1)))
+        return bool(np.any(np.triu((apart < constants.TWINS_APART * sd) & ~exclusive, 1)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -532,7 +528,9 @@ def expected_eigenvalues(seen: Floats, sd: float) -> tuple[Floats, Floats]:
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
-    pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
+    pull = np.sum(
+        away / np.maximum(away**2 + (constants.SAME_EIGENVALUE * sd) ** 2, 1e-300), axis=1
+    )
     return isotonic_regression(values - 2.0 * sd**2 * pull).x, vectors
 
 
@@ -543,7 +541,8 @@ def denoised(seen: Floats, sd: float) -> Floats:
     """
     told, vectors = expected_eigenvalues(seen, sd)
     return np.asarray(
-        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+        (vectors * np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE)))
+        @ vectors.T
     )
 
 
