@@ -16,9 +16,9 @@ from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.private_files import locked, write_new
 from shoal_hosting.startup import replace
 from shoal_protocol.certificates.checks import LinkedVersions
+from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
 

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey, VerifyKey
 from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium.party_files import entry_of, fingerprint, is_endorsed
 from shoal_hosting.party import Card
+from shoal_protocol.log.succession import may_be_emergency, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     AuthorityMove,
@@ -26,7 +27,6 @@ from shoal_protocol.trust.roster_changes import (
     with_key,
     with_revoked,
 )
-from shoal_protocol.trust.succession import may_be_emergency, move_message
 from shoal_protocol.wire.documents import Signed, sign
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8,32}")

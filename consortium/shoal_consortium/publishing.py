@@ -15,10 +15,10 @@ from shoal_consortium import consortium_files, dictionary_files
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.service_calls import Endpoint, Refused, call, json_of
+from shoal_protocol.log.succession import check_believed
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.trust.succession import check_believed
 from shoal_protocol.wire.documents import Signed
 
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds

@@ -11,9 +11,9 @@ from shoal_hosting.manifests.manifest_routes import manifest_routes
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.service_calls import Refused
 from shoal_hosting.server.application import create_application
+from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY, consortium
 

@@ -248,7 +248,7 @@ async def test_a_holder_believes_nothing_that_the_trainer_alone_hands_it(
     async with Federation(witnessed, tmp_path) as federation:
         version = next_version(witnessed)
         book, roster = federation.party("trainer").resources.book, witnessed.consortium.roster
-        with patch("shoal_protocol.trust.succession.check_believed"):
+        with patch("shoal_protocol.log.succession.check_believed"):
             book.accept(version.encode(), roster.encode())  # a lying trainer
         await federation.step()
         holder = federation.holder("clinic-a")

@@ -15,8 +15,8 @@ from shoal_consortium.party_files import KeyKind, read_party_card, read_signing_
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import KeyNotHere, load_party
 from shoal_hosting.standing import Standing
+from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.succession import following_version
 from tests.world.clock import NOW
 from tests.world.trust import Trust, make_trust
 

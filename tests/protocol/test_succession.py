@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from shoal_protocol.log.checkpoints import ManifestEntry, TooFewWitnesses, WrongProof
+from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
-from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 from tests.world import examples

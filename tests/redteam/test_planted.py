@@ -17,13 +17,13 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.server import openapi
 from shoal_hosting.server.application import BodyLimits
 from shoal_protocol.certificates import checks
+from shoal_protocol.log import succession
 from shoal_protocol.privacy.accounting import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import round_spec
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
-from shoal_protocol.trust import succession
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire import documents
 from shoal_protocol.wire.documents import Signed

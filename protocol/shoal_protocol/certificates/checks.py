@@ -27,6 +27,7 @@ from shoal_protocol.certificates.release_certificate import (
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
 from shoal_protocol.log.checkpoints import Checkpoint, LogProof
+from shoal_protocol.log.succession import check_believed, check_successor
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
@@ -43,7 +44,6 @@ from shoal_protocol.trust.manifest import (
     Parties,
 )
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.trust.succession import check_believed, check_successor
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import (

@@ -1,5 +1,5 @@
-"""An append-only Merkle log in the open formats of C2SP, and what its witnesses sign.
+"""The consortium's log, a chain of hashes that Compute nodes witness, and what counts by it.
 
-`tiles`: the tree as static files, proofs made from them, and their checks. `notes`: signed notes,
-checkpoints, cosignatures, and whose signatures a manifest asks for. `entries`: what Shoal logs.
+`checkpoints`: its heads, who signed them, and proofs. `entries`: what is logged. `succession`:
+which version of the manifest may follow another, and when it is believed.
 """

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, history_paths
+from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
-from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 
