@@ -604,9 +604,10 @@ class _JobSums(RegressionSums):
         precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
         return NormalPrior(self.prior_mean, precision)
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.predictors,
             self.sums[0],
             self.sums[1],
@@ -614,7 +615,10 @@ class _JobSums(RegressionSums):
             weighted_records=self.weighted_records,
             offset=self.offset,
         )
-        designs, generator = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        designs, generator = drawn_designs(self.released, count, len(self.sums))
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
         likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
         mixture = Mixture.of(likelihoods, self.prior, generator)
@@ -755,8 +759,9 @@ class _JobSums(RegressionSums):
 
     def _lost_by(self, scores: TargetScores, mixture: Mixture) -> Floats:
         """Return what part of features' mean squares a round loses by shrinking, shape (q,)."""
-        kept = [scores.kept(each) for each in mixture.designs]
-        return lost_squares(self.task.features, self.columns, mixture.designs, kept)
+        return lost_squares(
+            self.task.features, self.columns, self.released, mixture.designs, scores
+        )
 
     def _scatter_of(
         self, scores: TargetScores, mixture: Mixture, prior: NormalPrior

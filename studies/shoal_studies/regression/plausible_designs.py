@@ -16,6 +16,7 @@ anyhow.
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -175,6 +176,26 @@ class ReleasedDesign:
     @property
     def squares(self) -> Floats:
         return self.moments[self.size : 2 * self.size]
+
+    def beyond(self, designs: Sequence["DesignRows"]) -> Floats:
+        """Return what part of predictors' variances `designs` lack, as expected, shape (q,).
+
+        Where few records lie far out, the first round shows a variance that no marginal of a design
+        has. What noise hides of it counts as far as it may be there; nothing does where only the
+        records' weights hide it.
+        """
+        halves = np.array([each.half_range for each in self.bounds])
+        units = np.array([each.scale for each in self.columns]) / halves / REACH
+        shown = np.mean([np.diagonal(each.covariance) for each in designs], axis=0)
+        own = shown * units[: len(shown)] ** 2
+        sds, squares_sds = self.noise_sd[: 2 * self.size].reshape(2, -1)[:, : len(shown)]
+        means = self.means[: len(shown)]
+        sd = np.hypot(squares_sds, 2.0 * means * sds)
+        away = self.squares[: len(shown)] - means**2 - own
+        more = away * ndtr(away / sd) + sd * np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(
+            2.0 * math.pi
+        )
+        return np.where(sd < constants.SHIFT_OF_WEIGHTED, more / (own + more), 0.0)
 
     def matrix(self, values: Floats) -> Floats:
         """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
