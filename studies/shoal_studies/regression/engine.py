@@ -58,7 +58,7 @@ from shoal_studies.regression.scores import (
 
 ScoresT = TypeVar("ScoresT", bound=Scores)
 
-_UNCUT: Final = 1e9  # a cut that nothing reaches
+_UNCUT: Final = 1e40  # a cut that nothing reaches, in any unit
 _SEED: Final = 1703_01106
 _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough

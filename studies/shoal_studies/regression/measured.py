@@ -88,7 +88,7 @@ def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:
     seen = [noisy_count(released) for released in sums]
     precisions = np.array([sd**-2 for _, sd in seen])
     counts = np.array([count for count, _ in seen])
-    least = 1.0 + precisions.sum() ** -0.5  # noise alone makes no division by nothing
+    least = 1.0 + float(precisions.sum()) ** -0.5  # noise alone makes no division by nothing
     count = max(float(counts @ precisions / precisions.sum()), least)
     return count, float(precisions.sum() ** -0.5)
 
