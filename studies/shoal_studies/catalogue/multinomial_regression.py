@@ -173,8 +173,8 @@ body_mass_index = [10, 60]
             raise ValueError("no feature may be called 'intercept': the constant term is")
         if (len(self.levels) - 1) * (len(self.features) + 1) > _MOST_COEFFICIENTS:
             raise ValueError(
-                f"there are more than {_MOST_COEFFICIENTS} coefficients, one for each level but the "
-                "first and each feature or constant: leave features out, or put levels together"
+                f"there are more than {_MOST_COEFFICIENTS} coefficients, one for each level but "
+                "the first and each feature or constant: leave features out, or join levels"
             )
         return self
 

@@ -41,7 +41,12 @@ from shoal_studies.regression.judging import (
     judged_regression,
     lost_squares,
 )
-from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
+from shoal_studies.regression.measured import (
+    Likelihood,
+    RegressionSums,
+    inverted,
+    pooled_estimate,
+)
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
     PlausibleDesigns,
@@ -266,7 +271,7 @@ def pull(
     away = inverse @ (narrow.values - expected)
     covariance = noise + narrow.noise_sd**2 * inverse @ inverse.T
     by_noise = len(mean) + _SURELY * math.sqrt(2.0 * len(mean))
-    distance = max(float(away @ np.linalg.solve(covariance, away)), by_noise)
+    distance = max(float(away @ inverted(covariance) @ away), by_noise)
     ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / farthest
     left = min(max(0.0, float(ends[0] / ends[1]), cut), 0.5)  # at most as far again
     return np.asarray(away * math.sqrt(1.0 - by_noise / distance) * left / (1.0 - left))

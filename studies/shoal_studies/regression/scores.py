@@ -24,6 +24,7 @@ _TOLERANCE: Final = 0.03  # root mean square change of predictors: the next woul
 _UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
 _PRIOR_SCATTER_SD: Final = 0.7
 _LEAST_SCATTER: Final = 0.25
+_LEAST_SCORE: Final = 1e-12
 
 
 Expectation = Callable[[Floats], tuple[Floats, Floats]]
@@ -292,7 +293,7 @@ def scatter_seen(
     pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
     precision += _PRIOR_SCATTER_SD**-2.0
     pooled = max(pooled / precision, _LEAST_SCATTER)
-    own = np.diagonal(expected)
+    own = np.maximum(np.diagonal(expected), _LEAST_SCORE * whole)  # of a column that is nothing, 0
     trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
     each = pooled + trusted * (squares / own - pooled)
     return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)
