@@ -38,6 +38,7 @@ from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
+_FAR: Final = 10.0  # standard deviations of noise: farther off no honest sum is
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
@@ -231,14 +232,17 @@ def released_design(
         return np.concatenate([moments.ravel(), upper])
 
     noise_sd = over_records(columns_sum.noise_sd, moments_sum.noise_sd)
+    limits, squared_radius = _FAR * noise_sd, (radius * REACH) ** 2
+    limits += np.where(np.arange(len(limits)) < 2 * size, 1.0, squared_radius)
     if weighted_records != records:  # means of weighted records are others
         noise_sd[: 2 * size] = np.maximum(noise_sd[: 2 * size], constants.SHIFT_OF_WEIGHTED)
     return ReleasedDesign(
         bounds=tuple(bounds),
         first=first.columns[:size],
         columns=query.columns[:size],
-        squared_radius=(radius * REACH) ** 2,
-        moments=over_records(columns_sum.values, moments_sum.values),
+        squared_radius=squared_radius,
+        # a liar's sums are no further off than noise could have made any
+        moments=np.clip(over_records(columns_sum.values, moments_sum.values), -limits, limits),
         noise_sd=noise_sd,
         offset=offset,
         aside=aside,
