@@ -27,8 +27,8 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
-from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.policy import Policy
+from shoal_holder.vault import Vault
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.openapi import (
     ANY,
@@ -133,7 +133,7 @@ def create_agent_application(
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
         """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        crowds, policy = await holder.told(CrowdAccounts, "spent on crowds"), await holder.policy()
+        crowds, policy = await holder.vault.ask(Vault.spent_on_crowds), await holder.policy()
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),

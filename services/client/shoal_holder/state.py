@@ -19,7 +19,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
+from shoal_protocol.wire.encoding import Digest, decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
 
 DELIVERED: Final = "delivered"
@@ -132,7 +132,7 @@ class State:
         )
         return [StoredJob(*row) for row in rows]
 
-    def joined(self, job: str) -> Joined:
+    def joined(self, job: Digest) -> Joined:
         """Return a job that was joined.
 
         Raises:

@@ -12,9 +12,7 @@ from typing import Any, Final
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
-from shoal_holder.crowds.messages import WantedLog
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
-from shoal_holder.messages import Done
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -24,8 +22,17 @@ from shoal_protocol.crowds.draws import (
     broken_receipts,
     check_closing,
 )
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import Model, decode
+from shoal_protocol.wire.encoding import Count
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+
+
+class WantedLog(Model):
+    """The part of an instance's log that is needed to judge a closing; None: it is judged."""
+
+    instance: Count | None
+    after: Count = 0
+
 
 MOST_REVISIONS: Final = 200_000
 """Longest log of an instance that a data holder fetches to check its own contributions."""
@@ -108,14 +115,13 @@ class Closings(Part):
 
     _under_way: dict[str, Judgement] = field(default_factory=dict)
 
-    def show(self, crowd: Crowd, document: bytes) -> Done:
+    def show(self, crowd: Crowd, document: bytes) -> None:
         """Keep a closing, unless another was shown first: only the first is judged.
 
         Raises:
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
         memory.keep_closing(self._state, crowd.job, checked_closing(crowd, document).encode())
-        return Done()
 
     def judge(self, crowd: Crowd) -> WantedLog:
         """Begin to compare; return the part of a log that is needed next; no instance once judged.
