@@ -27,7 +27,7 @@ ASKED = {  # in a job with a round, and in a crowd
     *("ChargeComparison.query", "ChargeComparison.hear", "Jobs.offer", "Jobs.end_as_told"),
     *("Rounds.offer", "Rounds.prepare", "CrowdVault.agenda", "CrowdVault.offer"),
     *("CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending", "CrowdVault.settle"),
-    *("CrowdVault.end", "CrowdVault.show_closing", "CrowdVault.judge", "CrowdVault.show_log"),
+    *("CrowdVault.end", "Closings.show", "Closings.judge", "Closings.show_log"),
 }
 
 

@@ -29,7 +29,6 @@ from shoal_agent.status import (
     AskingView,
     HolderStatus,
     JobView,
-    asking_view,
     job_view,
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -37,13 +36,13 @@ from shoal_holder.approvals import Approvals
 from shoal_holder.faults import VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import given_keys
-from shoal_holder.messages import Opened, Standing
+from shoal_holder.messages import Standing
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.state import Joined, ReservedBudget, State
+from shoal_holder.state import Joined, State
 from shoal_holder.status import RECORDS_TAKEN, Report, silent
 from shoal_holder.vault import Vault
 from shoal_hosting.clock import Clock, system_clock
@@ -112,6 +111,7 @@ class DataHolder:
         take.
         """
         self.vault = vault
+        """For what its owner may ask of it, beside what stands here."""
         self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
@@ -258,14 +258,6 @@ class DataHolder:
         await self._declaring.step()
         await self._joining.step()
 
-    async def opened(self) -> Opened:
-        """Return the vault's own report: how many slots it has, and how it is isolated."""
-        return await self.vault.ask(Vault.opened)
-
-    async def policy(self) -> Policy:
-        """Return the owner's rules."""
-        return await self.vault.ask(Vault.policy)
-
     async def backup(self) -> bytes:
         """Return a backup of what a restore needs, sealed to the owner's recovery key.
 
@@ -288,7 +280,10 @@ class DataHolder:
     ) -> list[AskingView]:
         """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
         asking = await self.vault.ask(Approvals.page, after=after, count=count, job=job)
-        return [asking_view(each, self._directory.parties) for each in asking]
+        views = [job_view(each.job, each.request, self._directory.parties) for each in asking]
+        return [
+            AskingView(**dict(each) | dict(view)) for each, view in zip(asking, views, strict=True)
+        ]
 
     async def decide(self, approval: bytes) -> None:
         """Hand over an owner's decision about a job, as a listed key signed it.
@@ -298,10 +293,6 @@ class DataHolder:
                 `Approvals.take`.
         """
         await self.vault.ask(Vault.decide, parts=(approval,))
-
-    async def reserved(self) -> list[ReservedBudget]:
-        """Return what open jobs hold of their clients' budgets, and until when."""
-        return await self.vault.ask(State.reserved)
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -323,7 +314,7 @@ class DataHolder:
 
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
-        opened = await self.opened()
+        opened = await self.vault.ask(Vault.opened)
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self.vault.ask(Vault.status),

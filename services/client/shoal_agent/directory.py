@@ -33,7 +33,6 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
 
-SETTLED: Final = "envelope settled"
 """Reported of each envelope that a node answered."""
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"

@@ -23,7 +23,7 @@ from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Name
+from shoal_protocol.wire.encoding import Name, format_time
 from shoal_protocol.wire.errors import (
     LedgerBroken,
     MalformedDocument,
@@ -220,10 +220,14 @@ class ChargeComparison(Part):
         # a key that was replaced since may be a thief's: its word ends nothing for good
         is_in_force = version.roster.key_of(holder) == current.roster.key_of(holder)
         if own.is_restoring:
-            machine.raise_epoch(self._state.file, above=query.epoch, now=self._site.clock())
+            # supersedes that one; no round announced before now is answered
+            self._state.file.write(
+                "UPDATE machine SET epoch = ?, restored_at = ?",
+                *(query.epoch + 1, format_time(self._site.clock())),
+            )
             self._progress.clear()  # others have the old one on file
         elif query.epoch > own.epoch and is_in_force:
-            machine.supersede(self._state.file)
+            self._state.file.write("UPDATE machine SET is_superseded = 1")
             self.refusal = machine.SUPERSEDED
         else:
             self.refusal = machine.IN_USE

@@ -320,15 +320,17 @@ class State:
     # Envelopes: one is erased when a node refused it or its round has ended. Until then the same
     # bytes can be sent again, for a node may lose what it acknowledged.
 
-    def pending_envelope(self, round_id: str, node: int) -> bytes | None:
-        """Return the envelope that a node has not answered yet; None if there is none."""
-        found = self.file.one(
-            "SELECT envelope FROM outbox WHERE round = ? AND node = ? AND outcome = ?",
-            round_id,
-            node,
-            PENDING,
+    def envelope(self, round_id: str, node: int, outcome: str) -> tuple[bytes, bytes] | None:
+        """Return digest and bytes of the envelope to a node, if it is there and this became of it.
+
+        An envelope is there until its round has ended or the node refused it.
+        """
+        found: tuple[bytes, bytes] | None = self.file.one(
+            "SELECT digest, envelope FROM outbox"
+            " WHERE round = ? AND node = ? AND outcome = ? AND envelope IS NOT NULL",
+            *(round_id, node, outcome),
         )
-        return None if found is None else bytes(found[0])
+        return found
 
     def has_pending(self, round_id: str) -> bool:
         """Tell whether an envelope of a round is not settled."""
@@ -345,17 +347,6 @@ class State:
             " WHERE round = ? AND node = ? AND outcome = ?",
             *(outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
         )
-
-    def acknowledged_envelope(self, round_id: str, node: int) -> bytes | None:
-        """Return the digest of the envelope that a node acknowledged, if it could be sent again."""
-        found = self.file.one(
-            "SELECT digest FROM outbox WHERE round = ? AND node = ? AND outcome = ?"
-            " AND envelope IS NOT NULL",
-            round_id,
-            node,
-            ACKNOWLEDGED,
-        )
-        return None if found is None else bytes(found[0])
 
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""

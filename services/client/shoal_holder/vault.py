@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from shoal_holder import frames, ledger, machine, spending
+from shoal_holder import frames, ledger, spending
 from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
@@ -50,7 +50,7 @@ from shoal_holder.status import (
     read_jobs,
 )
 from shoal_hosting.marks import LOSSES_ACCEPTED
-from shoal_hosting.outcome import LOST
+from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -107,8 +107,11 @@ class Vault:
             from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
 
             self._crowds = CrowdVault(*own, self._charges, self._approvals)
-            # for whoever restores this state
-            machine.note_crowds(state.file, site.policy.maximum_local_epsilon or 0.0)
+            # for whoever restores this state, from a backup too: the highest ever stays
+            state.file.write(
+                "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
+                site.policy.maximum_local_epsilon or 0.0,
+            )
         verbs: list[Callable[..., Any]] = [
             *(self.opened, self.next_manifest, self.settle_charges, self.agenda, self.pending),
             *(self.acknowledged, self.spec, self.settle, self.signed, self.decide, self.backup),
@@ -234,8 +237,8 @@ class Vault:
         key, found = self._site.key, None
         match what:
             case "envelope":
-                if found := self._state.pending_envelope(about, node):
-                    found = sign_envelope(found[:-SIGNATURE_BYTES], key)
+                if envelope := self._state.envelope(about, node, PENDING):
+                    found = sign_envelope(envelope[1][:-SIGNATURE_BYTES], key)
             case "join" | "leave":
                 if found := self._state.pending_letters(what).get(about):
                     found = sign_again(found, Join if what == "join" else Leave, key)
@@ -245,9 +248,8 @@ class Vault:
 
     def acknowledged(self, round_id: Digest, node: Node) -> Parts:
         """Return the receipt query for the envelope that a node acknowledged, if it did."""
-        digest = self._state.acknowledged_envelope(round_id, node)
-        holder = self._site.holder
-        return () if digest is None or holder is None else (receipt_query(holder, digest),)
+        envelope, holder = self._state.envelope(round_id, node, ACKNOWLEDGED), self._site.holder
+        return () if envelope is None or holder is None else (receipt_query(holder, envelope[0]),)
 
     def spec(self, round_id: Digest) -> Parts:
         """Return what a node needs that lost a round: its spec, and its job's request.

@@ -69,11 +69,6 @@ class Pace:
         self.next_at = now + min(self.first * 2 ** min(self.failures, 10), self.longest)
         self.failures += 1
 
-    def succeeded(self) -> None:
-        """Wait no more."""
-        self.failures = 0
-        self.next_at = None
-
 
 class Work:
     """Background tasks by name; a task that failed is retried with back-off."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_agent.directory import Part
+from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.crowds.vault import CrowdVault, OpenCrowd
 from shoal_hosting.outcome import OVER
@@ -146,11 +147,8 @@ class TakingPart(Part):
             Unavailable, CrowdRefused, MalformedDocument
         """
         try:
-            closing = await self._trainer.closing_document(job)
-            if closing is None:
+            if not await self._has_shown_closing(job):
                 return
-            # it may be shown only once
-            await self._vault.ask(CrowdVault.show_closing, job=job, parts=(closing,))
         except ProtocolError as error:
             self._report("no closing", job=job, reason=str(error))
             return
@@ -159,6 +157,17 @@ class TakingPart(Part):
         except (Unavailable, MalformedDocument) as error:
             self._report("crowd trainer not there", job=job, reason=str(error))
         await self._end(job, CrowdClosed.code)
+
+    async def _has_shown_closing(self, job: str) -> bool:
+        """Hand the vault a job's closing; tell whether there is one. It may be shown only once.
+
+        Raises:
+            Unavailable, CrowdRefused, ProtocolError
+        """
+        closing = await self._trainer.closing_document(job)
+        if closing is not None:
+            await self._vault.ask(Closings.show, job=job, parts=(closing,))
+        return closing is not None
 
     async def _go_on(self, job: OpenCrowd) -> bool:
         """Contribute to one job as far as is due in its turn; tell whether anything was due."""
@@ -238,17 +247,15 @@ class TakingPart(Part):
 
     async def _is_validated(self, job: str, now: datetime) -> bool:
         try:
-            wanted = await self._vault.ask(CrowdVault.judge, job=job)
+            wanted = await self._vault.ask(Closings.judge, job=job)
         except UnknownJob:  # no closing was shown so far
             left = self._closes_at.get(job, now) - now
             if left > timedelta(0):  # or it is full before
                 self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
-            closing = await self._trainer.closing_document(job)
-            if closing is None:
+            if not await self._has_shown_closing(job):
                 return False
-            await self._vault.ask(CrowdVault.show_closing, job=job, parts=(closing,))
-            wanted = await self._vault.ask(CrowdVault.judge, job=job)
+            wanted = await self._vault.ask(Closings.judge, job=job)
         while wanted.instance is not None:
             page = await self._trainer.log(job, wanted.instance, after=wanted.after)
-            wanted = await self._vault.ask(CrowdVault.show_log, job=job, parts=(page,))
+            wanted = await self._vault.ask(Closings.show_log, job=job, parts=(page,))
         return True

@@ -16,11 +16,11 @@ from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import crowds_cap, so_far
-from shoal_holder.crowds.closings import Closings, WantedLog
+from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
 from shoal_holder.crowds.crowd import Crowd, judged
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
-from shoal_holder.messages import Decided, OnePart, Outcome, Parts, TwoParts
+from shoal_holder.messages import Decided, Outcome, Parts, TwoParts
 from shoal_holder.policy import Policy
 from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
@@ -116,13 +116,13 @@ class CrowdVault(Part):
 
     def __post_init__(self) -> None:
         self._own = (self._site, self._state, self._report, self._faults)
-        self._closings = Closings(*self._own)
+        self._closings = Closings(*self._own, self._on_file)
 
     def verbs(self) -> list[Callable[..., Any]]:
         """Return what the vault may be asked about crowd jobs."""
         return [
             *(self.agenda, self.offer, self.end, self.turn, self.contribute, self.pending),
-            *(self.settle, self.show_closing, self.judge, self.show_log),
+            *(self.settle, self._closings.show, self._closings.judge, self._closings.show_log),
         ]
 
     def statuses(self) -> tuple[CrowdStatus, ...]:
@@ -133,39 +133,15 @@ class CrowdVault(Part):
         """Return what crowd jobs have cost, and what the owner still allows them."""
         return so_far(self._state, self._site)
 
-    def show_closing(self, job: Digest, parts: OnePart) -> None:
-        """Keep a job's closing, as the trainer signed it; the first that is shown counts.
-
-        Raises:
-            ProtocolError: as `Closings.show`.
-        """
-        self._closings.show(self._on_file(job), parts[0])
-
-    def judge(self, job: Digest) -> WantedLog:
-        """Begin to compare the evidence kept of a job with the closing that was shown.
-
-        Raises:
-            UnknownJob: there is no such job here, or no closing of it was shown.
-        """
-        return self._closings.judge(self._on_file(job))
-
-    def show_log(self, job: Digest, parts: OnePart) -> WantedLog:
-        """Go on with the part of an instance's log that was needed, as the trainer sent it.
-
-        Raises:
-            UnknownJob, MalformedDocument: as `Closings.show_log`.
-        """
-        return self._closings.show_log(job, parts[0])
-
     def agenda(self) -> CrowdAgenda:
         """Return the crowd jobs to go on with, and end those that are done."""
-        for job in memory.open_crowds(self._state):
+        for job in memory.jobs(self._state, memory.OPEN):
             self._take_up(job)
             self._end_if_done(job)
         return CrowdAgenda(
             jobs=tuple(self._open(each) for each in self._contributors.values()),
-            known=(*memory.known(self._state), *self._approvals.waiting()),
-            unvalidated=tuple(memory.unverified(self._state)),
+            known=(*memory.jobs(self._state), *self._approvals.waiting()),
+            unvalidated=tuple(memory.jobs(self._state, memory.UNVERIFIED)),
         )
 
     def _open(self, contributor: Contributor) -> OpenCrowd:
@@ -184,7 +160,7 @@ class CrowdVault(Part):
         Raises:
             ProtocolError: a document is not what it should be.
         """
-        if job in memory.known(self._state):
+        if job in memory.jobs(self._state):
             return Decided(taken=True)
         request = decode(parts[0], CrowdJobRequest)
         opening = decode(parts[1], CrowdOpening)
@@ -340,7 +316,7 @@ class CrowdVault(Part):
         if self._site.clock() >= contributor.crowd.request.closes_at:
             self.end(job, OVER)
         elif not contributor.ready and contributor.schedule.next_moment is None:
-            made = memory.has_contributed(self._state, job)
+            made = self._state.file.one("SELECT 1 FROM contributions WHERE job = ?", job)
             self.end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
     def end(self, job: Digest, reason: Annotated[str, Field(max_length=1000)]) -> None:
