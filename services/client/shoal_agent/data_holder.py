@@ -49,6 +49,7 @@ from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.server.openapi import JSON
 from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
@@ -72,7 +73,7 @@ class Declaring(Part):
         signed = await self._vault.ask(Vault.signed, what="declaration")
         if signed:
             try:
-                answer = await trainer.post("/v1/declarations", signed[0], "application/json")
+                answer = await trainer.post("/v1/declarations", signed[0], JSON)
             except Unavailable as error:
                 self._report("declaration not sent", reason=str(error))
                 return

@@ -16,6 +16,7 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Reply, Unavailable
 from shoal_hosting.peers.peer import NotThere, Peer
+from shoal_hosting.server.openapi import JSON, OCTETS
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -34,8 +35,6 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 else holds a version back, shows none."""
 
 """Reported of each envelope that a node answered."""
-JSON: Final = "application/json"
-OCTETS: Final = "application/octet-stream"
 
 
 class ShutOut(Exception):

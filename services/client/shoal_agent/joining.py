@@ -18,6 +18,7 @@ from shoal_holder.vault import Vault
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
+from shoal_hosting.server.openapi import JSON
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
@@ -152,7 +153,7 @@ class ChargesCheck(Part):
             ChargeComparison.query, node=node, behind=self._behind.get(node, 0)
         )
         peer, path = self._directory.node_called(node), f"/v1/charges?after={asked.after}"
-        answer = await peer.post(path, asked.query, "application/json")
+        answer = await peer.post(path, asked.query, JSON)
         if answer.code in (BadSignature.code, RevokedHolder.code):
             self._directory.note_other_key(peer)
             raise Unavailable(f"{node} knows another key of this holder, or has it revoked")
@@ -208,7 +209,7 @@ class Joining(Part):
         try:
             if (query := await self._directory.query()) is None:
                 return False
-            answer = await trainer.post("/v1/jobs/joining", query, "application/json")
+            answer = await trainer.post("/v1/jobs/joining", query, JSON)
             if answer.is_refusal:
                 self._directory.note_refused_query(trainer, answer.code)
                 self._note_unheard(answer.reason)

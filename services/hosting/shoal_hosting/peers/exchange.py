@@ -45,7 +45,7 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # so many bytes. Over a slow network a part may be a single small segment.
 _PARTS: Final = 1024
 _BYTES_PER_PART: Final = 256
-_OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # verify codes of OpenSSL: not yet valid and expired, and of another name or address
 _NOT_VALID_NOW, _OF_ANOTHER_HOST = frozenset({9, 10}), frozenset({62, 64})
 _OTHER_CERTIFICATE: Final = (
@@ -317,7 +317,7 @@ def transport_to(url: httpx.URL, tls: ssl.SSLContext, connections: int) -> httpx
 
 
 def _proxy_to(url: httpx.URL) -> str | None:
-    return None if url.host in _OWN_MACHINE else proxy_in(os.environ)
+    return None if url.host in OWN_MACHINE else proxy_in(os.environ)
 
 
 async def _bounded(
