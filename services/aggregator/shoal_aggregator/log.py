@@ -19,11 +19,12 @@ from prometheus_client import Gauge
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from shoal_aggregator import schema, store
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
-from shoal_hosting.work import Pace, Work
+from shoal_hosting.work import Work
 from shoal_protocol.log.entries import (
     EndEntry,
     Entry,

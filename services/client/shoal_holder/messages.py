@@ -34,32 +34,39 @@ TwoParts = Annotated[tuple[bytes, bytes], Field(repr=False)]
 
 
 @cache
-def question_about(verb: Callable[..., Any]) -> type[Model]:
-    """Return the model of a verb's arguments, which has the verb's name."""
+def _forms_of(function: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
+    """Return the models of a method's arguments and of its value; None: it returns `Parts`."""
+    shape = signature(function)
     arguments: dict[str, Any] = {
         name: (each.annotation, ... if each.default is each.empty else each.default)
-        for name, each in signature(verb).parameters.items()
+        for name, each in shape.parameters.items()
         if name != "self"
     }
-    return create_model(verb.__qualname__, __base__=Model, **arguments)
+    question = create_model(function.__qualname__, __base__=Model, **arguments)
+    returned = shape.return_annotation
+    return question, None if returned == Parts else TypeAdapter(returned)
 
 
-@cache
-def _answer_to(verb: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    returned = signature(verb).return_annotation
-    return None if returned == Parts else TypeAdapter(returned)
+def _forms(verb: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
+    # of the function: a method that is bound would be kept, with all that it is bound to
+    return _forms_of(getattr(verb, "__func__", verb))
+
+
+def question_about(verb: Callable[..., Any]) -> type[Model]:
+    """Return the model of a verb's arguments, which has the verb's name."""
+    return _forms(verb)[0]
 
 
 def encoded(verb: Callable[..., Any], value: Any) -> tuple[bytes, ...]:
     """Return what a verb returned as the parts of an answer: its byte strings, or one JSON."""
-    adapter = _answer_to(verb)
-    return value if adapter is None else (adapter.dump_json(value),)
+    form = _forms(verb)[1]
+    return value if form is None else (form.dump_json(value),)
 
 
 def decoded(verb: Callable[..., Any], parts: tuple[bytes, ...]) -> Any:
     """Return what a verb returned, from the parts of the answer."""
-    adapter = _answer_to(verb)
-    return parts if adapter is None else adapter.validate_json(parts[0])
+    form = _forms(verb)[1]
+    return parts if form is None else form.validate_json(parts[0])
 
 
 class Event(Model):

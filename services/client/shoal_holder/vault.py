@@ -132,12 +132,12 @@ class Vault:
         return self.answer(frames.encode(question_about(Vault.opened)()))
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a message, both as frames, whatever happens.
+        """Return the answer to a question, both as frames, whatever happens.
 
         Work on records fails within `shoal_holder.faults.without_failing`. What fails elsewhere
         depends on none of them: the answer says that it failed, and the owner's list of faults why.
         """
-        about = "a message"
+        about = "a question"
         try:
             question = frames.decode(frame, self._questions)
             about = type(question).__name__

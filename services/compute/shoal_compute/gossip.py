@@ -27,9 +27,9 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_hosting.manifests.manifest_book import newest_with
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
-from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import Model, describe, from_json
