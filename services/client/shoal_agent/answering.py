@@ -20,9 +20,8 @@ from shoal_holder.messages import OpenJob, OpenRound
 from shoal_holder.rounds import Rounds
 from shoal_holder.vault import Vault
 from shoal_hosting.outcome import LOST
-from shoal_hosting.peers.exchange import ANSWER_SECONDS, Reply, Unavailable
+from shoal_hosting.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
-from shoal_hosting.server.openapi import JSON, OCTETS
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode

@@ -48,8 +48,7 @@ from shoal_holder.vault import Vault
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.server.openapi import JSON
+from shoal_hosting.peers.exchange import JSON, Unavailable
 from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry

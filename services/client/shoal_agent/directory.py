@@ -14,9 +14,8 @@ from shoal_holder.status import Report
 from shoal_holder.vault import Vault
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.exchange import JSON, OCTETS, Reply, Unavailable
 from shoal_hosting.peers.peer import NotThere, Peer
-from shoal_hosting.server.openapi import JSON, OCTETS
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (

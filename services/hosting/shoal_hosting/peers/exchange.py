@@ -29,6 +29,8 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
 ORDINARY_ANSWER_BYTES: Final = 16 << 20
 ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
@@ -196,7 +198,7 @@ class Connection:
         path: str,
         content: bytes | None = None,
         *,
-        media_type: str = "application/json",
+        media_type: str = JSON,
         limit_bytes: int = ORDINARY_ANSWER_BYTES,
         wait_seconds: float = 0.0,
         headers: Mapping[str, str] | None = None,
