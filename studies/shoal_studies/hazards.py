@@ -34,6 +34,7 @@ from shoal_studies.regression.engine import (
     Mixture,
     designs_of,
     drawn_designs,
+    far_slopes,
     mixture_without_dispersion,
     noise_ratio,
     tidy,
@@ -44,6 +45,7 @@ from shoal_studies.regression.judging import (
     beyond_bounds,
     few_complete,
     judged_slopes,
+    lost_squares,
     one_class,
 )
 from shoal_studies.regression.measured import JobSums
@@ -432,8 +434,11 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
         widest = self.prior(mixture.feature_covariance, 1.0).of(kept)
         sampling = sampling_covariance(jacobian, meat, widest)
-        covariance = noise[np.ix_(kept, kept)] + sampling
-        verdict = self._verdict(mixture, covariance[count:, count:])
+        shrinking = [last.kept(each) for each in mixture.designs]
+        lost = lost_squares(self.task.features, self.all_columns, mixture.designs, shrinking)
+        far = far_slopes(sampling, np.append(np.zeros(count), lost), self.records[0])
+        covariance = noise[np.ix_(kept, kept)] + sampling + far
+        verdict = self._verdict(mixture, covariance[count:, count:], lost)
         features_first = np.r_[count : count + width, :count]
         spreads = self.all_columns.spreads[:width]
         units = np.append(1.0 / spreads, np.ones(count))
@@ -460,8 +465,11 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             verdict=verdict,
         )
 
-    def _verdict(self, mixture: Mixture, covariance: Floats) -> Verdict:
-        """Return the verdict; `covariance`, shape (q, q), is of the slopes, in spreads."""
+    def _verdict(self, mixture: Mixture, covariance: Floats, lost: Floats) -> Verdict:
+        """Return the verdict; `covariance`, shape (q, q), is of the slopes, in spreads.
+
+        Rows have lost the parts `lost`, shape (q,), of features' mean squares.
+        """
         if self.all_columns.one_bound[-1] < 0.0:
             return one_class(
                 f"hardly any record has the event {self.task.event}: is it coded 1, or is its "
@@ -474,7 +482,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             sums=self.sums,
             records=self.records[0],
             designs=mixture.designs,
-            shrinking=[last.rows(each)[:, 0] for each in mixture.designs],
+            lost=lost,
             slopes=mean[None, first:],
             noise=noise[first:, first:],
             predictors=middle.rows[:, 1:] @ mean[first:, None],

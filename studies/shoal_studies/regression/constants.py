@@ -25,7 +25,7 @@ ROWS_BEFORE_CUT: Final = 1.5
 """Where noise is cheap, the ball of rows grows alone to this many times its radius, and from then
 on as much as residuals' cut."""
 
-CHEAP_NOISE: Final = 0.6
+CHEAP_NOISE: Final = 1.0
 """Noise of a sum of scores over their own scatter, up to which it is cheap."""
 
 SMALLEST_LEVEL: Final = 0.003
@@ -104,11 +104,20 @@ FAR_BY_RECORDS: Final = 16.0
 """The same part times the root of the number of records: the fit of the other half differs by about
 as much, and the more records, the less error hides it."""
 
-CONTRADICT: Final = 20.0
+CONTRADICT: Final = 10.0
 """Odds that the design's error is large, from which on rounds contradict each other."""
 
 LARGE_ERROR: Final = 0.3
 """Relative error of a design that is large."""
+
+FAR_SLOPES: Final = 0.2
+"""How far slopes of rows far out are from those of others beforehand: as those of a sample of the
+inverse square of this many records, 25."""
+
+UNEVEN: Final = 0.25
+"""By what part a slope's variance by the records' scatter is above that of records that scatter
+alike, times the part of squares that the narrow ball loses. Above it, few records far out decide
+the slope."""
 
 CUT_SHARE: Final = 0.02
 """Share of residuals that are cut beyond what the family explains."""

@@ -36,7 +36,11 @@ from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import averaged, weights_of
 from shoal_studies.regression import constants
 from shoal_studies.regression.families import FAMILIES, NEAR, TargetFamily
-from shoal_studies.regression.judging import RegressionEvidence, judged_regression
+from shoal_studies.regression.judging import (
+    RegressionEvidence,
+    judged_regression,
+    lost_squares,
+)
 from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
@@ -62,7 +66,7 @@ _UNCUT: Final = 1e9  # a cut that nothing reaches
 _SEED: Final = 1703_01106
 _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
-_WIDER: Final = 1.01
+_WIDER: Final = 1.5  # squared radius, from which on a ball tells more than narrow ones
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
@@ -268,6 +272,17 @@ def pull(
     return np.asarray(away * math.sqrt(1.0 - by_noise / distance) * left / (1.0 - left))
 
 
+def far_slopes(sampling: Floats, lost: Floats, records: float) -> Floats:
+    """Return the covariance of coefficients by slopes that rows far out may have, shape (p, p).
+
+    Shrinking loses the part `lost`, shape (p,), of each feature's mean square. The slopes of what
+    it loses differ from those of the rest, beforehand, as those of a sample of 1 / `FAR_SLOPES`^2
+    records do, and slopes of all rows differ from what rounds tell by that part of it. `sampling`,
+    shape (p, p), is the covariance by the scatter of so many `records`.
+    """
+    return np.asarray(constants.FAR_SLOPES**2 * records * sampling * np.outer(lost, lost))
+
+
 def designs_of(size: int) -> int:
     """Return how many designs a posterior of so many coefficients is mixed of."""
     return next(many for most, many in constants.DESIGNS if size <= most)
@@ -281,6 +296,22 @@ def _tempered(logs: Floats) -> Floats:
         if 1.0 / np.sum(weights**2) >= constants.LEAST_EFFECTIVE * len(logs):
             return weights
         power *= 0.8
+
+
+@dataclass(frozen=True)
+class RecordsScatter:
+    """How records scatter about a fit: `times` as much as the model expects, with a deviation.
+
+    `covariance`, shape (p, p), is that of coefficients by it, and `unevenness`, shape (p,), by what
+    part its diagonal is above that of records that all scatter alike. `cut` is the share of
+    residuals that are expected to be cut.
+    """
+
+    covariance: Floats
+    unevenness: Floats
+    times: float
+    times_sd: float
+    cut: float
 
 
 class _JobSums(RegressionSums):
@@ -464,12 +495,20 @@ class _JobSums(RegressionSums):
     # what was released
 
     @cached_property
+    def own_scores(self) -> tuple[TargetScores, ...]:
+        """What tells of the target's own mean; nothing if records have weights."""
+        return () if self.task.weights is not None else (self._target_scores(),)
+
+    @cached_property
+    def score_rounds(self) -> tuple[TargetScores, ...]:
+        """Sums of scores: the moments' and those of later rounds."""
+        return (self._moment_scores(), *map(self._scores, self.sums[2:]))
+
+    @cached_property
     def scores(self) -> tuple[TargetScores, ...]:
-        """Sums of scores: the target's own mean, the moments' and those of later rounds."""
-        own = () if self.task.weights is not None else (self._target_scores(),)
-        later = map(self._scores, self.sums[2:])
+        """Sums of scores that tell of coefficients."""
         least = rules.default_squared_radius(self.task)
-        return telling(own, (self._moment_scores(), *later), least)
+        return telling(self.own_scores, self.score_rounds, least)
 
     def _target_scores(self) -> TargetScores:
         """Return what the first round tells of the target: its mean and mean square."""
@@ -590,10 +629,11 @@ class _JobSums(RegressionSums):
         dispersions = self.family.dispersions
         for error in (_ROUGHLY, NEARLY, NEARLY):
             point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
-            for each in self.scores:
+            rounds = (*self.own_scores, *self.score_rounds)
+            for each in rounds:
                 each.tables.clear()  # they were made about other coefficients
             logs = log_dispersions(
-                self.scores,
+                rounds,
                 self.weighted_records,
                 design,
                 point,
@@ -631,29 +671,21 @@ class _JobSums(RegressionSums):
         mixture = self.mixture(designs_of(self.size))
         mean, noise = mixture.moments
         last, middle = self.scores[-1], mixture.designs[0]
-        rows, predictors = last.rows(middle), middle.predictors(mean)
-        residuals = last.residuals(last.asked(middle))
-        _, squares, cut = self.family.cut(predictors, residuals, mixture.dispersion)
-        weighted = rows * (self.weighted_records * middle.weights * squares)[:, None]
-        expected = self.weighing[1] * rows.T @ weighted
-        assert last.squares is not None  # noqa: S101 - a round of scores has them
-        scattered, scattered_sd, own = scatter_seen(expected, last.squares, last.squares_sd)
-        meat = expected * np.sqrt(np.outer(own, own))
-        expectation = last.expectation(middle, self.weighted_records, mixture.dispersion, mean)
-        jacobian = expectation(mean)[1]
+        narrow, predictors = self.score_rounds[NARROW - 1], middle.predictors(mean)
         widest = self.prior(mixture.feature_covariance, 1.0)
-        sampling = sampling_covariance(jacobian, meat, widest)
-        narrow = self._scores(self.sums[NARROW])
-        lost = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
+        scatter = self._scatter_of(last, mixture, widest)
+        lost = self._lost_by(last, mixture)
+        far = far_slopes(scatter.covariance, np.append(0.0, lost), self.weighted_records)
+        cuts = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
         pulled = pull(
             narrow,
             last,
             mixture,
             self.weighted_records,
             farthest=self.farthest,
-            cut=lost[0] / max(lost[1], 1e-9),
+            cut=cuts[0] / max(cuts[1], 1e-9),
         )
-        covariance = noise + sampling + np.outer(pulled, pulled)
+        covariance = noise + scatter.covariance + far + np.outer(pulled, pulled)
         means, factor = mixture.means, None
         prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
         if self.task.pooled is not None:
@@ -687,8 +719,8 @@ class _JobSums(RegressionSums):
             shares=tuple(weights.tolist()),
             prior_mean=tuple((transform @ self.prior_mean + shift).tolist()),
             prior_sd=tuple(np.sqrt(transform**2 @ prior_sd**2).tolist()),
-            scatter=self._scatter(mixture, scattered),
-            scatter_sd=self._scatter_sd(mixture, scattered_sd),
+            scatter=self._scatter(mixture, scatter.times),
+            scatter_sd=self._scatter_sd(mixture, scatter.times_sd),
             spreads=tuple(self.columns.spreads[: self.size - 1].tolist()),
             records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
@@ -701,7 +733,7 @@ class _JobSums(RegressionSums):
                     records=self.records[0],
                     mean_weight=self.weighing[0],
                     designs=mixture.designs,
-                    shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
+                    lost=lost,
                     slopes=mean[None, 1:],
                     noise=noise[1:, 1:],
                     covariance=covariance[1:, 1:],
@@ -711,10 +743,41 @@ class _JobSums(RegressionSums):
                     prior_sd=self.task.prior_sd,
                     pulled=pulled[1:],
                     large_error=mixture.large_error,
-                    cut=last.cut_count / self.records[0] - float(middle.weights @ cut),
+                    unevenness=self._scatter_of(narrow, mixture, widest).unevenness[1:]
+                    * self._lost_by(narrow, mixture)
+                    * (last.squared_radius < self.farthest**2),
+                    cut=last.cut_count / self.records[0] - scatter.cut,
                     cut_sd=last.cut_count_sd / self.records[0],
                 ),
             ),
+        )
+
+    def _lost_by(self, scores: TargetScores, mixture: Mixture) -> Floats:
+        """Return what part of features' mean squares a round loses by shrinking, shape (q,)."""
+        kept = [scores.kept(each) for each in mixture.designs]
+        return lost_squares(self.task.features, self.columns, mixture.designs, kept)
+
+    def _scatter_of(
+        self, scores: TargetScores, mixture: Mixture, prior: NormalPrior
+    ) -> RecordsScatter:
+        """Return how the records scatter about the mixture, as a round of scores has it."""
+        design, mean = mixture.designs[0], mixture.moments[0]
+        rows, residuals = scores.rows(design), scores.residuals(scores.asked(design))
+        _, squares, cut = self.family.cut(design.predictors(mean), residuals, mixture.dispersion)
+        weighted = rows * (self.weighted_records * design.weights * squares)[:, None]
+        expected = self.weighing[1] * rows.T @ weighted
+        assert scores.squares is not None  # noqa: S101 - a round of scores has them
+        times, times_sd, own = scatter_seen(expected, scores.squares, scores.squares_sd)
+        expectation = scores.expectation(design, self.weighted_records, mixture.dispersion, mean)
+        jacobian = expectation(mean)[1]
+        covariance = sampling_covariance(jacobian, expected * np.sqrt(np.outer(own, own)), prior)
+        even = sampling_covariance(jacobian, expected * times, prior)
+        return RecordsScatter(
+            covariance=covariance,
+            unevenness=np.diagonal(covariance) / np.diagonal(even) - 1.0,
+            times=times,
+            times_sd=times_sd,
+            cut=float(design.weights @ cut),
         )
 
     def _scatter(self, mixture: Mixture, scattered: float) -> float:

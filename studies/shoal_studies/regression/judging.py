@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -94,10 +94,13 @@ class RegressionEvidence:
 
     `slopes`, shape (k, q), are of k predictors, and have the covariance `noise`, (k q, k q), by
     noise and prior. `predictors`, shape (n, k), are those of the first of the plausible `designs`.
-    `shrinking` is what the last round multiplied each one's rows by, and `moved` the root mean
-    square change of a predictor since its point. `pulled`, shape (k q,), is how far shrinking and
-    cutting may pull slopes. `covariance`, of the shape of `noise`, is by all of these and by
-    scatter. `level_error` is how far predictors are off in the mean.
+    `lost`, shape (q,), is what part of features' mean squares the last round lost by shrinking
+    rows, and `moved` the root mean square change of a predictor since its point. `pulled`, shape
+    (k q,), is how far shrinking and cutting pull slopes. `covariance`, of the shape of `noise`, is
+    by all of these and by scatter. `unevenness`, shape (q,) or none, is by what part the variances
+    of slopes by scatter are above those of records that all scatter alike, times the part of
+    squares that narrow balls lose.
+    `level_error` is how far predictors are off in the mean.
     `large_error` is the probability that all designs are far off. `cut` is by how much the share of
     residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
     mean over the largest weight that a record may have.
@@ -107,7 +110,7 @@ class RegressionEvidence:
     sums: Sequence[ReleasedSum]
     records: float
     designs: Sequence[DesignRows]
-    shrinking: Sequence[Floats]
+    lost: Floats
     slopes: Floats
     noise: Floats
     predictors: Floats
@@ -116,6 +119,7 @@ class RegressionEvidence:
     pulled: Floats
     covariance: Floats
     large_error: float
+    unevenness: Floats = field(default_factory=lambda: np.zeros(0))
     level_error: float = 0.0
     mean_weight: float = 1.0
     cut: float = 0.0
@@ -150,6 +154,7 @@ def judged_regression(task: RegressionTask, seen: RegressionEvidence) -> Verdict
     if task.family == "logistic":
         reasons += nearly_apart(seen.predictors)
     names = [each.name for each in task.features]
+    reasons += _uneven(task.features, seen.unevenness)
     return judged_slopes(task.features, names, reasons, seen, pooled=task.pooled_columns)
 
 
@@ -168,7 +173,7 @@ def judged_slopes(
     """
     reasons = list(reasons)
     most = min(constants.MOST_OF_FAR, constants.FAR_BY_RECORDS / math.sqrt(seen.records))
-    lost = _lost(features, seen)
+    lost = seen.lost.copy()
     lost[list(pooled)] = 0.0
     reasons += far_out(features, lost, seen.columns, most=most)
     rows, weights = seen.designs[0].rows[:, 1:], seen.designs[0].weights
@@ -226,17 +231,34 @@ def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None
     return None
 
 
-def _lost(features: Sequence[ColumnBounds], seen: RegressionEvidence) -> Floats:
-    """Return what part of features' mean squares rows lose by their weights, shape (q,).
+def lost_squares(
+    features: Sequence[ColumnBounds],
+    found: Measured,
+    designs: Sequence[DesignRows],
+    weights: Sequence[Floats],
+) -> Floats:
+    """Return what part of features' mean squares rows of `designs` lose by `weights`, shape (q,).
 
     Of those of two values none: all that are far out are alike.
     """
     lost = []
-    for design, shrinking in zip(seen.designs, seen.shrinking, strict=True):
+    for design, kept in zip(designs, weights, strict=True):
         squares = (design.rows[:, 1:] - design.means) ** 2
-        kept = (design.weights * shrinking) @ squares / np.maximum(design.weights @ squares, 1e-12)
-        lost.append(1.0 - kept)
-    return np.where(_are_of_two_values(features, seen.columns), 0.0, np.mean(lost, axis=0))
+        whole = np.maximum(design.weights @ squares, 1e-12)
+        lost.append(1.0 - (design.weights * kept) @ squares / whole)
+    return np.where(_are_of_two_values(features, found), 0.0, np.mean(lost, axis=0))
+
+
+def _uneven(features: Sequence[ColumnBounds], unevenness: Floats) -> list[str]:
+    """Return the reason that records far out scatter so much more that they decide slopes."""
+    far = np.flatnonzero(unevenness > constants.UNEVEN).tolist()
+    if not far:
+        return []
+    return [
+        "records far out scatter more, and decide the slopes of "
+        f"{', '.join(features[place].name for place in far[:5])}: take logarithms, or narrower "
+        "bounds"
+    ]
 
 
 def _are_of_two_values(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:

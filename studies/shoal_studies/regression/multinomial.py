@@ -33,6 +33,7 @@ from shoal_studies.regression.engine import (
     cheap_reach,
     designs_of,
     drawn_designs,
+    far_slopes,
     farthest_row,
     mixture_without_dispersion,
     pull,
@@ -46,6 +47,7 @@ from shoal_studies.regression.judging import (
     beyond_bounds,
     few_complete,
     judged_slopes,
+    lost_squares,
     nearly_apart,
     one_class,
 )
@@ -295,7 +297,11 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
         pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
-        covariance = noise + sampling + np.outer(pulled, pulled)
+        kept = [last.kept(each) for each in mixture.designs]
+        lost = lost_squares(self.task.features, self.columns, mixture.designs, kept)
+        parts = np.tile(np.append(0.0, lost), len(self.shares) - 1)
+        far = far_slopes(sampling, parts, records)
+        covariance = noise + sampling + far + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
         prior_variances = np.diagonal(np.linalg.inv(widest.precision))
         levels = tuple(each.name for each in self.task.levels)
@@ -316,10 +322,12 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             spreads=tuple(self.columns.spreads[:-1].tolist()),
             records_per_client=self.task.records_per_client,
             records=max(1, round(self.records[0])),
-            verdict=self._verdict(mixture, covariance, pulled),
+            verdict=self._verdict(mixture, covariance, pulled, lost),
         )
 
-    def _verdict(self, mixture: Mixture, covariance: Floats, pulled: Floats) -> Verdict:
+    def _verdict(
+        self, mixture: Mixture, covariance: Floats, pulled: Floats, lost: Floats
+    ) -> Verdict:
         at_bounds = self.all_columns.one_bound[self.width - 1 :].tolist()
         levels = [each.name for each in self.task.levels]
         empty = [name for name, bound in zip(levels, at_bounds, strict=True) if bound < 0.0]
@@ -337,7 +345,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             sums=self.sums,
             records=self.records[0],
             designs=mixture.designs,
-            shrinking=[last.rows(each)[:, 0] / each.rows[:, 0] for each in mixture.designs],
+            lost=lost,
             slopes=mean.reshape(-1, self.width)[:, 1:],
             noise=noise[np.ix_(slopes, slopes)],
             covariance=covariance[np.ix_(slopes, slopes)],

@@ -59,6 +59,10 @@ class Scores(ABC):
         squares = np.maximum(np.sum(turned**2, axis=1), 1e-300)
         return np.asarray(turned * np.sqrt(np.minimum(1.0, self.squared_radius / squares))[:, None])
 
+    def kept(self, design: DesignRows) -> Floats:
+        """Return f of a design's rows, shape (n,)."""
+        return np.asarray(self.rows(design)[:, 0] / design.rows[:, 0])
+
     @staticmethod
     def changes(design: DesignRows, step: Floats) -> Floats:
         """Return by what a `step` of coefficients changes the rows' predictors, shape (n, m)."""
@@ -245,8 +249,8 @@ def log_dispersions(
     """Return the log likelihood of each of `dispersions`, shape (k,), by squares and what was cut.
 
     At coefficients `point`, and up to a constant. `weighing` are the mean of the records' weights,
-    and the mean of their squares over it. All sums have the same records' scatter, which therefore
-    counts once, and each its own noise.
+    and the mean of their squares over it. All k sums have the same records' scatter, which would
+    count k times: its variance is multiplied by k. Each has its own noise.
     """
     logs = np.zeros(len(dispersions))
     seen = [each for each in sums if each.squares is not None]
@@ -256,17 +260,13 @@ def log_dispersions(
     totals = np.array([each.squares.sum() for each in sums if each.squares is not None])
     lengths = [weighing[1] * np.sum(each.rows(design) ** 2, axis=1) for each in seen]
     residuals = [each.residuals(each.asked(design)) for each in seen]
+    noise = np.array([each.values.size * each.squares_sd**2 for each in seen])
     for place, dispersion in enumerate(dispersions.tolist()):
         cut = [last.family.cut(predictors, each, dispersion) for each in residuals]
         own = [length * squares for length, (_, squares, _) in zip(lengths, cut, strict=True)]
         whole = records * np.array([design.weights @ each for each in own])
-        scatter = 2.0 * records * np.array([design.weights @ each**2 for each in own]) / whole**2
-        noise = np.array([each.values.size * each.squares_sd**2 for each in seen]) / whole**2
-        away = totals / whole - 1.0
-        parts = 1.0 / (noise + scatter)
-        parts /= parts.sum()
-        variance = float(parts**2 @ noise + parts @ scatter) * whole[-1] ** 2
-        logs[place] = _log_normal(float(parts @ away * whole[-1]), variance)
+        scatter = 2.0 * records * np.array([design.weights @ each**2 for each in own])
+        logs[place] = np.sum(_log_normal(totals - whole, noise + len(seen) * scatter))
         if last.cut_count_sd:
             count = records / weighing[0] * float(design.weights @ cut[-1][2])
             gap = last.cut_count - count
@@ -274,8 +274,8 @@ def log_dispersions(
     return logs
 
 
-def _log_normal(away: float, variance: float) -> float:
-    return -0.5 * (away**2 / variance + float(np.log(variance)))
+def _log_normal(away: Floats | float, variance: Floats | float) -> Floats:
+    return np.asarray(-0.5 * (away**2 / variance + np.log(variance)))
 
 
 def scatter_seen(
