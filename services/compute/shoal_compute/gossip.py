@@ -303,8 +303,8 @@ class PeerState:
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
         requests = requests or Requests()
         lacked = (each for each, at in self.missing.items() if now >= at + ASK_NEXT_AFTER)
-        due = sorted(digest for digest in lacked if requests.may_ask(digest, now))
-        wanting = frozenset(due[:_MOST_WANTED])
+        askable = sorted(digest for digest in lacked if requests.may_ask(digest, now))
+        wanting = frozenset(askable[:_MOST_WANTED])
         news = wanting or any(
             schedules is None or digest in self.requested or schedules[each].is_due(digest, peer)
             for each in shared
