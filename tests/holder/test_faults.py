@@ -23,7 +23,7 @@ from tests.world.clock import NOW
 
 ASKED = {  # in a job with a round, and in a crowd
     *("Vault.opened", "Vault.settle_charges", "Vault.agenda", "Vault.pending", "Vault.settle"),
-    *("Vault.signed", "Vault.acknowledged", "Vault.status", "Vault.crowds"),
+    *("Vault.signed", "Vault.acknowledged", "Vault.status", "CrowdVault.statuses"),
     *("ChargeComparison.query", "ChargeComparison.hear", "Jobs.offer", "Jobs.end_as_told"),
     *("Rounds.offer", "Rounds.prepare", "CrowdVault.agenda", "CrowdVault.offer"),
     *("CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending", "CrowdVault.settle"),

@@ -27,6 +27,8 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
+from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
@@ -134,10 +136,9 @@ def create_agent_application(
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
         """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        crowds, policy = (
-            await holder.vault.ask(Vault.spent_on_crowds),
-            await holder.vault.ask(Vault.policy),
-        )
+        policy, crowds = await holder.vault.ask(Vault.policy), CrowdAccounts((), None)
+        if holder.vault.opened.takes_crowds:
+            crowds = await holder.vault.ask(CrowdVault.accounts)
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),

@@ -33,6 +33,7 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import Approvals
+from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.faults import VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import given_keys
@@ -320,7 +321,7 @@ class DataHolder:
             jobs=await self.vault.ask(Vault.status),
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
-            crowds=await self.vault.ask(Vault.crowds),
+            crowds=await self.vault.ask(CrowdVault.statuses) if opened.takes_crowds else (),
             waiting=tuple(sorted(self._joining.waiting)),
             unheard=dict(self._charges.unheard)
             | (

@@ -16,7 +16,6 @@ from shoal_holder import frames, ledger, spending
 from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
@@ -95,7 +94,6 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(*own, self._charges, self._approvals)
         self._rounds = Rounds(*own, self._charges)
-        self._crowds: Any = None
         if losses := state.file.losses:
             self._report(LOSSES_ACCEPTED, losses=losses)
         if adopted := count_adopted(state.file):
@@ -103,27 +101,24 @@ class Vault:
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
             state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
         )
-        if self._takes_crowds:
-            from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
-
-            self._crowds = CrowdVault(*own, self._charges, self._approvals)
-            # for whoever restores this state, from a backup too: the highest ever stays
-            state.file.write(
-                "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
-                site.policy.maximum_local_epsilon or 0.0,
-            )
         verbs: list[Callable[..., Any]] = [
             *(self.opened, self.next_manifest, self.settle_charges, self.agenda, self.pending),
             *(self.acknowledged, self.spec, self.settle, self.signed, self.decide, self.backup),
             *(self._charges.query, self._charges.hear, self._jobs.offer, self._jobs.end_as_told),
             *(self._rounds.offer, self._rounds.prepare),
             # its owner's questions: all but leaving a job change nothing
-            *(self.status, self.policy, self.spent, self.committed, self.chain, self.crowds),
-            *(self.spent_on_crowds, self._approvals.page, self._jobs.leave),
-            *(state.joined, state.reserved),
+            *(self.status, self.policy, self.spent, self.committed, self.chain),
+            *(self._approvals.page, self._jobs.leave, state.joined, state.reserved),
         ]
         if self._takes_crowds:
-            verbs += self._crowds.verbs()
+            from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
+
+            verbs += CrowdVault(*own, self._charges, self._approvals).verbs()
+            # for whoever restores this state, from a backup too: the highest ever stays
+            state.file.write(
+                "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
+                site.policy.maximum_local_epsilon or 0.0,
+            )
         self._verbs = {each.__qualname__: each for each in verbs}
         self._questions = {name: question_about(each) for name, each in self._verbs.items()}
 
@@ -350,11 +345,3 @@ class Vault:
     ) -> list[LedgerEntry]:
         """Return entries of the ledger from the one after number `after` on."""
         return ledger.entries(self._state.file, after=after, count=count)
-
-    def crowds(self) -> tuple[CrowdStatus, ...]:
-        """Return the crowd jobs that were taken."""
-        return self._crowds.statuses() if self._crowds else ()
-
-    def spent_on_crowds(self) -> CrowdAccounts:
-        """Return what crowd jobs have cost, and what the owner still allows them."""
-        return self._crowds.accounts() if self._crowds else CrowdAccounts((), None)

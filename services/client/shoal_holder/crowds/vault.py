@@ -123,6 +123,7 @@ class CrowdVault(Part):
         return [
             *(self.agenda, self.offer, self.end, self.turn, self.contribute, self.pending),
             *(self.settle, self._closings.show, self._closings.judge, self._closings.show_log),
+            *(self.statuses, self.accounts),
         ]
 
     def statuses(self) -> tuple[CrowdStatus, ...]:
