@@ -23,7 +23,8 @@ def encode(message: Model) -> bytes:
     Raises:
         ValueError: the other side would not read so large a message.
     """
-    name, fields = type(message).__name__, message.model_dump_json(exclude={"parts"})
+    name = type(message).__name__
+    fields = message.model_dump_json(exclude={"parts"}, exclude_defaults=True)
     pieces = (name.encode(), fields.encode(), *getattr(message, "parts", ()))
     body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
     if len(body) > LARGEST_BYTES:
