@@ -233,12 +233,12 @@ class Rounds(Part):
         """Return the rounds in which something may be left to do; those that are over end here."""
         self._beginning_under(self._site.book.current.digest)
         stored = self._state.open_rounds()
-        for round_id in self._open.keys() - {each.round_id for each in stored}:
+        for round_id in self._open.keys() - stored:
             del self._open[round_id]  # its job ended, or the next round began
-        for each in stored:
-            if each.round_id not in self._open:
-                self._open[each.round_id] = _Open(decode(each.spec, RoundSpec).body)
-            self.end_if_over(each.round_id)
+        for round_id, spec in stored.items():
+            if round_id not in self._open:
+                self._open[round_id] = _Open(decode(spec, RoundSpec).body)
+            self.end_if_over(round_id)
         return [
             OpenRound(
                 round_id=round_id,
@@ -273,7 +273,7 @@ class Rounds(Part):
         """
         known = self._open.get(round_id)
         self._charges.check(nodes=None if known is None else known.spec.threshold)
-        if known is None or not self._state.is_open(round_id):
+        if known is None or round_id not in self._state.open_rounds():
             raise UnknownRound
         known.prepared = True
         try:

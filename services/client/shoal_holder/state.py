@@ -65,15 +65,6 @@ class ReservedBudget:
     until: str
 
 
-@dataclass(frozen=True)
-class StoredRound:
-    """A round in which something may remain to be prepared or sent."""
-
-    round_id: str
-    spec: bytes
-    request: bytes  # of its job
-
-
 class State:
     """The data holder's state: what it did and has yet to do. For one thread at a time.
 
@@ -228,18 +219,11 @@ class State:
                 (round_id, job, number, spec, ended),
             )
 
-    def open_rounds(self) -> list[StoredRound]:
-        """Return the rounds that have not ended for us."""
-        rows = self.file.rows(
-            "SELECT round, spec, request FROM rounds JOIN jobs USING (job)"
-            " WHERE rounds.ended IS NULL ORDER BY rounds.rowid"
+    def open_rounds(self) -> dict[str, bytes]:
+        """Return the specs of the rounds that have not ended for us, by round."""
+        return dict(
+            self.file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
         )
-        return [StoredRound(*row) for row in rows]
-
-    def is_open(self, round_id: str) -> bool:
-        """Tell whether a round is on file and has not ended for us."""
-        found = self.file.one("SELECT ended IS NULL FROM rounds WHERE round = ?", round_id)
-        return bool(found and found[0])
 
     def is_answered(self, round_id: str) -> bool:
         """Tell whether a round of this job and number was answered, or charged elsewhere."""

@@ -252,10 +252,14 @@ class Vault:
         Raises:
             UnknownRound
         """
-        for each in self._state.open_rounds():
-            if each.round_id == round_id:
-                return each.spec, each.request
-        raise UnknownRound
+        found: tuple[bytes, bytes] | None = self._state.file.one(
+            "SELECT spec, request FROM rounds JOIN jobs USING (job)"
+            " WHERE round = ? AND rounds.ended IS NULL",
+            round_id,
+        )
+        if found is None:
+            raise UnknownRound
+        return found
 
     def settle(self, what: What, about: Digest, outcome: Outcome, node: Node = 0) -> None:
         """Note what became of something sent; "lost": a node no longer holds an envelope.
