@@ -97,9 +97,7 @@ class Mailbox:
     def due(self) -> list[Due]:
         """Have the vault make what it owes, and return all that it has to send."""
         agenda = self._tell(Vault.agenda)
-        wanted: list[tuple[Any, str, int]] = [("join", job, 0) for job in agenda.joins]
-        wanted += [("leave", job, 0) for job in agenda.leaves]
-        wanted += [(what, job, 0) for job, what in agenda.notices.items()]
+        wanted: list[tuple[Any, str, int]] = [(what, job, 0) for what, job in agenda.letters]
         for each in agenda.rounds:
             if each.unprepared:
                 self._tell(Rounds.prepare, round_id=each.round_id)

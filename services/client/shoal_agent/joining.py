@@ -175,6 +175,7 @@ class ChargesCheck(Part):
             raise MemoryLost(refusal)
 
 
+_PATHS: Final[dict[What, str]] = {"join": "joins", "leave": "leaves"}
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
 
@@ -261,11 +262,6 @@ class Joining(Part):
 
     async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
-        letters: list[tuple[What, str, str]] = [
-            *((state, job, "approvals") for job, state in agenda.notices.items()),
-            *(("leave", job, "leaves") for job in agenda.leaves),
-            *(("join", job, "joins") for job in agenda.joins),
-        ]
-        for what, job, path in letters:
-            trainer = self._directory.trainer
-            await self._directory.deliver(what, job, trainer, f"/v1/jobs/{job}/{path}")
+        for what, job in agenda.letters:
+            path = f"/v1/jobs/{job}/{_PATHS.get(what, 'approvals')}"
+            await self._directory.deliver(what, job, self._directory.trainer, path)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, create_model
 
-from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count as Count
 from shoal_protocol.wire.encoding import Digest, Finite, Name, Timestamp
@@ -142,9 +141,7 @@ class Agenda(Model):
 
     jobs: tuple[OpenJob, ...]
     rounds: tuple[OpenRound, ...]
-    joins: tuple[Digest, ...]  # jobs whose join
-    leaves: tuple[Digest, ...]  # or leave nobody has answered
-    notices: dict[Digest, State]  # or notice that owners have yet to decide, or did
+    letters: tuple[tuple[What, Digest], ...]  # for the trainer, about jobs, in this order
     waiting: tuple[Digest, ...]  # jobs that owners have yet to decide about
 
 

@@ -208,9 +208,11 @@ class Vault:
         return Agenda(
             jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
             rounds=rounds,
-            joins=tuple(self._state.pending_letters("join")),
-            leaves=tuple(self._state.pending_letters("leave")),
-            notices=self._approvals.notices(),
+            letters=(
+                *((stage, job) for job, stage in self._approvals.notices().items()),
+                *(("leave", job) for job in self._state.pending_letters("leave")),
+                *(("join", job) for job in self._state.pending_letters("join")),
+            ),
             waiting=self._approvals.waiting(),
         )
 
