@@ -49,7 +49,7 @@ from shoal_studies.regression.judging import (
     one_class,
 )
 from shoal_studies.regression.measured import JobSums
-from shoal_studies.regression.plausible_designs import DesignRows, released_design
+from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
@@ -367,12 +367,16 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             hazard_cut=query.hazard_cut,
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.features, self.sums[0], self.sums[1], records=self.records[0]
         )
-        drawn = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        drawn = drawn_designs(self.released, count, len(self.sums))
         return mixture_without_dispersion(
             drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
         )
@@ -431,8 +435,9 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
         widest = self.prior(mixture.feature_covariance, 1.0).of(kept)
         sampling = sampling_covariance(jacobian, meat, widest)
-        shrinking = [last.kept(each) for each in mixture.designs]
-        lost = lost_squares(self.task.features, self.all_columns, mixture.designs, shrinking)
+        lost = lost_squares(
+            self.task.features, self.all_columns, self.released, mixture.designs, last
+        )
         far = far_slopes(sampling, np.append(np.zeros(count), lost), self.records[0])
         covariance = noise[np.ix_(kept, kept)] + sampling + far
         verdict = self._verdict(mixture, covariance[count:, count:], lost)

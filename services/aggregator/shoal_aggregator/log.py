@@ -18,11 +18,12 @@ from prometheus_client import Gauge
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from shoal_aggregator import schema, store
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
-from shoal_hosting.work import Pace, Work
+from shoal_hosting.work import Work
 from shoal_protocol.log.checkpoints import (
     GENESIS,
     MOST_BETWEEN,
@@ -222,22 +223,33 @@ class Log:
         self._work = Work(resources.clock, partial(Pace, longest=_LONGEST_PAUSE))
         self._appending = asyncio.Lock()
         self._size = 0
-        name, registry = "shoal_log_entries", resources.registry
-        gauge = Gauge(name, "Entries of the log: in it, and cosigned", ["state"], registry=registry)
-        gauge.labels("appended").set_function(lambda: self._size)
-        gauge.labels("cosigned").set_function(lambda: self._cosigned.size if self._cosigned else 0)
-        name = "shoal_log_cosigners"
-        gauge = Gauge(name, "Nodes that signed the cosigned head of the log", registry=registry)
-        gauge.set_function(
+        registry = resources.registry
+        entries = Gauge(
+            "shoal_log_entries",
+            "Entries of the log: in it, and cosigned",
+            ["state"],
+            registry=registry,
+        )
+        entries.labels("appended").set_function(lambda: self._size)
+        entries.labels("cosigned").set_function(
+            lambda: self._cosigned.size if self._cosigned else 0
+        )
+        Gauge(
+            "shoal_log_cosigners",
+            "Nodes that signed the cosigned head of the log",
+            registry=registry,
+        ).set_function(
             lambda: (
                 len(self._cosigned.witnessed.cosigners(resources.book.current))
                 if self._cosigned
                 else 0
             )
         )
-        name = "shoal_log_head_age_seconds"
-        age = Gauge(name, "Time since the cosigned head of the log was signed", registry=registry)
-        age.set_function(
+        Gauge(
+            "shoal_log_head_age_seconds",
+            "Time since the cosigned head of the log was signed",
+            registry=registry,
+        ).set_function(
             lambda: (
                 resources.clock().timestamp() - self._cosigned.signed_at / 1000
                 if self._cosigned

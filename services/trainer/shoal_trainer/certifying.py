@@ -15,8 +15,9 @@ import structlog
 from sqlalchemy import Connection, select
 
 from shoal_hosting.manifests.manifest_book import at_present, newest_with
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.work import Pace, Work
+from shoal_hosting.work import Work
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,

@@ -17,7 +17,8 @@ from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
 from shoal_studies.regression import constants
 from shoal_studies.regression.measured import Measured, has_two_values
-from shoal_studies.regression.plausible_designs import DesignRows
+from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign
+from shoal_studies.regression.scores import Scores
 
 _SURELY: Final = 2.0  # standard deviations of noise
 _LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
@@ -229,19 +230,22 @@ def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None
 def lost_squares(
     features: Sequence[ColumnBounds],
     found: Measured,
+    released: ReleasedDesign,
     designs: Sequence[DesignRows],
-    weights: Sequence[Floats],
+    scores: Scores,
 ) -> Floats:
-    """Return what part of features' mean squares rows of `designs` lose by `weights`, shape (q,).
+    """Return what part of features' mean squares a round loses by shrinking rows, shape (q,).
 
-    Of those of two values none: all that are far out are alike.
+    It is what rows of `designs` lose, and what lies farther out than these. Of features of two
+    values it is none: all that are far out are alike.
     """
-    lost = []
-    for design, kept in zip(designs, weights, strict=True):
+    kept = []
+    for design in designs:
         squares = (design.rows[:, 1:] - design.means) ** 2
         whole = np.maximum(design.weights @ squares, 1e-12)
-        lost.append(1.0 - (design.weights * kept) @ squares / whole)
-    return np.where(_are_of_two_values(features, found), 0.0, np.mean(lost, axis=0))
+        kept.append((design.weights * scores.kept(design)) @ squares / whole)
+    lost = 1.0 - np.mean(kept, axis=0) * (1.0 - released.beyond(designs))
+    return np.where(_are_of_two_values(features, found), 0.0, lost)
 
 
 def _uneven(features: Sequence[ColumnBounds], unevenness: Floats) -> list[str]:

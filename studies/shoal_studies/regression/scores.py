@@ -22,6 +22,7 @@ from shoal_studies.regression.plausible_designs import DesignRows
 
 _STEPS: Final = 12
 _TOLERANCE: Final = 0.03  # root mean square change of predictors: the next would be its square
+_LEAST_SCORE: Final = 1e-12
 
 
 Expectation = Callable[[Floats], tuple[Floats, Floats]]
@@ -290,7 +291,7 @@ def scatter_seen(
     pooled = float(squares.sum()) / whole * precision + constants.PRIOR_SCATTER_SD**-2.0
     precision += constants.PRIOR_SCATTER_SD**-2.0
     pooled = max(pooled / precision, constants.LEAST_SCATTER)
-    own = np.diagonal(expected)
+    own = np.maximum(np.diagonal(expected), _LEAST_SCORE * whole)  # of a column that is nothing, 0
     trusted = 1.0 / (1.0 + (squares_sd / own / (constants.SCATTER_UNLIKE * pooled)) ** 2)
     each = pooled + trusted * (squares / own - pooled)
     return pooled, precision**-0.5, np.maximum(each, constants.LEAST_SCATTER)
