@@ -36,7 +36,7 @@ def test_an_agent_loads_no_model_of_records_nor_the_analysts_side_nor_the_comman
 
 @pytest.mark.slow
 def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -> None:
-    loaded = reading.loaded_by(*reading.of_the_vault()) - {"shoal_holder.crowds.status"}
+    loaded = reading.loaded_by(*reading.of_the_vault())
     for gradients in ("shoal_holder.contribution", "shoal_hosting.installed_models"):
         assert [name for name in reading.loaded_by(gradients) if name.startswith(NEVER)] == []
     assert [name for name in loaded if name.startswith(ONLY_WHERE_THE_POLICY_ALLOWS)] == []

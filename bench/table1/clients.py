@@ -113,7 +113,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
 
 async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int) -> Cost:
     count = Count()
-    parts = (Answers, "make"), (State, "pending_envelope"), (vault, "sign_envelope")
+    parts = (Answers, "make"), (State, "envelope"), (vault, "sign_envelope")
     with count.functions(*parts):
         job = await asyncio.to_thread(
             submit, directory, vector_task(entries), FEW, few=1, colluders=1

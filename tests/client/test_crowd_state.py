@@ -153,7 +153,7 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
     )
     assert [zlib.decompress(draw) for draw, _ in kept] == 3 * [b"draw"]
     assert [receipt and zlib.decompress(receipt) for _, receipt in kept] == [b"receipt", None, None]
-    assert memory.open_crowds(state) == [OTHER_CROWD]
+    assert memory.jobs(state, memory.OPEN) == [OTHER_CROWD]
 
 
 CHANGES = {

@@ -14,6 +14,7 @@ from shoal_agent.application import create_agent_application
 from shoal_agent.console.pages import JOBS, LEDGER, RULES, console_of
 from shoal_agent.console.sentences import rules
 from shoal_holder.policy import Policy
+from shoal_holder.vault import Vault
 from shoal_hosting.pages.console import SIGN_IN, START
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.security import server_tls
@@ -68,7 +69,7 @@ class Desk:
         """Have a job joined and its round answered, to a node that is `silent` in vain."""
         request = self.world.submit(**{"purpose": PURPOSE, **changes})
         await self.holder.step()
-        if (await self.holder.policy()).approval != "automatic":
+        if (await self.holder.vault.ask(Vault.policy)).approval != "automatic":
             for name, key in (("alice", ALICE), ("bob", BOB)):
                 body = approval_of(
                     request.body, holder=0, owner=name, decision="approve", now=self.world.clock()

@@ -39,7 +39,7 @@ async def test_statuses_that_say_nothing_of_the_request_mean_later(
 ) -> None:
     elsewhere = {"Location": "https://elsewhere.example/"}
     answer = httpx.Response(status, headers=elsewhere)
-    assert await pause_after(world, answer) == peers.FIRST_PAUSE_SECONDS
+    assert await pause_after(world, answer) == peers.FIRST_PAUSE.total_seconds()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422])

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from shoal_holder import ledger, spending
 from shoal_holder.state import State
 from shoal_holder.status import read_jobs
-from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from tests.world.around_holder import charged_on
@@ -67,8 +67,8 @@ def committed(state: State) -> dict[int, Cost]:
 
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> bytes | None:
-    found = state.pending_envelope(round_id, node)
-    return found and found[:-SIGNATURE_BYTES]
+    found = state.envelope(round_id, node, PENDING)
+    return found and found[1][:-SIGNATURE_BYTES]
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:

@@ -112,17 +112,17 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
 def test_a_total_is_signed_once_and_stays(database_url: str) -> None:
     engine = open_engine(database_url)
     check_schema(engine, metadata, VERSION)
-    end, calls = JobEnd(manifest="0" * 64, job=OTHER_JOB), []
+    calls = []
 
-    def attest(body: JobEnd, charged: tuple[str, ...]) -> Signed[JobTotal]:
+    def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
         calls.append(charged)
-        signed = JobTotal(manifest=body.manifest, job=body.job, node="compute-0", rounds=charged)
+        signed = JobTotal(manifest="0" * 64, job=OTHER_JOB, node="compute-0", rounds=charged)
         return sign(signed, "compute-0", signing_key("compute-0"))
 
     answers = []
     for _ in range(2):
         with engine.begin() as db:
-            answers.append(end_job(db, end, attest))
+            answers.append(end_job(db, OTHER_JOB, attest))
     assert answers[0] == answers[1]
     assert calls == [()]
     for change in (totals.delete(), totals.update().values(document=b"")):

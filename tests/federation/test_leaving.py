@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from shoal.jobs.job_failures import JobWithdrawn
+from shoal_holder.state import State
 from shoal_hosting.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
@@ -18,7 +19,8 @@ CLIENTS = sum(SITES.values())
 async def free(federation: Federation) -> bool:
     """Tell whether no data holder has set anything aside."""
     await federation.start_the_dead()
-    return all([not await federation.holder(site).reserved() for site in SITES])
+    vaults = [federation.holder(site).vault for site in SITES]
+    return all([not await vault.ask(State.reserved) for vault in vaults])
 
 
 async def joined(federation: Federation, job: str, count: int) -> bool:

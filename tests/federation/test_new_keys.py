@@ -9,6 +9,7 @@ from nacl.signing import SigningKey
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.machine import IN_USE
+from shoal_holder.vault import Vault
 from shoal_protocol.sharing.received import Envelope, parse
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_key
@@ -126,4 +127,4 @@ async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path)
 
         await federation.set_back(FORGETFUL, None)
         await federation.refusal()
-        assert (await federation.holder(FORGETFUL).opened()).refusal == IN_USE
+        assert (await federation.holder(FORGETFUL).vault.ask(Vault.opened)).refusal == IN_USE

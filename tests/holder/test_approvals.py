@@ -11,7 +11,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from shoal_holder import approvals
-from shoal_holder.approvals import REFUSED_BY_OWNER
+from shoal_holder.approvals import REFUSED_BY_OWNER, Approvals
 from shoal_protocol.jobs.membership import Approval, ApprovalNotice, Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_studies.study_request import StudyRequest
@@ -86,7 +86,7 @@ def pass_days(courier: Courier, days: float) -> None:
 
 
 def asking(courier: Courier) -> list[str]:
-    return sorted(each["job"] for each in courier.ask("approvals", count=100))
+    return sorted(each.job for each in courier.ask(Approvals.page, count=100))
 
 
 def test_what_nobody_decided_in_time_is_forgotten_once_the_policy_keeps_it_no_longer(

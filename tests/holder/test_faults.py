@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
 from shoal_holder import frames, rounds, serving
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
-from shoal_holder.messages import Hello, Message
+from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED
+from shoal_holder.vault import Vault
 from shoal_hosting.server.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.clock import NOW
 
 ASKED = {  # in a job with a round, and in a crowd
-    *("Hello", "AskCharges", "ShowCharges", "SettleCharges", "AskAgenda", "OfferJob"),
-    *("OfferRound", "Prepare", "Pending", "Receipt", "AskSigned", "Ask", "EndJob"),
-    *("AskCrowds", "OfferCrowd", "CrowdTurn", "CrowdDraws", "CrowdPending"),
-    *("CrowdReceipts", "EndCrowd", "ShowClosing", "ValidateClosing", "ShowLog"),
-    "Acknowledged",
+    *("Vault.opened", "Vault.settle_charges", "Vault.agenda", "Vault.pending", "Vault.settle"),
+    *("Vault.signed", "Vault.acknowledged", "Vault.status", "CrowdVault.statuses"),
+    *("ChargeComparison.query", "ChargeComparison.hear", "Jobs.offer", "Jobs.end_as_told"),
+    *("Rounds.offer", "Rounds.prepare", "CrowdVault.agenda", "CrowdVault.offer"),
+    *("CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending", "CrowdVault.settle"),
+    *("CrowdVault.end", "Closings.show", "Closings.judge", "Closings.show_log"),
 }
 
 
@@ -36,17 +39,17 @@ async def played(directory: Path, kind: str | None) -> tuple[set[str], str, list
     world, asked = CrowdWorld(directory, 12), set[str]()
     holder = world.holder(policy=CROWD_POLICY.model_copy(update={"maximum_epsilon": 20.0}))
     vault = vault_of(holder)
-    for request, handler in list(vault._handlers.items()):
-        name = request.__name__
+    for name, verb in list(vault._verbs.items()):
 
-        def handle(message: Message, name: str = name, handler: Any = handler) -> Any:
+        @wraps(verb)
+        def handle(*, name: str = name, verb: Any = verb, **arguments: Any) -> Any:
             first = name not in asked
             asked.add(name)
             if first and name == kind:
                 raise RuntimeError("of a record: 41.5")
-            return handler(message)
+            return verb(**arguments)
 
-        vault._handlers[request] = handle
+        vault._verbs[name] = handle
     request = world.submit()
     for moment in range(28):
         await holder.step()
@@ -77,10 +80,10 @@ async def test_a_message_that_fails_ends_nothing_and_only_its_owner_learns_why(
     tmp_path: Path, kind: str
 ) -> None:
     asked, said, ended = await played(tmp_path, kind)
-    assert {"AskAgenda", "AskCrowds", "AskCharges"} <= asked
+    assert {"Vault.agenda", "CrowdVault.agenda", "ChargeComparison.query"} <= asked
     [line] = said.splitlines()
     assert f"no answer to {kind}: RuntimeError, " in line and "41.5" not in said
-    if kind != "OfferJob":  # which is offered once
+    if kind != "Jobs.offer":  # which is offered once
         assert ended == ["delivered"]
 
 
@@ -138,11 +141,11 @@ def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(
 ) -> None:
     vault = vault_of(World(tmp_path).holder())
 
-    def fails(_: Message) -> Message:
+    def fails() -> None:
         raise error("of a record: 41.5")
 
-    vault._handlers[Hello] = fails
-    answer = vault.answer(frames.encode(Hello()))
+    vault._verbs["Vault.opened"] = fails
+    answer = vault.first_answer()
     assert b"vault-failed" in answer
     assert b"41.5" not in answer and b"LookupError" not in answer
 
@@ -151,13 +154,13 @@ def test_what_cannot_be_read_is_refused_by_either_side_and_is_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = vault_of(World(tmp_path).holder())
-    asked = frames.encode(Hello())
+    asked = frames.encode(question_about(Vault.opened)())
     for no_frame in (b"", b"\0" * 40, asked[:-1]):
-        assert b"Refusal" in vault.answer(no_frame)
+        assert b"malformed-document" in vault.answer(no_frame)
     with monkeypatch.context() as patched:
         patched.setattr(frames, "LARGEST_BYTES", 150)
         assert b"vault-failed" in vault.answer(asked)
-    assert b"Opened" in vault.answer(asked)
+    assert b"enrolled" in vault.answer(asked)
 
 
 def test_the_list_of_faults_is_the_owners_and_does_not_grow_for_ever(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import shoal_holder
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
 from shoal_holder.keys import given_keys
-from shoal_holder.messages import Hello, Opened
 from shoal_holder.opening import open_vault
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.status import silent
+from shoal_holder.vault import Vault
 from tests.world.around_holder import POLICY, World, no_noise
 
 MODULES = sorted(
@@ -133,7 +133,7 @@ async def test_the_running_vault_cannot_make_a_socket(settings: Settings) -> Non
     assert sockets == []
     children = (process / "task" / str(pipes._process.pid) / "children").read_text().split()
     assert children == []  # noise is drawn in the same process
-    assert (await link.ask(Hello(), Opened)).isolation == NO_SOCKETS
+    assert (await link.ask(Vault.opened)).isolation == NO_SOCKETS
     link.close()
 
 

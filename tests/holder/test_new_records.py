@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import Agenda, AskAgenda, Hello, Opened
+from shoal_holder.messages import Opened
 from shoal_holder.opening import from_files
 from shoal_holder.records import chosen_together
 from shoal_holder.settings import Settings
@@ -70,8 +70,8 @@ class Courier:
         self.told.append((event, facts))
 
     async def step(self) -> Opened:
-        await self.link.ask(AskAgenda(), Agenda)
-        return await self.link.ask(Hello(), Opened)
+        await self.link.ask(Vault.agenda)
+        return await self.link.ask(Vault.opened)
 
 
 def ages(vault: Vault) -> dict[int, float]:

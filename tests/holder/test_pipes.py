@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
-from shoal_holder import serving
+from shoal_holder import frames, serving
 from shoal_holder.isolation import NO_SOCKETS
-from shoal_holder.messages import Ask, Bytes, Hello, Opened
+from shoal_holder.messages import question_about
 from shoal_holder.settings import Settings
 from shoal_holder.status import silent
+from shoal_holder.vault import Vault
 from tests.world.around_holder import World
 
 CLIENTS = 12
@@ -56,8 +57,8 @@ async def test_a_vault_at_named_pipes_ends_with_its_courier_and_serves_the_next(
     for _ in range(2):
         link = meet(world)
         assert link.opened.isolation == NO_SOCKETS
-        assert (await link.ask(Hello(), Opened)).enrolled == CLIENTS
-        assert (await link.ask(Ask(question="status"), Bytes)).parts == (b"[]",)
+        assert (await link.ask(Vault.opened)).enrolled == CLIENTS
+        assert await link.ask(Vault.status) == ()
         link.close()
         assert container.process.wait(30) == 0
         container.start()
@@ -70,7 +71,7 @@ async def test_a_vault_that_is_killed_is_missed_at_the_next_question(
     container.process.send_signal(signal.SIGKILL)
     container.process.wait()
     with pytest.raises(VaultGone):
-        await link.ask(Hello(), Opened)
+        await link.ask(Vault.opened)
     link.close()
 
 
@@ -82,24 +83,28 @@ def test_files_that_every_user_may_change_are_not_taken(settings: Settings, name
 
 
 def test_a_vault_whose_noise_process_died_does_not_end_as_if_its_courier_had() -> None:
-    class Vault:
+    class Gone:
+        def first_answer(self) -> bytes:
+            return b""
+
         def answer(self, _: bytes) -> bytes:
             raise BrokenPipeError  # as whoever writes to the dead process
 
+    asked = frames.encode(question_about(Vault.opened)())
     with pytest.raises(BrokenPipeError):
-        serving._answer(Vault(), io.BytesIO(), io.BytesIO())  # type: ignore[arg-type]
+        serving._answer(Gone(), io.BytesIO(asked), io.BytesIO())  # type: ignore[arg-type]
 
 
 def test_a_vault_ends_quietly_when_its_courier_has() -> None:
-    class Vault:
-        def answer(self, _: bytes) -> bytes:
+    class Answering:
+        def first_answer(self) -> bytes:
             return b"answer"
 
     class Gone(io.BytesIO):
         def write(self, _: object) -> int:
             raise BrokenPipeError
 
-    serving._answer(Vault(), io.BytesIO(), Gone())  # type: ignore[arg-type]
+    serving._answer(Answering(), io.BytesIO(), Gone())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
 from shoal_holder import spending
+from shoal_holder.jobs import Jobs
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import sign
@@ -200,7 +201,7 @@ def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courie
     spec = courier.world.announce(request)
     courier.take("round", spec.encode())
     courier.interests()
-    courier.ask("leave", job=request.digest)
+    courier.ask(Jobs.leave, job=request.digest)
     courier.look()
     assert (courier.charged(), courier.envelopes) == ([], {})
 

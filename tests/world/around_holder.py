@@ -208,7 +208,7 @@ class FakeTrainer:
 
 def vault_of(holder: DataHolder) -> Vault:
     """Return the vault of a data holder that has it in this process."""
-    vault = holder._vault._vault
+    vault = holder.vault._vault
     assert isinstance(vault, Vault)
     return vault
 

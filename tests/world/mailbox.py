@@ -1,48 +1,23 @@
-"""A vault behind five verbs, whatever messages carry them: all that a courier can do, or lie.
+"""A vault behind five verbs, whatever questions carry them: all that a courier can do, or lie.
 
 `interests` are what the vault would have fetched, `take` puts in a document of which nothing is
 believed, `due` is all that it has to send, `settle` says what became of it, and its owner may
 `ask`.
 """
 
-import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from shoal_agent.data_holder import DataHolder
-from shoal_holder import frames, messages
-from shoal_holder.messages import (
-    Agenda,
-    Ask,
-    AskAgenda,
-    AskCharges,
-    Bytes,
-    ChargesAsked,
-    Decide,
-    Decided,
-    Done,
-    EndJob,
-    Failure,
-    Heard,
-    Hello,
-    Message,
-    NextManifest,
-    OfferJob,
-    OfferRound,
-    Opened,
-    Pending,
-    Prepare,
-    Receipt,
-    Refusal,
-    SettleCharges,
-    ShowCharges,
-)
+from shoal_holder import frames
+from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.jobs import Jobs
+from shoal_holder.messages import Answer, ChargesAsked, decoded, question_about
+from shoal_holder.rounds import Rounds
+from shoal_holder.vault import Vault
 from tests.world.around_holder import vault_of
 
-ANSWERS: Final[dict[str, Any]] = messages.kinds_of(
-    *(Done, Refusal, Failure, Opened, Decided, Bytes, Agenda, ChargesAsked, Heard)
-)
 Kind = Literal["job", "round", "manifest", "decision", "charges", "end"]
 
 
@@ -64,6 +39,13 @@ class Taken:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """That the vault refuses, and the code why."""
+
+    code: str
+
+
+@dataclass(frozen=True)
 class Due:
     """Something to be sent: a join, leave or notice of a job, or a round's envelope to a node."""
 
@@ -82,75 +64,73 @@ class Mailbox:
 
     def interests(self) -> Interests:
         """Return what the vault would have fetched for it."""
-        agenda, questions = self._tell(AskAgenda()), dict[str, bytes]()
+        agenda, questions = self._tell(Vault.agenda), dict[str, bytes]()
         for node in self._nodes:
-            asked = self._tell(AskCharges(node=node))
+            asked = self._tell(ChargeComparison.query, node=node)
             if isinstance(asked, ChargesAsked):
-                [questions[node]] = asked.parts
+                questions[node] = asked.query
         return Interests(tuple(each.job for each in agenda.jobs), agenda.waiting, questions)
 
     def take(self, kind: Kind, *documents: bytes, about: str = "") -> Taken:
         """Put in a document; `about` is the job, or the node whose charges these are."""
-        message: Message
         match kind:
             case "job":
-                message = OfferJob(job=about, parts=(documents[0],))
+                answer = self._tell(Jobs.offer, job=about, parts=documents)
             case "round":
-                message = OfferRound(parts=(documents[0],))
+                answer = self._tell(Rounds.offer, parts=documents)
             case "manifest":
-                message = NextManifest(parts=(documents[0], documents[1]))
+                answer = self._tell(Vault.next_manifest, parts=documents)
             case "decision":
-                message = Decide(parts=(documents[0],))
+                answer = self._tell(Vault.decide, parts=documents)
             case "charges":
-                message = ShowCharges(node=about, parts=(documents[0],))
+                answer = self._tell(ChargeComparison.hear, node=about, parts=documents)
             case "end":
-                message = EndJob(job=about, code="wrong-phase", parts=documents)
-        answer = self._tell(message)
-        if isinstance(answer, Refusal):
+                answer = self._tell(
+                    Jobs.end_as_told, job=about, code="wrong-phase", parts=documents
+                )
+        if isinstance(answer, Refused):
             return Taken(False, answer.code)
         if kind == "charges":
-            self._tell(SettleCharges())
+            self._tell(Vault.settle_charges)
         return Taken(answer.taken, answer.reason or "") if kind in ("job", "round") else Taken(True)
 
     def due(self) -> list[Due]:
         """Have the vault make what it owes, and return all that it has to send."""
-        agenda = self._tell(AskAgenda())
-        wanted: list[tuple[Any, str, int]] = [("join", job, 0) for job in agenda.joins]
-        wanted += [("leave", job, 0) for job in agenda.leaves]
-        wanted += [(what, job, 0) for job, what in agenda.notices.items()]
+        agenda = self._tell(Vault.agenda)
+        wanted: list[tuple[Any, str, int]] = [(what, job, 0) for what, job in agenda.letters]
         for each in agenda.rounds:
             if each.unprepared:
-                self._tell(Prepare(round_id=each.round_id))
+                self._tell(Rounds.prepare, round_id=each.round_id)
             wanted += [("envelope", each.round_id, node) for node in range(len(self._nodes))]
         return [due for each in wanted for due in self.waiting(*each)]
 
     def waiting(self, what: Any, about: str, node: int = 0) -> list[Due]:
         """Return what is to be sent about a job or round, if there is anything."""
-        answer = self._tell(Pending(what=what, about=about, node=node))
-        return [Due(what, about, node, each) for each in answer.parts]
+        found = self._tell(Vault.pending, what=what, about=about, node=node)
+        return [Due(what, about, node, each) for each in found]
 
     def settle(self, what: Any, about: str, outcome: str, *, node: int = 0) -> None:
         """Say what became of something that was to be sent; nobody can tell whether that is so."""
-        self._tell(Receipt(what=what, about=about, outcome=outcome, node=node))
+        self._tell(Vault.settle, what=what, about=about, outcome=outcome, node=node)
 
-    def ask(self, question: Any, **about: Any) -> Any:
-        """Return the answer to its owner's question."""
-        answer = self._tell(Ask(question=question, **about))
-        return json.loads(answer.parts[0]) if isinstance(answer, Bytes) else answer
+    def ask(self, verb: Callable[..., Any], **about: Any) -> Any:
+        """Return the answer to its owner's question, or that it is `Refused`."""
+        return self._tell(verb, **about)
 
     def version(self) -> tuple[int, int]:
         """Return the number of the manifest in force, and how many slots are enrolled under it."""
-        opened = self._tell(Hello())
+        opened = self._tell(Vault.opened)
         return opened.sequence, opened.enrolled
 
     def begin(self) -> None:
         """Say that all nodes were asked what they charged."""
-        self._tell(SettleCharges())
+        self._tell(Vault.settle_charges)
 
-    def _tell(self, message: Message) -> Any:
-        answer = frames.decode(self.vault.answer(frames.encode(message)), ANSWERS)
-        assert not isinstance(answer, Failure)
-        return answer
+    def _tell(self, verb: Callable[..., Any], **arguments: Any) -> Any:
+        question = frames.encode(question_about(verb)(**arguments))
+        answer = frames.decode(self.vault.answer(question), {"Answer": Answer})
+        assert not answer.failed
+        return decoded(verb, answer.parts) if answer.refused is None else Refused(answer.refused)
 
     def close(self) -> None:
         """Close the vault, as a process that is killed would."""

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final
 
+from shoal_holder.state import State
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
@@ -78,7 +79,7 @@ class FarDeadline(Attack):
         async with victim(target, job) as prey:
             for _ in range(_STEPS):
                 await prey.step()
-            held = await prey.holder.reserved()
+            held = await prey.holder.vault.ask(State.reserved)
             if held or prey.network.joined:
                 return seen(tried, stopped=False, answered="a data holder: joins", check="")
             if "maximum_join_seconds" not in prey.refusal:

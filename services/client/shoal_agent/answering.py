@@ -14,25 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from shoal_agent.directory import JSON, OCTETS, Part
-from shoal_holder.messages import (
-    Acknowledged,
-    Agenda,
-    AskAgenda,
-    AskSpec,
-    Bytes,
-    Decided,
-    Done,
-    EndJob,
-    OfferRound,
-    OpenJob,
-    OpenRound,
-    Pending,
-    Prepare,
-    Receipt,
-)
+from shoal_agent.directory import Part
+from shoal_holder.jobs import Jobs
+from shoal_holder.messages import OpenJob, OpenRound
+from shoal_holder.rounds import Rounds
+from shoal_holder.vault import Vault
 from shoal_hosting.outcome import LOST
-from shoal_hosting.peers.exchange import ANSWER_SECONDS, Reply, Unavailable
+from shoal_hosting.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -80,7 +68,7 @@ class Answering(Part):
 
         Return the rounds that are open then.
         """
-        agenda, is_current = await self._vault.ask(AskAgenda(), Agenda), True
+        agenda, is_current = await self._vault.ask(Vault.agenda), True
         for job in agenda.jobs:
             try:
                 answer = await self._answer_about(job)
@@ -93,7 +81,7 @@ class Answering(Part):
                 # not the trainer's word, or not in our manifest: the next answer may be
                 self._report("round not believed", job=job.job, reason=str(error))
         if not is_current:
-            agenda = await self._vault.ask(AskAgenda(), Agenda)
+            agenda = await self._vault.ask(Vault.agenda)
         await self._follow(agenda.jobs)
         return agenda.rounds
 
@@ -143,7 +131,7 @@ class Answering(Part):
         if answer.status == OK:
             spec = decode(answer.body, RoundSpec)
             await self._directory.follow_to(spec.body.manifest)
-            await self._vault.ask(OfferRound(parts=(answer.body,)), Decided)
+            await self._vault.ask(Rounds.offer, parts=(answer.body,))
         elif answer.status == GONE or (
             answer.status == NOT_FOUND and answer.code == UnknownJob.code
         ):
@@ -161,7 +149,7 @@ class Answering(Part):
         if code == JobWithdrawn.code:
             shown = await self._directory.ask_trainer(f"/v1/jobs/{job}/withdrawal")
             parts = [shown.body] if shown.status == OK else []
-        await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
+        await self._vault.ask(Jobs.end_as_told, job=job, code=code, parts=tuple(parts))
 
     async def answer_rounds(self, rounds: Sequence[OpenRound]) -> None:
         """Have answers made and send what is due in each open round."""
@@ -180,7 +168,7 @@ class Answering(Part):
             return
         if known.unprepared:
             try:
-                await self._vault.ask(Prepare(round_id=round_id), Done)
+                await self._vault.ask(Rounds.prepare, round_id=round_id)
             except ProtocolError as error:  # it has ended meanwhile
                 self._report("round not answered", round=round_id, reason=str(error))
         # sent, or failed, before others are worked on
@@ -201,9 +189,8 @@ class Answering(Part):
         if now < known.deadline and self._is_to_be_asked(known, node, peer, now):
             await self._look(round_id, node, peer, now)
         if peer.is_due:
-            envelope = Pending(what="envelope", about=round_id, node=node)
             path = f"/v1/rounds/{round_id}/shares"
-            if not await self._directory.deliver(envelope, peer, path, round=round_id, node=node):
+            if not await self._directory.deliver("envelope", round_id, peer, path, node=node):
                 self._behind.add((round_id, node))
 
     def _is_to_be_asked(self, known: OpenRound, node: int, peer: Peer, now: datetime) -> bool:
@@ -233,7 +220,7 @@ class Answering(Part):
 
         A node that lost the job's signed request too is handed that before.
         """
-        spec, request = (await self._vault.ask(AskSpec(round_id=round_id), Bytes)).parts
+        spec, request = await self._vault.ask(Vault.spec, round_id=round_id)
         answer = await peer.post("/v1/rounds", spec, JSON)
         if answer.code == MissingRequest.code:
             answer = await peer.post("/v1/jobs", request, JSON)
@@ -244,11 +231,11 @@ class Answering(Part):
         self._behind.discard((round_id, node))
 
     async def _ask(self, round_id: str, node: int, peer: Peer) -> None:
-        query = await self._vault.ask(Acknowledged(round_id=round_id, node=node), Bytes)
-        if not query.parts:
+        query = await self._vault.ask(Vault.acknowledged, round_id=round_id, node=node)
+        if not query:
             return
         path = f"/v1/rounds/{round_id}/shares/stored"
-        answer = await peer.post(path, query.parts[0], OCTETS)
+        answer = await peer.post(path, query[0], OCTETS)
         if answer.status != OK:
             raise Unavailable(f"{peer.name} answered {answer.code}")
         body = answer.json()
@@ -256,6 +243,7 @@ class Answering(Part):
         if not isinstance(stored, bool):
             raise MalformedDocument("the node does not say whether it has the envelope")
         if not stored:
-            lost = Receipt(what="envelope", about=round_id, node=node, outcome=LOST)
-            await self._vault.ask(lost, Done)
+            await self._vault.ask(
+                Vault.settle, what="envelope", about=round_id, node=node, outcome=LOST
+            )
             self._report("envelope lost", round=round_id, node=node)

@@ -28,7 +28,10 @@ from shoal_agent.status import (
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
 from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.policy import Policy
+from shoal_holder.state import State
+from shoal_holder.vault import Vault
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.openapi import (
     ANY,
@@ -71,17 +74,17 @@ def create_agent_application(
     """
 
     async def backup_due() -> float:
-        return float((await holder.opened()).backup_due)
+        return float((await holder.vault.ask(Vault.opened)).backup_due)
 
     async def unsent() -> float:
         rounds = [each for job in (await holder.status()).jobs for each in job.rounds]
         return sum(each.envelopes.get("pending", 0) for each in rounds if each.ended is None)
 
     async def refusing() -> float:
-        return float((await holder.opened()).refusal is not None)
+        return float((await holder.vault.ask(Vault.opened)).refusal is not None)
 
     async def epsilon_left_to_least(kind: str) -> float:
-        policy = await holder.policy()
+        policy = await holder.vault.ask(Vault.policy)
         told = policy.declared if metrics_for_anybody else policy
         if told is None or told.maximum_epsilon is None:
             return math.nan
@@ -89,7 +92,7 @@ def create_agent_application(
 
     async def ready() -> None:
         await holder.chain(count=1)
-        if (await holder.opened()).refusal is not None:
+        if (await holder.vault.ask(Vault.opened)).refusal is not None:
             raise LedgerBroken("nothing is joined or answered: the status and the log say why")
 
     app = create_application(
@@ -128,12 +131,14 @@ def create_agent_application(
     @owned.get("/v1/policy")
     async def show_policy() -> Policy:
         """What this data holder allows."""
-        return await holder.policy()
+        return await holder.vault.ask(Vault.policy)
 
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
         """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        crowds, policy = await holder.told(CrowdAccounts, "spent on crowds"), await holder.policy()
+        policy, crowds = await holder.vault.ask(Vault.policy), CrowdAccounts((), None)
+        if holder.vault.opened.takes_crowds:
+            crowds = await holder.vault.ask(CrowdVault.accounts)
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),
@@ -141,7 +146,7 @@ def create_agent_application(
                 left_for_crowds=crowds.left,
             ),
             crowds=list(crowds.jobs),
-            reserved=await holder.reserved(),
+            reserved=await holder.vault.ask(State.reserved),
         )
 
     @owned.get("/v1/ledger/chain")
@@ -174,7 +179,7 @@ def create_agent_application(
         `needed` owners of those listed approve a job; `left` is the epsilon that the client has who
         has least, before a job that is not joined yet.
         """
-        policy = await holder.policy()
+        policy = await holder.vault.ask(Vault.policy)
         found = await holder.approvals(after=after, count=count, job=job)
         body = {
             "approval": policy.approval,

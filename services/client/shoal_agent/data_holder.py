@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 import httpx
 import nacl.utils
@@ -29,46 +29,33 @@ from shoal_agent.status import (
     AskingView,
     HolderStatus,
     JobView,
-    asking_view,
     job_view,
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
-from shoal_holder.approvals import JobAsking
-from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.approvals import Approvals
+from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.faults import VaultFailed
+from shoal_holder.jobs import Jobs
 from shoal_holder.keys import given_keys
-from shoal_holder.messages import (
-    Ask,
-    AskBackup,
-    AskSigned,
-    Bytes,
-    Decide,
-    Done,
-    Hello,
-    Opened,
-    Question,
-    Standing,
-)
+from shoal_holder.messages import Standing
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.state import Joined, ReservedBudget
-from shoal_holder.status import RECORDS_TAKEN, JobStatus, Report, silent
-from shoal_holder.vault import TOLD
+from shoal_holder.state import Joined, State
+from shoal_holder.status import RECORDS_TAKEN, Report, silent
+from shoal_holder.vault import Vault
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.exchange import JSON, Unavailable
 from shoal_hosting.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import BadSignature, UnknownManifest
-
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -83,10 +70,10 @@ class Declaring(Part):
         trainer = self._directory.trainer_apart("declarations")
         if now == self._judged or not trainer.is_due:
             return
-        signed = (await self._vault.ask(AskSigned(what="declaration"), Bytes)).parts
+        signed = await self._vault.ask(Vault.signed, what="declaration")
         if signed:
             try:
-                answer = await trainer.post("/v1/declarations", signed[0], "application/json")
+                answer = await trainer.post("/v1/declarations", signed[0], JSON)
             except Unavailable as error:
                 self._report("declaration not sent", reason=str(error))
                 return
@@ -124,7 +111,8 @@ class DataHolder:
         With `wake`, rounds are asked for by long polls, and `wake` is set when there is a step to
         take.
         """
-        self._vault = vault
+        self.vault = vault
+        """For what its owner may ask of it, beside what stands here."""
         self._report = report
         self._wakes = wake is not None
         self._directory = Directory(
@@ -201,7 +189,7 @@ class DataHolder:
         """Return a data holder with a vault in this process, for tests and simulations.
 
         The i-th client of `records` has the i-th of the slots that the roster gives the holder of
-        `key`. The vault is asked over the same messages as another process, and has its own
+        `key`. The vault is asked the same questions as another process, and has its own
         `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
         in the place of `key`. What must survive a crash is in `data_directory`, which one process
         uses at a time: whatever moment it is stopped at, the next one goes on from there.
@@ -242,7 +230,7 @@ class DataHolder:
         """
         try:
             await self._step()
-        except* VaultFailed as failed:  # at one of its messages: it goes on with others
+        except* VaultFailed as failed:  # at one question: it goes on with others
             self._report("a step was not finished", reason=str(failed.exceptions[0]))
 
     async def _step(self) -> None:
@@ -271,21 +259,13 @@ class DataHolder:
         await self._declaring.step()
         await self._joining.step()
 
-    async def opened(self) -> Opened:
-        """Return the vault's own report: how many slots it has, and how it is isolated."""
-        return await self._vault.ask(Hello(), Opened)
-
-    async def policy(self) -> Policy:
-        """Return the owner's rules."""
-        return await self.told(Policy, "policy")
-
     async def backup(self) -> bytes:
         """Return a backup of what a restore needs, sealed to the owner's recovery key.
 
         Raises:
             ProtocolError: there is no recovery key, or more than a backup can hold.
         """
-        return (await self._vault.ask(AskBackup(), Bytes)).parts[0]
+        return (await self.vault.ask(Vault.backup))[0]
 
     async def leave(self, job: str) -> Joined:
         """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
@@ -294,14 +274,17 @@ class DataHolder:
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        return await self.told(Joined, "leave", job=job)
+        return await self.vault.ask(Jobs.leave, job=job)
 
     async def approvals(
         self, *, after: int = 0, count: int = 1000, job: str | None = None
     ) -> list[AskingView]:
         """Return jobs that asked the owners, as `Approvals.page`, and who their answers go to."""
-        asking = await self.told(list[JobAsking], "approvals", after=after, count=count, job=job)
-        return [asking_view(each, self._directory.parties) for each in asking]
+        asking = await self.vault.ask(Approvals.page, after=after, count=count, job=job)
+        views = [job_view(each.job, each.request, self._directory.parties) for each in asking]
+        return [
+            AskingView(**dict(each) | dict(view)) for each, view in zip(asking, views, strict=True)
+        ]
 
     async def decide(self, approval: bytes) -> None:
         """Hand over an owner's decision about a job, as a listed key signed it.
@@ -310,11 +293,7 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
-        await self._vault.ask(Decide(parts=(approval,)), Done)
-
-    async def reserved(self) -> list[ReservedBudget]:
-        """Return what open jobs hold of their clients' budgets, and until when."""
-        return await self.told(list[ReservedBudget], "reserved")
+        await self.vault.ask(Vault.decide, parts=(approval,))
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -323,33 +302,26 @@ class DataHolder:
     async def spent_alike(self) -> list[tuple[list[Cost], BitMap]]:
         """Return what answers cost, one by one, and the clients whom they cost the same."""
         return [
-            (costs, decode_clients(slots))
-            for slots, costs in await self.told(list[tuple[str, list[Cost]]], "spent")
+            (costs, decode_clients(slots)) for slots, costs in await self.vault.ask(Vault.spent)
         ]
 
     async def committed(self) -> Mapping[int, Cost]:
         """Return what each client has spent, and what open jobs may still ask of it."""
-        return await self.told(dict[int, Cost], "committed")
+        return await self.vault.ask(Vault.committed)
 
     async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
-        return await self.told(list[LedgerEntry], "chain", after=after, count=count)
-
-    async def told(self, kind: type[T], question: Question, **which: Any) -> T:
-        """Return the answer to a question of the owner, which is of a `kind`."""
-        told = await self._vault.ask(Ask(question=question, **which), Bytes)
-        answer: T = TOLD[question].validate_json(told.parts[0])
-        return answer
+        return await self.vault.ask(Vault.chain, after=after, count=count)
 
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
-        opened = await self.opened()
+        opened = await self.vault.ask(Vault.opened)
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
-            jobs=await self.told(tuple[JobStatus, ...], "status"),
+            jobs=await self.vault.ask(Vault.status),
             refused=dict(self._joining.refused),
             refused_crowds=dict(self._crowds.refused),
-            crowds=await self.told(tuple[CrowdStatus, ...], "crowds"),
+            crowds=await self.vault.ask(CrowdVault.statuses) if opened.takes_crowds else (),
             waiting=tuple(sorted(self._joining.waiting)),
             unheard=dict(self._charges.unheard)
             | (
@@ -363,13 +335,13 @@ class DataHolder:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
         request = self._joining.requests.get(job)
         if request is None:
-            request = (await self.told(Joined, "joined", job=job)).request
+            request = (await self.vault.ask(State.joined, job=job)).request
         return job_view(job, request, self._directory.parties)
 
     async def close(self) -> None:
         """Close connections and vault. Nothing is written: being killed costs nothing more."""
         await self._stop_asking()
-        self._vault.close()
+        self.vault.close()
 
     async def _stop_asking(self) -> None:
         await self._charges.end()

@@ -9,20 +9,12 @@ from typing import Final
 import httpx
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import (
-    AskSigned,
-    Bytes,
-    Done,
-    Hello,
-    NextManifest,
-    Opened,
-    Pending,
-    Receipt,
-)
+from shoal_holder.messages import What
 from shoal_holder.status import Report
+from shoal_holder.vault import Vault
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.peers.exchange import JSON, OCTETS, Reply, Unavailable
 from shoal_hosting.peers.peer import NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
@@ -41,10 +33,7 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
 
-SETTLED: Final = "envelope settled"
 """Reported of each envelope that a node answered."""
-JSON: Final = "application/json"
-OCTETS: Final = "application/octet-stream"
 
 
 class ShutOut(Exception):
@@ -159,27 +148,32 @@ class Directory:
             _, peer = self._peers.popitem()
             await peer.close()
 
-    async def deliver(self, pending: Pending, peer: Peer, path: str, **about: object) -> bool:
+    async def deliver(
+        self, what: What, about: str, peer: Peer, path: str, node: int | None = None
+    ) -> bool:
         """Send a peer what the vault has for it, if anything, and tell the vault its outcome.
 
-        False if the peer does not know what it is `about`, which reports say.
+        It is `about` a job, or about a round where it goes to a `node` of that. False if the peer
+        does not know the round.
         """
-        parts = (await self._vault.ask(pending, Bytes)).parts
-        if not parts:
+        place: dict[str, object] = {"job": about}
+        if node is not None:
+            place = {"round": about, "node": node}
+        found = await self._vault.ask(Vault.pending, what=what, about=about, node=node or 0)
+        if not found:
             return True
-        what = pending.what
         try:
-            answer = await peer.post(path, parts[0], OCTETS if what == "envelope" else JSON)
+            answer = await peer.post(path, found[0], OCTETS if what == "envelope" else JSON)
         except Unavailable as error:
-            self._report(f"{what} not sent", reason=str(error), **about)
+            self._report(f"{what} not sent", reason=str(error), **place)
             return not isinstance(error, NotThere)
         if answer.code == BadSignature.code:
             self.note_other_key(peer)
-            self._report(f"{what} not sent", reason=answer.code, **about)
+            self._report(f"{what} not sent", reason=answer.code, **place)
             return True
-        receipt = Receipt(what=what, about=pending.about, node=pending.node, outcome=answer.outcome)
-        await self._vault.ask(receipt, Done)
-        self._report(f"{what} settled", outcome=answer.outcome, **about)
+        outcome = answer.outcome
+        await self._vault.ask(Vault.settle, what=what, about=about, outcome=outcome, node=node or 0)
+        self._report(f"{what} settled", outcome=outcome, **place)
         return True
 
     async def follow_to(self, manifest: str) -> None:
@@ -203,7 +197,7 @@ class Directory:
 
     async def query(self) -> bytes | None:
         """Return the holder's signed query for lists of jobs, None if it is not enrolled yet."""
-        parts = (await self._vault.ask(AskSigned(what="query"), Bytes)).parts
+        parts = await self._vault.ask(Vault.signed, what="query")
         if not parts:
             self._may_be_behind = True  # no job will tell of the version that enrols it
         return parts[0] if parts else None
@@ -229,11 +223,11 @@ class Directory:
         current = self._book.current.manifest.sequence
         if self._handed == current:
             return
-        opened = await self._vault.ask(Hello(), Opened)
+        opened = await self._vault.ask(Vault.opened)
         for sequence in range(opened.sequence + 1, current + 1):
             version = self._book.version(sequence)
             parts = (version.signed_manifest.encode(), version.roster.encode())
-            opened = await self._vault.ask(NextManifest(parts=parts), Opened)
+            opened = await self._vault.ask(Vault.next_manifest, parts=parts)
         self._handed = current
         self.shut_out = opened.refusal if opened.is_shut_out else None
 

@@ -11,24 +11,12 @@ from typing import Final
 
 from shoal_agent.crowds.trainer import listed_jobs
 from shoal_agent.directory import Part
-from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
-from shoal_holder.messages import (
-    Agenda,
-    AskAgenda,
-    AskCharges,
-    ChargesAsked,
-    Decided,
-    Heard,
-    Hello,
-    OfferJob,
-    Opened,
-    Pending,
-    SettleCharges,
-    ShowCharges,
-    What,
-)
+from shoal_holder.charge_comparison import BETWEEN_COMPARISONS, ChargeComparison
+from shoal_holder.jobs import Jobs
+from shoal_holder.messages import Agenda, What
+from shoal_holder.vault import Vault
 from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.exchange import JSON, Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
@@ -68,7 +56,7 @@ class ChargesCheck(Part):
         Raises:
             MemoryLost: it lacks what a node charged; the message says what to do.
         """
-        opened = await self._vault.ask(Hello(), Opened)
+        opened = await self._vault.ask(Vault.opened)
         if self._compared_at is None:
             if not await self._compare(opened.charging_nodes) and not self._has_told:
                 self._has_told = True
@@ -89,7 +77,7 @@ class ChargesCheck(Part):
         now, at = self._clock(), self._compared_at
         if at is not None and timedelta(0) <= now - at < BETWEEN_COMPARISONS:
             return
-        if not await self._compare((await self._vault.ask(Hello(), Opened)).charging_nodes):
+        if not await self._compare((await self._vault.ask(Vault.opened)).charging_nodes):
             raise Unavailable(f"no Compute node says what it charged the slots here: {self.why}")
 
     @property
@@ -161,16 +149,16 @@ class ChargesCheck(Part):
             Unavailable, ProtocolError: it does not say it, or it is not its word.
         """
         asked = await self._vault.ask(
-            AskCharges(node=node, behind=self._behind.get(node, 0)), ChargesAsked
+            ChargeComparison.query, node=node, behind=self._behind.get(node, 0)
         )
         peer, path = self._directory.node_called(node), f"/v1/charges?after={asked.after}"
-        answer = await peer.post(path, asked.parts[0], "application/json")
+        answer = await peer.post(path, asked.query, JSON)
         if answer.code in (BadSignature.code, RevokedHolder.code):
             self._directory.note_other_key(peer)
             raise Unavailable(f"{node} knows another key of this holder, or has it revoked")
         if answer.status != OK:
             raise MalformedDocument(f"it refused to answer: {answer.reason}")
-        return (await self._vault.ask(ShowCharges(node=node, parts=(answer.body,)), Heard)).more
+        return await self._vault.ask(ChargeComparison.hear, node=node, parts=(answer.body,))
 
     async def _settle(self) -> None:
         """Have the vault judge the nodes' answers.
@@ -182,11 +170,12 @@ class ChargesCheck(Part):
             if asking.done():
                 del self._asking[name]
                 asking.result()
-        refusal = (await self._vault.ask(SettleCharges(), Opened)).refusal
+        refusal = (await self._vault.ask(Vault.settle_charges)).refusal
         if refusal is not None:
             raise MemoryLost(refusal)
 
 
+_PATHS: Final[dict[What, str]] = {"join": "joins", "leave": "leaves"}
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
 
@@ -208,10 +197,10 @@ class Joining(Part):
 
     async def step(self) -> None:
         """Look for jobs once; send all unanswered joins, leaves and notices."""
-        agenda = await self._vault.ask(AskAgenda(), Agenda)
+        agenda = await self._vault.ask(Vault.agenda)
         self.waiting = set(agenda.waiting)  # what was decided since is offered once more
         if await self._look_for_jobs():
-            agenda = await self._vault.ask(AskAgenda(), Agenda)
+            agenda = await self._vault.ask(Vault.agenda)
         await self._send_all(agenda)
 
     async def _look_for_jobs(self) -> bool:
@@ -220,7 +209,7 @@ class Joining(Part):
         try:
             if (query := await self._directory.query()) is None:
                 return False
-            answer = await trainer.post("/v1/jobs/joining", query, "application/json")
+            answer = await trainer.post("/v1/jobs/joining", query, JSON)
             if answer.is_refusal:
                 self._directory.note_refused_query(trainer, answer.code)
                 self._note_unheard(answer.reason)
@@ -254,7 +243,7 @@ class Joining(Part):
             if request.digest == job:
                 self.requests[job] = answer.body
             await self._charges.before_joining()
-            decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
+            decided = await self._vault.ask(Jobs.offer, job=job, parts=(answer.body,))
             reason = decided.reason
             if not decided.taken and reason is None:
                 self.waiting.add(job)
@@ -273,13 +262,6 @@ class Joining(Part):
 
     async def _send_all(self, agenda: Agenda) -> None:
         self._taken |= {each.job for each in agenda.jobs}
-        letters: list[tuple[What, str, str]] = [
-            *((state, job, "approvals") for job, state in agenda.notices.items()),
-            *(("leave", job, "leaves") for job in agenda.leaves),
-            *(("join", job, "joins") for job in agenda.joins),
-        ]
-        for what, job, path in letters:
-            pending = Pending(what=what, about=job)
-            await self._directory.deliver(
-                pending, self._directory.trainer, f"/v1/jobs/{job}/{path}", job=job
-            )
+        for what, job in agenda.letters:
+            path = f"/v1/jobs/{job}/{_PATHS.get(what, 'approvals')}"
+            await self._directory.deliver(what, job, self._directory.trainer, path)

@@ -10,7 +10,7 @@ from nacl.secret import SecretBox
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import hex_line
-from shoal_holder import frames, machine, messages, restoring
+from shoal_holder import frames, machine, restoring
 from shoal_holder.backup import MAGIC, Backup
 from shoal_holder.keys import KeyFile, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY, RECOVERY_KEY, STATE_FILE
@@ -60,7 +60,7 @@ def opened_backup(
     try:
         signed = SecretBox(fresh).decrypt(body[_SEALED_KEY_BYTES:])
         signature, frame = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
-        backup = frames.decode(frame, messages.kinds_of(Backup))
+        backup = frames.decode(frame, {"Backup": Backup})
         made_with = VerifyKey(bytes.fromhex(backup.key))
         made_with.verify(MAGIC + frame, signature)
     except (CryptoError, ValueError, MalformedDocument):

@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 from pydantic import ConfigDict, Field
 
-from shoal_holder.approvals import Asking, JobAsking
+from shoal_holder.approvals import Asking
 from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
@@ -155,27 +155,17 @@ class AskingView(JobView, Asking):
     """A job of either kind that asked the owners."""
 
 
-def _parties_of(analyst: str, manifest: Manifest) -> Parties:
+def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
+    """Return the view of a job by its signed request; its parties are of the manifest it names."""
+    request = json.loads(encoded)
+    analyst, manifest = request["body"]["analyst"], manifest_of(request["body"]["manifest"])
     operators = {each.name: each.operator for each in manifest.analysts}
-    return Parties(
+    parties = Parties(
         analyst=f"{analyst} ({operators.get(analyst, 'not in the manifest')})",
         trainer=f"{manifest.trainer.name} ({manifest.trainer.operator})",
         compute_nodes=[f"{each.name} ({each.operator})" for each in manifest.compute_nodes],
     )
-
-
-def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:
-    """Return the view of a job by its signed request; its parties are of the manifest it names."""
-    request = json.loads(encoded)
-    body = request["body"]
-    parties = _parties_of(body["analyst"], manifest_of(body["manifest"]))
     return JobView(job=job, request=request, parties=parties)
-
-
-def asking_view(asking: JobAsking, manifest_of: Callable[[str], Manifest]) -> AskingView:
-    """Return the view of a job that asked the owners."""
-    view = job_view(asking.job, asking.request, manifest_of)
-    return AskingView(**dict(asking) | dict(view))
 
 
 class HolderStatus(Standing):

@@ -1,4 +1,4 @@
-"""The courier's end of the line to the vault: one message at a time, each answered."""
+"""The courier's end of the line to the vault: one question at a time, each answered."""
 
 import asyncio
 import os
@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Self, TypeVar, cast
+from typing import Any, BinaryIO, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
-from shoal_holder import frames, messages
-from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal
+from shoal_holder import frames
+from shoal_holder.messages import Answer, Opened, decoded, question_about
 from shoal_holder.serving import FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
 from shoal_holder.status import Report
@@ -23,7 +24,8 @@ CLOSING_SECONDS: Final = 10.0
 PIPES_SECONDS: Final = 60.0
 """How long an agent in a container of its own waits for its vault to come."""
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
 
 
 class VaultGone(Exception):
@@ -35,7 +37,7 @@ class VaultRefused(ValueError):
 
 
 class VaultLink:
-    """Exchanges messages with a vault, in a thread: an answer may take seconds."""
+    """Asks a vault, in a thread: an answer may take seconds."""
 
     def __init__(self, vault: "VaultPipes | Vault", report: Report) -> None:
         """Ask a vault at the end of pipes, or one in this process; its events go to `report`.
@@ -45,31 +47,43 @@ class VaultLink:
         """
         self._vault = vault
         self._report = report
-        self.opened = vault.opened()
         self.told = Counter[str]()
         """How often the vault reported each event since it opened."""
-        _tell(self.opened, report)
+        try:
+            self.opened: Opened = self._taken(Vault.opened, vault.first_answer())
+        except VaultGone as error:
+            vault.close()
+            raise VaultRefused(str(error)) from None
         self._thread = ThreadPoolExecutor(1, "shoal-vault")
 
-    async def ask(self, request: Message, kind: type[AnswerT]) -> AnswerT:
-        """Return the answer to a message, which is one of `kind`.
+    async def ask(
+        self,
+        verb: Callable[Concatenate[Any, Arguments], Value],
+        *none: Arguments.args,
+        **arguments: Arguments.kwargs,
+    ) -> Value:
+        """Return what a verb of the vault returns: a method that it lists among its verbs.
 
         Raises:
             ProtocolError: the vault refuses.
             VaultGone: it does not answer any more.
         """
-        frame = frames.encode(request)
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, frame)
-        kinds: dict[str, type[Answer]] = messages.kinds_of(kind, Refusal, Failure)
-        answer = frames.decode(found, kinds)
-        _tell(answer, self._report)
+        frame = frames.encode(question_about(verb)(**arguments))
+        loop = asyncio.get_running_loop()
+        return self._taken(verb, await loop.run_in_executor(self._thread, self._ask, frame))
+
+    def _taken(self, verb: Callable[..., Value], frame: bytes) -> Value:
+        """Report the events in an answer, and return its value, or raise what it says instead."""
+        answer = frames.decode(frame, {"Answer": Answer})
+        for event in answer.events:
+            self._report(event.name, **event.facts)
         self.told.update(event.name for event in answer.events)
-        if isinstance(answer, Refusal):
-            raise _error(answer)
-        if isinstance(answer, Failure):
-            self._report("the vault failed", reason=answer.reason)
-            raise VaultGone(answer.reason)
-        return cast(AnswerT, answer)  # the only other kind that is decoded
+        if answer.failed:
+            self._report("the vault failed", reason=answer.why)
+            raise VaultGone(answer.why)
+        if answer.refused is not None:
+            raise _error(answer.refused, answer.why)
+        return cast(Value, decoded(verb, answer.parts))
 
     def _ask(self, frame: bytes) -> bytes:
         try:
@@ -132,25 +146,20 @@ class VaultPipes:
         os.set_blocking(asks, True)
         return cls(os.fdopen(asks, "wb"), (directory / FROM_VAULT).open("rb"), None)
 
-    def opened(self) -> Opened:
-        """Wait until the vault is open, and return what it says of itself.
+    def first_answer(self) -> bytes:
+        """Wait until the vault is open or says why it does not start; return that, unread.
 
         Raises:
-            VaultRefused: it does not start.
+            VaultRefused: it has ended without a word.
         """
         frame = frames.read(self._answers)
         if frame is None:
             self.close()
             raise VaultRefused("the vault ended while it started; it says why on standard error")
-        kinds: dict[str, type[Opened | Failure]] = messages.kinds_of(Opened, Failure)
-        answer = frames.decode(frame, kinds)
-        if isinstance(answer, Opened):
-            return answer
-        self.close()
-        raise VaultRefused(answer.reason)
+        return frame
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a message.
+        """Return the answer to a question.
 
         Raises:
             OSError, MalformedDocument: the vault has ended.
@@ -182,16 +191,11 @@ def _environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def _tell(answer: Answer, report: Report) -> None:
-    for event in answer.events:
-        report(event.name, **event.facts)
-
-
-def _error(refusal: Refusal) -> ProtocolError:
+def _error(code: str, why: str) -> ProtocolError:
     """Return the protocol's error of this code."""
     kinds = [ProtocolError]
     for kind in kinds:
-        if kind.code == refusal.code:
-            return kind(refusal.detail)
+        if kind.code == code:
+            return kind(why)
         kinds += kind.__subclasses__()
-    return ProtocolError(refusal.detail)
+    return ProtocolError(why)

@@ -6,9 +6,9 @@ is verified by the policy as it is when it counts. A refusal is for good.
 """
 
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
@@ -23,7 +23,7 @@ from shoal_protocol.jobs.membership import (
     check_approval,
 )
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Count, format_time
+from shoal_protocol.wire.encoding import Count, Digest, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -154,7 +154,12 @@ class Approvals:
         )
         return tuple(job for job, until in rows if self._stage(job, until) == WAITS)
 
-    def page(self, *, after: int, count: int, job: str | None = None) -> list[JobAsking]:
+    def page(
+        self,
+        after: Count = 0,
+        count: Annotated[int, Field(ge=1, le=10_000)] = 1000,
+        job: Digest | None = None,
+    ) -> list[JobAsking]:
         """Return `count` jobs that ever asked, without the first `after`, or only this one.
 
         Those that owners may still decide about come first, then the newest.

@@ -21,9 +21,9 @@ from nacl.utils import random as random_bytes
 from pydantic import Field
 
 from shoal_holder import frames
-from shoal_holder.messages import Message
 from shoal_holder.site_files import RECOVERY_KEY
 from shoal_holder.state_file import StateFile
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, Timestamp, domain, format_time
 
 MAGIC: Final = domain("backup")
@@ -43,14 +43,14 @@ _LARGEST_SLOT: Final = 100  # bytes of a row of `slots` and of its two indexes, 
 _SLACK: Final = 1 << 16  # of pages that the first rows begin
 
 
-class Backup(Message):
+class Backup(Model):
     """What a backup holds: the state file, the owner's files of these names, and padding."""
 
     authority: Digest
     key: Digest  # the data holder's, of the signature
     made_at: Timestamp
     names: tuple[str, ...]
-    parts: tuple[bytes, ...] = Field(min_length=2, exclude=True, repr=False)
+    parts: tuple[bytes, ...] = Field(min_length=2, repr=False)
 
 
 def sealed_backup(

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.messages import AskCharges, ChargesAsked
+from shoal_holder.messages import ChargesAsked, Count, OnePart
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state_file import StateFile
@@ -23,6 +23,7 @@ from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.encoding import Name, format_time
 from shoal_protocol.wire.errors import (
     LedgerBroken,
     MalformedDocument,
@@ -103,7 +104,7 @@ class ChargeComparison(Part):
             names = ", ".join(waiting)
             raise NotReady(f"{names} did not say yet what was charged here")
 
-    def query(self, asked: AskCharges) -> ChargesAsked:
+    def query(self, node: Name, behind: Count = 0) -> ChargesAsked:
         """Return the next query for a node, and the ledger entry after which it asks.
 
         The query is bound to the manifest `behind` versions before the one in force.
@@ -112,10 +113,10 @@ class ChargeComparison(Part):
             UnknownRound: the node is not to be asked.
             UnknownManifest: it had another key then, or there is no such version here.
         """
-        site, node = self._site, asked.node
+        site = self._site
         if node not in self.nodes:
             raise UnknownRound("the node is not asked")
-        version = self._version(node, asked.behind)
+        version = self._version(node, behind)
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
@@ -130,9 +131,9 @@ class ChargeComparison(Part):
             at=site.clock(),
         )
         signed = sign(query, Role.HOLDER, site.key).encode()
-        return ChargesAsked(after=asking.after, parts=(signed,))
+        return ChargesAsked(after=asking.after, query=signed)
 
-    def hear(self, node: str, document: bytes) -> bool:
+    def hear(self, node: Name, parts: OnePart) -> bool:
         """Take a node's answer to the last query; tell whether there is another query.
 
         A node whose ledger ends before where it once did is not heard: its charges may be gone.
@@ -146,7 +147,7 @@ class ChargeComparison(Part):
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
             return True
-        signed: Signed[Any] = decode(document, Charges, ChargesQuery)
+        signed: Signed[Any] = decode(parts[0], Charges, ChargesQuery)
         if isinstance(signed.body, ChargesQuery):
             return self._hear_of_other(signed.body, signed, asking.holder)
         charged = check_charges(
@@ -219,10 +220,14 @@ class ChargeComparison(Part):
         # a key that was replaced since may be a thief's: its word ends nothing for good
         is_in_force = version.roster.key_of(holder) == current.roster.key_of(holder)
         if own.is_restoring:
-            machine.raise_epoch(self._state.file, above=query.epoch, now=self._site.clock())
+            # supersedes that one; no round announced before now is answered
+            self._state.file.write(
+                "UPDATE machine SET epoch = ?, restored_at = ?",
+                *(query.epoch + 1, format_time(self._site.clock())),
+            )
             self._progress.clear()  # others have the old one on file
         elif query.epoch > own.epoch and is_in_force:
-            machine.supersede(self._state.file)
+            self._state.file.write("UPDATE machine SET is_superseded = 1")
             self.refusal = machine.SUPERSEDED
         else:
             self.refusal = machine.IN_USE

@@ -1,34 +1,38 @@
-"""Messages between courier and vault as bytes on a pipe, each in a frame of a stated length."""
+"""Questions and answers as bytes on a pipe, each in a frame of a stated length."""
 
 import json
 import struct
 from collections.abc import Mapping
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 import pydantic
 
-from shoal_holder.messages import LARGEST_BYTES, Message, MessageT
-from shoal_protocol.wire.documents import describe
+from shoal_holder.messages import LARGEST_BYTES
+from shoal_protocol.wire.documents import Model, describe
 from shoal_protocol.wire.errors import MalformedDocument
 
 _LENGTH: Final = struct.Struct("<I")
+ModelT = TypeVar("ModelT", bound=Model)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Model) -> bytes:
     """Return a message's frame: its length, then name, fields and parts, each behind its length.
+
+    A message is named by its class. Its field `parts`, if it has one, is not in JSON.
 
     Raises:
         ValueError: the other side would not read so large a message.
     """
-    name, fields = type(message).__name__, message.model_dump_json()
-    pieces = (name.encode(), fields.encode(), *message.parts)
+    name = type(message).__name__
+    fields = message.model_dump_json(exclude={"parts"}, exclude_defaults=True)
+    pieces = (name.encode(), fields.encode(), *getattr(message, "parts", ()))
     body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
     if len(body) > LARGEST_BYTES:
         raise ValueError("a message must not be larger than what the other side reads")
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(frame: bytes, kinds: Mapping[str, type[MessageT]]) -> MessageT:
+def decode(frame: bytes, kinds: Mapping[str, type[ModelT]]) -> ModelT:
     """Return the message in a frame, one of `kinds`.
 
     Raises:
@@ -43,9 +47,10 @@ def decode(frame: bytes, kinds: Mapping[str, type[MessageT]]) -> MessageT:
         if start != len(frame):
             raise MalformedDocument("the frame is cut short")
         name, fields, *parts = pieces
-        return kinds[name.decode()].model_validate(json.loads(fields) | {"parts": tuple(parts)})
+        beside = {"parts": tuple(parts)} if parts else {}
+        return kinds[name.decode()].model_validate(json.loads(fields) | beside)
     except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error, Message)) from None
+        raise MalformedDocument(describe(error, Model)) from None
     except (ValueError, KeyError, TypeError, RecursionError, struct.error):
         raise MalformedDocument("the frame holds no message that is known here") from None
 

@@ -5,19 +5,21 @@ it is answered, whatever the trainer or the courier says.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.messages import Decided, Done, EndJob, OfferJob
+from shoal_holder.messages import Decided, OnePart, Outcome
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
 
 WITHDRAWN: Final = "withdrawn"
@@ -32,17 +34,17 @@ class Jobs(Part):
     _charges: ChargeComparison
     _approvals: Approvals
 
-    def offer(self, asked: OfferJob) -> Decided:
+    def offer(self, job: Digest, parts: OnePart) -> Decided:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
             ProtocolError: the request is not what it should be.
         """
-        if self._state.file.takes_part(asked.job):
+        if self._state.file.takes_part(job):
             return Decided(taken=True)
         try:
-            return Decided(taken=self._join(decode(asked.parts[0], JobRequest), asked.job))
+            return Decided(taken=self._join(decode(parts[0], JobRequest), job))
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
 
@@ -90,20 +92,27 @@ class Jobs(Part):
             if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
-    def end_as_told(self, asked: EndJob) -> Done:
+    def end_as_told(
+        self,
+        job: Digest,
+        code: Outcome,
+        parts: Annotated[tuple[bytes, ...], Field(max_length=1)] = (),
+    ) -> None:
         """End a job because the trainer said so, with its analyst's withdrawal if that is why.
+
+        Believed unsigned: it costs nobody privacy to answer no more.
 
         Raises:
             UnknownJob: there is no such job here.
         """
-        job, found = asked.job, self._state.joined(asked.job)
-        if asked.code != JobWithdrawn.code:
-            self._end(job, asked.code)
-            return Done()
+        found = self._state.joined(job)
+        if code != JobWithdrawn.code:
+            self._end(job, code)
+            return
         try:
-            if not asked.parts:
+            if not parts:
                 raise MalformedDocument("there is no withdrawal")
-            signed = decode(asked.parts[0], JobWithdrawal)
+            signed = decode(parts[0], JobWithdrawal)
             request = decode(found.request, JobRequest).body
             check_ending(signed, request, self._site.book.get(request.manifest))
         except ProtocolError as error:
@@ -111,9 +120,8 @@ class Jobs(Part):
             self._end(job, UNPROVEN)  # it could as well have no rounds
         else:
             self._end(job, WITHDRAWN)
-        return Done()
 
-    def leave(self, job: str) -> Joined:
+    def leave(self, job: Digest) -> Joined:
         """Leave a job for good, and return it as it was; the leave is signed if a roster names us.
 
         What answered rounds cost stays charged, and what was sent may still be summed.

@@ -1,15 +1,18 @@
-"""The closed set of messages between courier and vault.
+"""What courier and vault say to each other, one question at a time.
 
-The courier asks and the vault answers, one message at a time. A message is its name, its fields as
-JSON, and byte strings beside them: documents as they were signed, envelopes as they are sent. Both
-sides refuse what is not in this module.
+A question names a method of the vault or of one of its parts, which the vault lists: those are its
+verbs. It carries the method's arguments as JSON, and byte strings beside them: documents as they
+were signed, envelopes as they are sent. The method's own signature says what is well formed, and
+both sides refuse everything else.
 """
 
-from typing import Annotated, Final, Literal, TypeVar
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, create_model
 
-from shoal_protocol.jobs.membership import State
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count as Count
 from shoal_protocol.wire.encoding import Digest, Finite, Name, Timestamp
@@ -18,13 +21,51 @@ LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
+What = Literal["join", "leave", "waits", "approved", "refused", "envelope"]
+"""What is sent: of a job to the trainer, or of a round to each node."""
+Node = Annotated[int, Field(ge=0, le=255)]
 Fact = str | Count | Finite | None
 
+Parts = Annotated[tuple[bytes, ...], Field(repr=False)]
+"""Byte strings beside the JSON. A verb takes them as its argument `parts`, or returns them."""
+OnePart = Annotated[tuple[bytes], Field(repr=False)]
+TwoParts = Annotated[tuple[bytes, bytes], Field(repr=False)]
 
-class Message(Model):
-    """A message, named by its class; `parts` are the byte strings that come with it."""
 
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False)
+@cache
+def _forms_of(function: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
+    """Return the models of a method's arguments and of its value; None: it returns `Parts`."""
+    shape = signature(function)
+    arguments: dict[str, Any] = {
+        name: (each.annotation, ... if each.default is each.empty else each.default)
+        for name, each in shape.parameters.items()
+        if name != "self"
+    }
+    question = create_model(function.__qualname__, __base__=Model, **arguments)
+    returned = shape.return_annotation
+    return question, None if returned == Parts else TypeAdapter(returned)
+
+
+def _forms(verb: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
+    # of the function: a method that is bound would be kept, with all that it is bound to
+    return _forms_of(getattr(verb, "__func__", verb))
+
+
+def question_about(verb: Callable[..., Any]) -> type[Model]:
+    """Return the model of a verb's arguments, which has the verb's name."""
+    return _forms(verb)[0]
+
+
+def encoded(verb: Callable[..., Any], value: Any) -> tuple[bytes, ...]:
+    """Return what a verb returned as the parts of an answer: its byte strings, or one JSON."""
+    form = _forms(verb)[1]
+    return value if form is None else (form.dump_json(value),)
+
+
+def decoded(verb: Callable[..., Any], parts: tuple[bytes, ...]) -> Any:
+    """Return what a verb returned, from the parts of the answer."""
+    form = _forms(verb)[1]
+    return parts if form is None else form.validate_json(parts[0])
 
 
 class Event(Model):
@@ -34,33 +75,16 @@ class Event(Model):
     facts: dict[str, Fact]
 
 
-class Answer(Message):
-    """A message of the vault's."""
+class Answer(Model):
+    """The answer to a question; `parts` are what its verb returned, `encoded`."""
 
+    parts: Parts = ()
     events: tuple[Event, ...] = ()
-
-
-class Done(Answer):
-    """The vault did what was asked; it is on disk."""
-
-
-class Refusal(Answer):
-    """The vault refuses: the peer's document is wrong, or names nothing that is here."""
-
-    code: Outcome
-    detail: str
-
-
-class Failure(Answer):
-    """The vault does not start, or cannot read or write its state.
-
-    The state tells whether the request was done.
-    """
-
-    reason: str
-
-
-# The vault itself
+    refused: Outcome | None = None
+    """The code of a refusal: the peer's document is wrong, or names nothing that is here."""
+    failed: bool = False
+    """The vault does not start, or cannot read or write its state, which tells what was done."""
+    why: str = ""
 
 
 class Standing(BaseModel):
@@ -78,8 +102,8 @@ class Standing(BaseModel):
     owners_missing: str | None = None  # why no job can be approved
 
 
-class Opened(Answer, Standing):
-    """The first message of a vault that started: how it is isolated, and how many slots it has."""
+class Opened(Standing):
+    """How a vault is isolated, and how many slots it has."""
 
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
@@ -88,54 +112,11 @@ class Opened(Answer, Standing):
     is_shut_out: bool = False  # no party takes messages by this key again; `refusal` says why
 
 
-class Hello(Message):
-    """The courier's first message."""
-
-
-class NextManifest(Message):
-    """The manifest version after the one in force, as the authority signed it, and its roster."""
-
-    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
-
-
-# What nodes charged
-
-
-class ChargesAsked(Answer):
+class ChargesAsked(Model):
     """The signed query to a node, about its ledger after entry `after`."""
 
     after: Count
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
-class AskCharges(Message):
-    """Which query is a node to be sent about its charges?
-
-    `behind` is by how many versions of the manifest the node is behind, by its word.
-    """
-
-    node: Name
-    behind: Count = 0
-
-
-class Heard(Answer):
-    """Whether there is another question to the node."""
-
-    more: bool
-
-
-class ShowCharges(Message):
-    """A node's charges, as it signed them."""
-
-    node: Name
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
-class SettleCharges(Message):
-    """Judge the nodes' charges: nothing is joined or answered before."""
-
-
-# Jobs and rounds
+    query: bytes = Field(repr=False)
 
 
 class OpenJob(Model):
@@ -155,22 +136,16 @@ class OpenRound(Model):
     unprepared: bool  # the answer may be left to make
 
 
-class Agenda(Answer):
+class Agenda(Model):
     """The open jobs and rounds; those whose time is over were ended."""
 
     jobs: tuple[OpenJob, ...]
     rounds: tuple[OpenRound, ...]
-    joins: tuple[Digest, ...]  # jobs whose join
-    leaves: tuple[Digest, ...]  # or leave nobody has answered
-    notices: dict[Digest, State]  # or notice that owners have yet to decide, or did
+    letters: tuple[tuple[What, Digest], ...]  # for the trainer, about jobs, in this order
     waiting: tuple[Digest, ...]  # jobs that owners have yet to decide about
 
 
-class AskAgenda(Message):
-    """Which jobs and rounds are open?"""
-
-
-class Decided(Answer):
+class Decided(Model):
     """The decision on a job or round that was offered; `reason` says why it is not taken.
 
     A job that is not taken without a reason waits for the owners' approval.
@@ -178,138 +153,3 @@ class Decided(Answer):
 
     taken: bool
     reason: str | None = None
-
-
-class OfferJob(Message):
-    """A job that the trainer lists, with its request as the analyst signed it."""
-
-    job: Digest
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
-class EndJob(Message):
-    """The trainer says that a job is over, with its analyst's withdrawal if there is one.
-
-    Accepted unsigned: it costs nobody privacy to answer no more.
-    """
-
-    job: Digest
-    code: Outcome
-    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
-
-
-class OfferRound(Message):
-    """A round of a job, its spec as the trainer signed it."""
-
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
-class Prepare(Message):
-    """Make a round's answer, if one is left to make. The vault answers when it may leave."""
-
-    round_id: Digest
-
-
-# Sending, and its outcomes
-
-What = Literal["join", "leave", "waits", "approved", "refused", "envelope"]
-"""What is sent: of a job to the trainer, or of a round to each node."""
-Node = Annotated[int, Field(ge=0, le=255)]
-
-
-class Bytes(Answer):
-    """The documents that were asked for, or what the owner asked for in JSON."""
-
-
-class Pending(Message):
-    """A job's join, leave or notice, or a round's envelope to a node, if it is unanswered."""
-
-    what: What
-    about: Digest  # the job or round
-    node: Node = 0
-
-
-class Acknowledged(Message):
-    """The receipt query for the envelope that a node acknowledged in a round, if it did."""
-
-    round_id: Digest
-    node: Node
-
-
-class AskSpec(Message):
-    """Which documents does a node need that lost a round? Its spec, and its job's request."""
-
-    round_id: Digest
-
-
-class Receipt(Message):
-    """The outcome of what was sent; "lost" means that a node no longer holds an envelope.
-
-    Accepted unsigned: to send the same bytes again, or no more, costs nobody privacy.
-    """
-
-    what: What
-    about: Digest
-    node: Node = 0
-    outcome: Outcome
-
-
-class AskSigned(Message):
-    """What the data holder signs now; no part if it is not enrolled, or declares nothing."""
-
-    what: Literal["query", "declaration"]
-
-
-# Its owner
-
-
-class Decide(Message):
-    """An owner's decision about a job, as it was signed by a key that the policy lists."""
-
-    parts: tuple[bytes] = Field(exclude=True, repr=False)
-
-
-class AskBackup(Message):
-    """A backup for the owner, sealed to a key that is in neither process."""
-
-
-Question = Literal[
-    "status",
-    "policy",
-    "approvals",
-    "joined",
-    "leave",
-    "crowds",
-    "spent on crowds",
-    "spent",
-    "committed",
-    "reserved",
-    "chain",
-]
-"""What an owner may ask. All but "leave" change nothing."""
-
-
-class Ask(Message):
-    """The owner's question, answered in JSON."""
-
-    question: Question
-    job: Digest | None = None
-    after: Count = 0
-    count: int = Field(default=1000, ge=1, le=10_000)
-
-
-# All of them
-
-MessageT = TypeVar("MessageT", bound=Message)
-
-
-def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
-    """Return messages by their names, as `decode` takes them."""
-    return {each.__name__: each for each in messages}
-
-
-REQUESTS: Final = kinds_of(
-    *(Hello, NextManifest, AskCharges, ShowCharges, SettleCharges),
-    *(AskAgenda, OfferJob, EndJob, OfferRound, Prepare),
-    *(Pending, Acknowledged, AskSpec, Receipt, AskSigned, Decide, AskBackup, Ask),
-)

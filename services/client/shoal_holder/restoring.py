@@ -30,7 +30,13 @@ from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.encoding import canonical_json, decode_clients, encode_clients, sha256
+from shoal_protocol.wire.encoding import (
+    canonical_json,
+    decode_clients,
+    encode_clients,
+    format_time,
+    sha256,
+)
 
 RESTORED: Final = "the state was restored"
 """Why jobs have ended that were open in the state that was restored."""
@@ -56,7 +62,12 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
         state.file.database.execute(
             "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
         )
-        machine.begin_anew(state.file, random_bytes, known=encode_clients(known), now=now)
+        instance = random_bytes(machine.INSTANCE_BYTES).hex()
+        state.file.database.execute(
+            "UPDATE machine SET epoch = epoch + 1, instance = ?, restored_at = ?, is_restoring = 1,"
+            " is_superseded = 0, known = ?, least_mu = NULL, least_epsilon = NULL",
+            (instance, format_time(now), encode_clients(known)),
+        )
 
 
 def crowds_allowed(state: State, own: Policy, versions: Sequence[Consortium]) -> Cost:
@@ -67,7 +78,7 @@ def crowds_allowed(state: State, own: Policy, versions: Sequence[Consortium]) ->
     allowed = allowed_of_crowds(own, versions)
     if allowed is None:
         return NOTHING
-    epsilon = max(allowed, machine.crowds_epsilon(state.file))
+    epsilon = max(allowed, *state.file.one("SELECT crowds_epsilon FROM machine"))
     return Cost.pure(epsilon) if epsilon else NOTHING
 
 
@@ -109,9 +120,12 @@ def take_over(
             mu=max((each.mu for each in unknown), default=0.0),
             epsilon=max((each.epsilon for each in unknown), default=0.0),
         )
-        machine.set_least(state.file, largest.mu, largest.stated_epsilon)
+        state.file.write(
+            "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
+            *(largest.mu, largest.stated_epsilon),
+        )
         raise_to_least(state, own, now)
-    machine.end_restoring(state.file)
+    state.file.write("UPDATE machine SET is_restoring = 0")
     return len(missing)
 
 

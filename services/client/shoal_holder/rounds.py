@@ -25,7 +25,7 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.messages import Decided, Done, OfferRound, OpenRound
+from shoal_holder.messages import Decided, OnePart, OpenRound
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
@@ -38,7 +38,7 @@ from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.encoding import Digest, Int64Vector
 from shoal_protocol.wire.errors import (
     RefusedSpec,
     UnknownJob,
@@ -184,7 +184,7 @@ class Rounds(Part):
         left = self._left.get(version.manifest.sequence, now - HANDOVER)
         return version if timedelta(0) <= now - left < HANDOVER else book.current
 
-    def offer(self, asked: OfferRound) -> Decided:
+    def offer(self, parts: OnePart) -> Decided:
         """Take the next round of a job, or return why it is not answered.
 
         Raises:
@@ -192,14 +192,14 @@ class Rounds(Part):
             RefusedSpec: it is no round that follows those on file; nothing comes of it.
             ProtocolError: the spec is not the trainer's word, or of no manifest that is known.
         """
-        signed = decode(asked.parts[0], RoundSpec)
+        signed = decode(parts[0], RoundSpec)
         spec = signed.body
         stored = next((each for each in self._state.open_jobs() if each.job == spec.job), None)
         if stored is None:
             raise UnknownJob("this data holder takes no part in such a job")
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
-        self._state.add_round(signed.digest, spec.job, spec.number, asked.parts[0], ended)
+        self._state.add_round(signed.digest, spec.job, spec.number, parts[0], ended)
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
@@ -233,12 +233,12 @@ class Rounds(Part):
         """Return the rounds in which something may be left to do; those that are over end here."""
         self._beginning_under(self._site.book.current.digest)
         stored = self._state.open_rounds()
-        for round_id in self._open.keys() - {each.round_id for each in stored}:
+        for round_id in self._open.keys() - stored:
             del self._open[round_id]  # its job ended, or the next round began
-        for each in stored:
-            if each.round_id not in self._open:
-                self._open[each.round_id] = _Open(decode(each.spec, RoundSpec).body)
-            self.end_if_over(each.round_id)
+        for round_id, spec in stored.items():
+            if round_id not in self._open:
+                self._open[round_id] = _Open(decode(spec, RoundSpec).body)
+            self.end_if_over(round_id)
         return [
             OpenRound(
                 round_id=round_id,
@@ -264,7 +264,7 @@ class Rounds(Part):
             self._state.end_round(round_id, ended)
             del self._open[round_id]
 
-    def prepare(self, round_id: str) -> Done:
+    def prepare(self, round_id: Digest) -> None:
         """Make the answer to a round, and return at the moment when it may leave.
 
         Raises:
@@ -273,7 +273,7 @@ class Rounds(Part):
         """
         known = self._open.get(round_id)
         self._charges.check(nodes=None if known is None else known.spec.threshold)
-        if known is None or not self._state.is_open(round_id):
+        if known is None or round_id not in self._state.open_rounds():
             raise UnknownRound
         known.prepared = True
         try:
@@ -282,7 +282,6 @@ class Rounds(Part):
             known.outcome = FAILED
             raise
         self.end_if_over(round_id)
-        return Done()
 
     def _answer(self, round_id: str, known: _Open) -> None:
         """Make, charge and store the answer to a round, unless there is a reason not to."""

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from shoal_holder import frames, messages
-from shoal_holder.messages import Failure
+from shoal_holder import frames
+from shoal_holder.messages import Answer
 from shoal_holder.noise import exact_noise
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.settings import Settings
@@ -40,7 +40,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
         reason = " ".join(complaint(error).split())
         print(f"shoal-vault: will not start: {reason}", file=sys.stderr)
         with suppress(OSError):
-            frames.write(answers, frames.encode(Failure(reason=reason)))
+            frames.write(answers, frames.encode(Answer(failed=True, why=reason)))
         raise SystemExit(CONFIGURATION_ERROR) from None
     try:
         _answer(vault, asks, answers)
@@ -49,14 +49,16 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
 
 
 def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:
-    frame: bytes | None = frames.encode(messages.Hello())
-    while frame is not None:
-        answer = vault.answer(frame)
+    answer = vault.first_answer()
+    while True:
         try:
             frames.write(answers, answer)
             frame = frames.read(asks)
         except (OSError, MalformedDocument):
             return  # the courier has ended, perhaps within a message
+        if frame is None:
+            return
+        answer = vault.answer(frame)
 
 
 def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:

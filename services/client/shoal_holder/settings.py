@@ -3,19 +3,15 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shoal_holder.site_files import HOLDER_KEY, POLICY, records_in
+from shoal_hosting.settings import PartySettings
 
 
-class Settings(BaseModel):
+class Settings(PartySettings):
     """The vault's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEY` and so on."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with the file pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this data holder alone")
     agent_key: Path | None = Field(
         default=None,
         description="the data holder's private key; without it, holder.key in SHOAL_PARTY",
@@ -39,14 +35,6 @@ class Settings(BaseModel):
         default=None,
         description=(
             "automatic: no owner is asked about a job, whatever the policy says; for trying out"
-        ),
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a state that is lost or older "
-            "shows: the loss is accepted, that very one"
         ),
     )
     without_nodes: str | None = Field(

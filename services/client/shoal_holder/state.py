@@ -19,7 +19,7 @@ from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
+from shoal_protocol.wire.encoding import Digest, decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
 
 DELIVERED: Final = "delivered"
@@ -63,15 +63,6 @@ class ReservedBudget:
     mu: float
     epsilon: float | None
     until: str
-
-
-@dataclass(frozen=True)
-class StoredRound:
-    """A round in which something may remain to be prepared or sent."""
-
-    round_id: str
-    spec: bytes
-    request: bytes  # of its job
 
 
 class State:
@@ -132,7 +123,7 @@ class State:
         )
         return [StoredJob(*row) for row in rows]
 
-    def joined(self, job: str) -> Joined:
+    def joined(self, job: Digest) -> Joined:
         """Return a job that was joined.
 
         Raises:
@@ -228,18 +219,11 @@ class State:
                 (round_id, job, number, spec, ended),
             )
 
-    def open_rounds(self) -> list[StoredRound]:
-        """Return the rounds that have not ended for us."""
-        rows = self.file.rows(
-            "SELECT round, spec, request FROM rounds JOIN jobs USING (job)"
-            " WHERE rounds.ended IS NULL ORDER BY rounds.rowid"
+    def open_rounds(self) -> dict[str, bytes]:
+        """Return the specs of the rounds that have not ended for us, by round."""
+        return dict(
+            self.file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
         )
-        return [StoredRound(*row) for row in rows]
-
-    def is_open(self, round_id: str) -> bool:
-        """Tell whether a round is on file and has not ended for us."""
-        found = self.file.one("SELECT ended IS NULL FROM rounds WHERE round = ?", round_id)
-        return bool(found and found[0])
 
     def is_answered(self, round_id: str) -> bool:
         """Tell whether a round of this job and number was answered, or charged elsewhere."""
@@ -320,15 +304,17 @@ class State:
     # Envelopes: one is erased when a node refused it or its round has ended. Until then the same
     # bytes can be sent again, for a node may lose what it acknowledged.
 
-    def pending_envelope(self, round_id: str, node: int) -> bytes | None:
-        """Return the envelope that a node has not answered yet; None if there is none."""
-        found = self.file.one(
-            "SELECT envelope FROM outbox WHERE round = ? AND node = ? AND outcome = ?",
-            round_id,
-            node,
-            PENDING,
+    def envelope(self, round_id: str, node: int, outcome: str) -> tuple[bytes, bytes] | None:
+        """Return digest and bytes of the envelope to a node, if it is there and this became of it.
+
+        An envelope is there until its round has ended or the node refused it.
+        """
+        found: tuple[bytes, bytes] | None = self.file.one(
+            "SELECT digest, envelope FROM outbox"
+            " WHERE round = ? AND node = ? AND outcome = ? AND envelope IS NOT NULL",
+            *(round_id, node, outcome),
         )
-        return None if found is None else bytes(found[0])
+        return found
 
     def has_pending(self, round_id: str) -> bool:
         """Tell whether an envelope of a round is not settled."""
@@ -345,17 +331,6 @@ class State:
             " WHERE round = ? AND node = ? AND outcome = ?",
             *(outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
         )
-
-    def acknowledged_envelope(self, round_id: str, node: int) -> bytes | None:
-        """Return the digest of the envelope that a node acknowledged, if it could be sent again."""
-        found = self.file.one(
-            "SELECT digest FROM outbox WHERE round = ? AND node = ? AND outcome = ?"
-            " AND envelope IS NOT NULL",
-            round_id,
-            node,
-            ACKNOWLEDGED,
-        )
-        return None if found is None else bytes(found[0])
 
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""

@@ -1,4 +1,4 @@
-"""The vault: answers the courier's messages, one after another.
+"""The vault: answers the courier's questions, one after another.
 
 It decides all that costs privacy. It verifies documents from the courier by the manifest versions
 that it accepted itself and by its own clock. Unsigned messages can only end its part in a job or
@@ -8,54 +8,38 @@ round, or have the same bytes sent again.
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field
 
-from shoal_holder import frames, ledger, machine, messages, spending
-from shoal_holder.approvals import Approvals, JobAsking, owners_missing
+from shoal_holder import frames, ledger, spending
+from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.crowds.status import CrowdAccounts, CrowdStatus
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
 from shoal_holder.messages import (
-    Acknowledged,
     Agenda,
     Answer,
-    Ask,
-    AskAgenda,
-    AskBackup,
-    AskCharges,
-    AskSigned,
-    AskSpec,
-    Bytes,
-    Decide,
-    Done,
-    EndJob,
+    Count,
     Event,
-    Failure,
-    Heard,
-    Hello,
-    Message,
-    NextManifest,
-    OfferJob,
-    OfferRound,
+    Node,
+    OnePart,
     Opened,
     OpenJob,
-    Pending,
-    Prepare,
-    Receipt,
-    Refusal,
-    SettleCharges,
-    ShowCharges,
+    Outcome,
+    Parts,
+    TwoParts,
+    What,
+    encoded,
+    question_about,
 )
 from shoal_holder.policy import Policy
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
 from shoal_holder.spending import StatedCost
-from shoal_holder.state import Joined, ReservedBudget, State
+from shoal_holder.state import State
 from shoal_holder.status import (
     ADOPTED,
     RECORDS_NOT_TAKEN,
@@ -65,33 +49,19 @@ from shoal_holder.status import (
     read_jobs,
 )
 from shoal_hosting.marks import LOSSES_ACCEPTED
-from shoal_hosting.outcome import LOST
+from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, receipt_query, sign_envelope
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, sign, sign_again
+from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
-
-TOLD: Final[dict[str, TypeAdapter[Any]]] = {
-    "status": TypeAdapter(tuple[JobStatus, ...]),
-    "policy": TypeAdapter(Policy),
-    "approvals": TypeAdapter(list[JobAsking]),
-    "spent": TypeAdapter(list[tuple[str, list[StatedCost]]]),  # of whom: a bitmap
-    "committed": TypeAdapter(dict[int, StatedCost]),
-    "chain": TypeAdapter(list[LedgerEntry]),
-    "reserved": TypeAdapter(list[ReservedBudget]),
-    "joined": TypeAdapter(Joined),
-    "leave": TypeAdapter(Joined),
-    "crowds": TypeAdapter(tuple[CrowdStatus, ...]),
-    "spent on crowds": TypeAdapter(CrowdAccounts),
-}
-"""What each of the owner's questions is answered with."""
 
 
 class Vault:
-    """One data holder's records, keys, policy and state, accessible only by messages."""
+    """One data holder's records, keys, policy and state, accessible only by its verbs."""
 
     def __init__(
         self,
@@ -124,73 +94,56 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(*own, self._charges, self._approvals)
         self._rounds = Rounds(*own, self._charges)
-        self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
-            Hello: lambda _: self.opened(),
-            NextManifest: self._next_manifest,
-            AskCharges: self._charges.query,
-            ShowCharges: lambda asked: Heard(more=self._charges.hear(asked.node, asked.parts[0])),
-            SettleCharges: self._settle_charges,
-            AskAgenda: self._agenda,
-            OfferJob: self._jobs.offer,
-            EndJob: self._jobs.end_as_told,
-            OfferRound: self._rounds.offer,
-            Prepare: lambda asked: self._rounds.prepare(asked.round_id),
-            Pending: self._pending,
-            Acknowledged: self._acknowledged,
-            AskSpec: self._spec,
-            Receipt: self._receipt,
-            Decide: self._decide,
-            AskBackup: self._backup,
-            AskSigned: self._signed,
-            Ask: self._told,
-        }
         if losses := state.file.losses:
             self._report(LOSSES_ACCEPTED, losses=losses)
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
-        self._requests: Mapping[str, type[Message]] = messages.REQUESTS
-        self._crowd_answers: dict[str, Callable[[], Any]] = {
-            "crowds": tuple,
-            "spent on crowds": lambda: CrowdAccounts((), None),
-        }
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
             state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
         )
+        verbs: list[Callable[..., Any]] = [
+            *(self.opened, self.next_manifest, self.settle_charges, self.agenda, self.pending),
+            *(self.acknowledged, self.spec, self.settle, self.signed, self.decide, self.backup),
+            *(self._charges.query, self._charges.hear, self._jobs.offer, self._jobs.end_as_told),
+            *(self._rounds.offer, self._rounds.prepare),
+            # its owner's questions: all but leaving a job change nothing
+            *(self.status, self.policy, self.spent, self.committed, self.chain),
+            *(self._approvals.page, self._jobs.leave, state.joined, state.reserved),
+        ]
         if self._takes_crowds:
-            self._load_crowds()
-            # for whoever restores this state
-            machine.note_crowds(state.file, site.policy.maximum_local_epsilon or 0.0)
+            from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
 
-    def _load_crowds(self) -> None:
-        from shoal_holder.crowds import allowance, memory  # only where the owner allows them
-        from shoal_holder.crowds.messages import REQUESTS
-        from shoal_holder.crowds.vault import CrowdVault
+            verbs += CrowdVault(*own, self._charges, self._approvals).verbs()
+            # for whoever restores this state, from a backup too: the highest ever stays
+            state.file.write(
+                "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
+                site.policy.maximum_local_epsilon or 0.0,
+            )
+        self._verbs = {each.__qualname__: each for each in verbs}
+        self._questions = {name: question_about(each) for name, each in self._verbs.items()}
 
-        self._crowd_answers = {
-            "crowds": lambda: memory.statuses(self._state),
-            "spent on crowds": lambda: allowance.so_far(self._state, self._site),
-        }
-        self._requests = {**self._requests, **REQUESTS}
-        own = (self._site, self._state, self._report, self._faults)
-        self._handlers |= CrowdVault(*own, self._charges, self._approvals).handlers()
+    def first_answer(self) -> bytes:
+        """Return the first frame, which answers `opened`."""
+        return self.answer(frames.encode(question_about(Vault.opened)()))
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a message, both as frames, whatever happens.
+        """Return the answer to a question, both as frames, whatever happens.
 
         Work on records fails within `shoal_holder.faults.without_failing`. What fails elsewhere
         depends on none of them: the answer says that it failed, and the owner's list of faults why.
         """
-        about = "a message"
+        about = "a question"
         try:
-            request = frames.decode(frame, self._requests)
-            about = type(request).__name__
-            answer = self._handlers[type(request)](request)
+            question = frames.decode(frame, self._questions)
+            about = type(question).__name__
+            verb = self._verbs[about]
+            answer = Answer(parts=encoded(verb, verb(**dict(question))))
         except ProtocolError as error:
-            answer = Refusal(code=error.code, detail=str(error))
+            answer = Answer(refused=error.code, why=str(error))
         except (sqlite3.Error, OSError) as error:
             # errors that Python itself makes have no name of SQLite's
             name = getattr(error, "sqlite_errorname", type(error).__name__)
-            answer = Failure(reason=f"the state cannot be read or written: {name}")
+            answer = Answer(failed=True, why=f"the state cannot be read or written: {name}")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 -- when a process ends is a message
@@ -201,9 +154,9 @@ class Vault:
         except ValueError as error:
             return frames.encode(self._failed(about, error))
 
-    def _failed(self, about: str, error: BaseException) -> Refusal:
+    def _failed(self, about: str, error: BaseException) -> Answer:
         self._faults.write(f"no answer to {about}", error)
-        return Refusal(code=VaultFailed.code, detail=f"the vault failed at {about}")
+        return Answer(refused=VaultFailed.code, why=f"the vault failed at {about}")
 
     def close(self) -> None:
         """Close the state. Nothing is written: whatever was done is on disk already."""
@@ -236,15 +189,18 @@ class Vault:
             owners_missing=owners_missing(self._site.policy),
         )
 
-    def _next_manifest(self, asked: NextManifest) -> Opened:
-        self._site.book.accept(*asked.parts)
+    def next_manifest(self, parts: TwoParts) -> Opened:
+        """Accept the version after the one in force, as the authority signed it, and its roster."""
+        self._site.book.accept(*parts)
         return self.opened()
 
-    def _settle_charges(self, _: SettleCharges) -> Opened:
+    def settle_charges(self) -> Opened:
+        """Judge the nodes' charges: nothing is joined or answered before."""
         self._charges.settle()
         return self.opened()
 
-    def _agenda(self, _: AskAgenda) -> Agenda:
+    def agenda(self) -> Agenda:
+        """Return the open jobs and rounds, and end those whose time is over."""
         self._take_new_records()
         self._jobs.end_those_over()
         rounds = tuple(self._rounds.agenda())
@@ -252,9 +208,11 @@ class Vault:
         return Agenda(
             jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
             rounds=rounds,
-            joins=tuple(self._state.pending_letters("join")),
-            leaves=tuple(self._state.pending_letters("leave")),
-            notices=self._approvals.notices(),
+            letters=(
+                *((stage, job) for job, stage in self._approvals.notices().items()),
+                *(("leave", job) for job in self._state.pending_letters("leave")),
+                *(("join", job) for job in self._state.pending_letters("join")),
+            ),
             waiting=self._approvals.waiting(),
         )
 
@@ -268,53 +226,75 @@ class Vault:
             self._records_fault = str(error)
             self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
 
-    def _pending(self, asked: Pending) -> Bytes:
-        """Return what is to be sent, signed by the key in force, which may be a newer one."""
+    def pending(self, what: What, about: Digest, node: Node = 0) -> Parts:
+        """Return a job's join, leave or notice, or a round's envelope to a node, if unanswered.
+
+        It is signed by the key in force, which may be newer than it is.
+        """
         key, found = self._site.key, None
-        match asked.what:
+        match what:
             case "envelope":
-                if found := self._state.pending_envelope(asked.about, asked.node):
-                    found = sign_envelope(found[:-SIGNATURE_BYTES], key)
+                if envelope := self._state.envelope(about, node, PENDING):
+                    found = sign_envelope(envelope[1][:-SIGNATURE_BYTES], key)
             case "join" | "leave":
-                if found := self._state.pending_letters(asked.what).get(asked.about):
-                    found = sign_again(found, Join if asked.what == "join" else Leave, key)
+                if found := self._state.pending_letters(what).get(about):
+                    found = sign_again(found, Join if what == "join" else Leave, key)
             case "waits" | "approved" | "refused":
-                found = self._approvals.notice(asked.about, asked.what)
-        return _bytes(found)
+                found = self._approvals.notice(about, what)
+        return () if found is None else (found,)
 
-    def _acknowledged(self, asked: Acknowledged) -> Bytes:
-        digest = self._state.acknowledged_envelope(asked.round_id, asked.node)
-        holder = self._site.holder
-        if digest is None or holder is None:
-            return _bytes(None)
-        return _bytes(receipt_query(holder, digest))
+    def acknowledged(self, round_id: Digest, node: Node) -> Parts:
+        """Return the receipt query for the envelope that a node acknowledged, if it did."""
+        envelope, holder = self._state.envelope(round_id, node, ACKNOWLEDGED), self._site.holder
+        return () if envelope is None or holder is None else (receipt_query(holder, envelope[0]),)
 
-    def _spec(self, asked: AskSpec) -> Bytes:
-        for each in self._state.open_rounds():
-            if each.round_id == asked.round_id:
-                return Bytes(parts=(each.spec, each.request))
-        raise UnknownRound
+    def spec(self, round_id: Digest) -> Parts:
+        """Return what a node needs that lost a round: its spec, and its job's request.
 
-    def _receipt(self, told: Receipt) -> Done:
-        match told.what:
+        Raises:
+            UnknownRound
+        """
+        found: tuple[bytes, bytes] | None = self._state.file.one(
+            "SELECT spec, request FROM rounds JOIN jobs USING (job)"
+            " WHERE round = ? AND rounds.ended IS NULL",
+            round_id,
+        )
+        if found is None:
+            raise UnknownRound
+        return found
+
+    def settle(self, what: What, about: Digest, outcome: Outcome, node: Node = 0) -> None:
+        """Note what became of something sent; "lost": a node no longer holds an envelope.
+
+        Believed unsigned: to send the same bytes again, or no more, costs nobody privacy.
+        """
+        match what:
             case "envelope":
-                if told.outcome == LOST:
-                    self._state.send_again(told.about, told.node)
+                if outcome == LOST:
+                    self._state.send_again(about, node)
                 else:
-                    self._state.settle_envelope(told.about, told.node, told.outcome)
-                self._rounds.end_if_over(told.about)
+                    self._state.settle_envelope(about, node, outcome)
+                self._rounds.end_if_over(about)
             case "join" | "leave":
-                self._state.settle_letter(told.what, told.about, told.outcome)
+                self._state.settle_letter(what, about, outcome)
             case "waits" | "approved" | "refused":
-                self._approvals.settle_notice(told.about, told.what)
-        return Done()
+                self._approvals.settle_notice(about, what)
 
-    def _decide(self, asked: Decide) -> Done:
-        job = self._approvals.take(asked.parts[0])
+    def decide(self, parts: OnePart) -> None:
+        """Take an owner's decision about a job, as a key signed it that the policy lists.
+
+        Raises:
+            ProtocolError: as `Approvals.take`.
+        """
+        job = self._approvals.take(parts[0])
         self._report("an owner has decided", job=job)
-        return Done()
 
-    def _backup(self, _: AskBackup) -> Bytes | Refusal:
+    def backup(self) -> Parts:
+        """Return a backup for the owner, sealed to a key that is in neither process.
+
+        Raises:
+            ProtocolError: there is no recovery key, or a file cannot be read.
+        """
         try:
             sealed = sealed_backup(
                 self._state.file,
@@ -325,15 +305,16 @@ class Vault:
                 now=self._site.clock(),
             )
         except (ValueError, OSError) as error:
-            return Refusal(code="no-backup", detail=str(error))
-        return _bytes(sealed)
+            raise ProtocolError(str(error)) from error
+        return (sealed,)
 
-    def _signed(self, asked: AskSigned) -> Bytes:
+    def signed(self, what: Literal["query", "declaration"]) -> Parts:
+        """Return what the data holder signs now; none if not enrolled, or it declares nothing."""
         site = self._site
         rules, holder = site.policy.declared, site.holder
         manifest, now = site.book.current.digest, site.clock()
         body: HolderQuery | HolderDeclaration
-        if holder is not None and asked.what == "query":
+        if holder is not None and what == "query":
             body = HolderQuery(manifest=manifest, holder=holder, at=now)
         elif holder is not None and rules is not None:
             body = HolderDeclaration(
@@ -345,30 +326,28 @@ class Vault:
                 without_owners=owners_missing(site.policy) is not None,
             )
         else:
-            return Bytes()
-        return _bytes(sign(body, Role.HOLDER, site.key).encode())
+            return ()
+        return (sign(body, Role.HOLDER, site.key).encode(),)
 
-    def _told(self, asked: Ask) -> Bytes:
-        """Answer a question of the owner; all but leaving a job change nothing.
+    def status(self) -> tuple[JobStatus, ...]:
+        """Return the jobs that were joined, with their rounds."""
+        return read_jobs(self._state.file)
 
-        Raises:
-            UnknownJob, WrongPhase: as `State.joined` and `Jobs.leave`.
-        """
-        state, file, job = self._state, self._state.file, asked.job or ""
-        after, count = asked.after, asked.count
-        answers: dict[str, Callable[[], Any]] = {
-            "status": lambda: read_jobs(file),
-            "policy": lambda: self._site.policy,
-            "approvals": lambda: self._approvals.page(after=after, count=count, job=asked.job),
-            "spent": lambda: spending.spent_alike(file),
-            "committed": lambda: (sums := state.committed()).of(sums.charged),
-            "chain": lambda: ledger.entries(file, after=after, count=count),
-            "reserved": state.reserved,
-            "joined": lambda: state.joined(job),
-            "leave": lambda: self._jobs.leave(job),
-        } | self._crowd_answers
-        return Bytes(parts=(TOLD[asked.question].dump_json(answers[asked.question]()),))
+    def policy(self) -> Policy:
+        """Return the owner's rules."""
+        return self._site.policy
 
+    def spent(self) -> list[tuple[str, list[StatedCost]]]:
+        """Return what answers cost, one by one, beside a bitmap of the clients alike in that."""
+        return spending.spent_alike(self._state.file)
 
-def _bytes(found: bytes | None) -> Bytes:
-    return Bytes(parts=() if found is None else (found,))
+    def committed(self) -> dict[int, StatedCost]:
+        """Return what each client has spent, with what open jobs reserve."""
+        sums = self._state.committed()
+        return sums.of(sums.charged)
+
+    def chain(
+        self, after: Count = 0, count: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    ) -> list[LedgerEntry]:
+        """Return entries of the ledger from the one after number `after` on."""
+        return ledger.entries(self._state.file, after=after, count=count)

@@ -27,9 +27,9 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_hosting.manifests.manifest_book import newest_with
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
-from shoal_hosting.work import Pace
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import Model, describe, from_json
@@ -301,7 +301,10 @@ class PeerState:
             for each in rounds
         }
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
-        wanting = frozenset(self._wanting(now, requests or Requests()))
+        requests = requests or Requests()
+        lacked = (each for each, at in self.missing.items() if now >= at + ASK_NEXT_AFTER)
+        askable = sorted(digest for digest in lacked if requests.may_ask(digest, now))
+        wanting = frozenset(askable[:_MOST_WANTED])
         news = wanting or any(
             schedules is None or digest in self.requested or schedules[each].is_due(digest, peer)
             for each in shared
@@ -350,10 +353,6 @@ class PeerState:
         first = digest not in self.offered.get(known.id, set())
         return signed.signer == known.own and first and not self.pace.failures
 
-    def _wanting(self, now: datetime, requests: Requests) -> list[str]:
-        due = (digest for digest, since in self.missing.items() if now >= since + ASK_NEXT_AFTER)
-        return sorted(digest for digest in due if requests.may_ask(digest, now))[:_MOST_WANTED]
-
     def note_exchange(
         self, sent: Message, reply: Message, live: Mapping[str, Round], now: datetime
     ) -> None:
@@ -361,7 +360,7 @@ class PeerState:
 
         Only documents that this node has are noted as confirmed: a peer may invent digests.
         """
-        self.pace.succeeded()
+        self.pace = Pace()
         self.again_at = now + PERIOD
         missing: dict[str, datetime] = {}
         for round_id in sent.known.keys() & live.keys():

@@ -184,8 +184,15 @@ class Totals:
         """
         signed = await self._own.read(encoded, JobEnd)
         await self._reading.run(self._verify, signed)
-        total = await self._own.storage.run(end_job, signed.body, self._signed)
-        self._rounds.over(signed.body.job)
+        end, node = signed.body, self._own.name
+
+        def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
+            return self._own.sign(
+                JobTotal(manifest=end.manifest, job=end.job, node=node, rounds=charged)
+            )
+
+        total = await self._own.storage.run(end_job, end.job, attest)
+        self._rounds.over(end.job)
         return total
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
@@ -200,23 +207,19 @@ class Totals:
         if self._own.name not in [node.name for node in consortium.manifest.compute_nodes]:
             raise WrongSigner("this node is no Compute node under that manifest")
 
-    def _signed(self, end: JobEnd, charged: tuple[str, ...]) -> Signed[JobTotal]:
-        body = JobTotal(manifest=end.manifest, job=end.job, node=self._own.name, rounds=charged)
-        return self._own.sign(body)
-
 
 def end_job(
-    db: Connection, end: JobEnd, attest: Callable[[JobEnd, tuple[str, ...]], Signed[JobTotal]]
+    db: Connection, job: str, attest: Callable[[tuple[str, ...]], Signed[JobTotal]]
 ) -> bytes:
     """Store the total that `attest` signs over the charged rounds; return it or the stored one."""
     ledger.hold(db)  # as announcing does, so that no round is charged meanwhile
-    kept = db.execute(select(totals.c.document).where(totals.c.job == end.job)).scalar()
+    kept = db.execute(select(totals.c.document).where(totals.c.job == job)).scalar()
     if kept is not None:
         return bytes(kept)
     # a round is on file if and only if it was charged, and charged in order
-    query = select(rounds.c.id).where(rounds.c.job == end.job).order_by(rounds.c.place)
-    document = attest(end, tuple(db.execute(query).scalars())).encode()
-    db.execute(totals.insert().values(job=end.job, document=document))
+    query = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
+    document = attest(tuple(db.execute(query).scalars())).encode()
+    db.execute(totals.insert().values(job=job, document=document))
     return document
 
 

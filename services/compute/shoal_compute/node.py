@@ -23,12 +23,13 @@ from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing, Summing, sum_shares
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.manifests.manifest_book import at_present
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
 from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.work import Pace, Work
+from shoal_hosting.work import Work
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,

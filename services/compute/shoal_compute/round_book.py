@@ -57,8 +57,12 @@ class RoundBook:
         self.live: dict[str, Round] = self._storage.run_here(
             lambda db: {row.id: self._open(db, row) for row in store.rounds_with_work(db)}
         )
-        name, what = "shoal_compute_rounds", "Rounds with work left, by phase"
-        gauge = Gauge(name, what, ["phase"], registry=resources.registry)
+        gauge = Gauge(
+            "shoal_compute_rounds",
+            "Rounds with work left, by phase",
+            ["phase"],
+            registry=resources.registry,
+        )
         for phase in Phase:
             gauge.labels(phase.value).set_function(partial(self._in_phase, phase))
 

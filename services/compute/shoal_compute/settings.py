@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
+from shoal_hosting.peers.exchange import OWN_MACHINE
 from shoal_hosting.running import ServiceSettings
 from shoal_hosting.standing import BOX_KEY_LIFETIME
 
-_THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SCHEDULER: Final = re.compile(
     r"(tcp|tls)://(?:\[([0-9A-Fa-f:]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII
 )
@@ -41,7 +41,7 @@ class ComputeSettings(ServiceSettings):
         address = _SCHEDULER.fullmatch(where)
         if address is None:
             raise ValueError("no address")
-        if address[1] == "tcp" and (address[2] or address[3]).lower() not in _THIS_MACHINE:
+        if address[1] == "tcp" and (address[2] or address[3]).lower() not in OWN_MACHINE:
             raise ValueError("shares would go out in clear")
         return where
 

@@ -106,11 +106,6 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     return outcomes
 
 
-def _any_held(db: Connection, number: int, holders: BitMap) -> bool:
-    near = db.exec_driver_sql(_SINGLY, (number, holders.min(), holders.max())).scalars()
-    return any(each in holders for each in near) or any(bulks_with(db, number, holders))
-
-
 def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, str]]:
     """Return id, number and phase of rounds, which keep their phase until the transaction ends.
 
@@ -131,7 +126,8 @@ def _store_in_bulks(db: Connection, number: int, offered: Sequence[AcceptedShare
     between = (holders.min(), holders.max())
     if len(holders) < len(offered) or db.exec_driver_sql(_RESTORED, between).first():
         return False
-    if _any_held(db, number, holders):
+    held_near = db.exec_driver_sql(_SINGLY, (number, *between)).scalars()
+    if any(each in holders for each in held_near) or any(bulks_with(db, number, holders)):
         return False
     for kind in ShareKind:
         of_kind = [share for share in offered if share.kind is kind]

@@ -20,11 +20,11 @@ from shoal_compute import machines
 from shoal_compute.schema import accepted_losses, documents, ledger, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_hosting.marks import ACCEPT
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
-from shoal_hosting.work import Pace
 from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import PartialSum, Vote
@@ -92,8 +92,12 @@ class Witnesses:
 
     async def votes_of(self, node: str) -> list[bytes]:
         """Return a node's signed votes of the newest rounds on file, the newest first."""
-        nodes = {each.name for each in self._own.book.current.manifest.compute_nodes}
-        return await self._own.storage.run(_newest_votes, node) if node in nodes else []
+        if node not in {each.name for each in self._own.book.current.manifest.compute_nodes}:
+            return []
+        columns = documents.c
+        here = (columns.kind == "vote") & (columns.signer == node) & (columns.occurrence == 0)
+        query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
+        return await self._own.storage.run(lambda db: [*db.execute(query).scalars()])
 
     def due(self) -> list[ServiceParty]:
         """Return who is to be asked now."""
@@ -117,7 +121,8 @@ class Witnesses:
             self._asked = True
 
     async def _tell(self, lost: set[str]) -> None:
-        token = _token(self._own.name, lost)
+        named = json.dumps([self._own.name, *sorted(lost)])
+        token = hashlib.sha256(named.encode()).hexdigest()[:16]
         if self._accept == token:
             await self._own.storage.run(_accept, lost)
             self._lost = set()
@@ -196,13 +201,6 @@ def _verify_by_one(signed: SignedAttestation, keys: Iterable[str]) -> None:
     raise BadSignature
 
 
-def _newest_votes(db: Connection, node: str) -> list[bytes]:
-    columns = documents.c
-    here = (columns.kind == "vote") & (columns.signer == node) & (columns.occurrence == 0)
-    query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
-    return list(db.execute(query).scalars())
-
-
 def _not_charged(db: Connection, signed: Iterable[SignedAttestation]) -> set[str]:
     """Return the rounds of these documents that are not in the ledger as they say."""
     accepted = set(db.execute(select(accepted_losses.c.round)).scalars())
@@ -222,7 +220,3 @@ def _accept(db: Connection, lost: set[str]) -> None:
     db.execute(
         insert_ignoring(db.dialect.name)(accepted_losses).values(rows).on_conflict_do_nothing()
     )
-
-
-def _token(node: str, lost: Iterable[str]) -> str:
-    return hashlib.sha256(json.dumps([node, *sorted(lost)]).encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from shoal_hosting.clock import system_clock
@@ -22,7 +22,12 @@ from shoal_hosting.security import ServedCertificate
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.service import Service
-from shoal_hosting.settings import PREFIX, read_settings
+from shoal_hosting.settings import (
+    PREFIX,
+    ListeningSettings,
+    PartySettings,
+    read_settings,
+)
 from shoal_hosting.startup import StartupRefused, read_pin, startup_of
 from shoal_hosting.storage.database_schema import (
     FORM,
@@ -39,26 +44,11 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 Assemble = Callable[..., Service]
 
 
-class ServiceSettings(BaseModel):
+class ServiceSettings(PartySettings, ListeningSettings):
     """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-    party: Path = Field(description="the directory with this party's keys, card and pin")
-    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
-    data: Path = Field(description="a directory on durable storage, for this service alone")
-    host: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(ge=0, le=65_535, description="the port to listen on")
     database_url: str | None = Field(
         default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
-    )
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a database that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
     )
     metrics_for_anybody: bool = Field(
         default=False,
@@ -70,11 +60,6 @@ class ServiceSettings(BaseModel):
             "whether /console shows how the service stands to who signs in by the token in "
             "operator.token; strangers who reach the port see the sign-in"
         ),
-    )
-    log_level: str = Field(
-        default="info",
-        pattern="^(debug|info|warning|error)$",
-        description="debug, info, warning or error",
     )
 
     @field_validator("database_url")

@@ -1,10 +1,11 @@
-"""A service's settings, read once from the environment."""
+"""The settings of a party's process, read once from the environment."""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shoal_hosting.startup import StartupRefused
 
@@ -26,6 +27,36 @@ _OTHERS: Final = frozenset({"SHOAL_TAG", PROXY})  # compose's, and of `peers`
 
 # the validator's own message may quote the value, or is a regular expression
 _OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
+
+
+class PartySettings(BaseModel):
+    """What every process of a party is told that keeps a state."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    party: Path = Field(description="the directory with this party's keys, certificate and pin")
+    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
+    data: Path = Field(description="a directory on durable storage, for this party alone")
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a state that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
+    )
+
+
+class ListeningSettings(BaseModel):
+    """What every process is told that serves others."""
+
+    host: str = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(ge=0, le=65_535, description="the port to listen on")
+    log_level: str = Field(
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="debug, info, warning or error",
+    )
 
 
 def proxy_in(environ: Mapping[str, str]) -> str | None:

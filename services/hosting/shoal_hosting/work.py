@@ -4,14 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from shoal_hosting.clock import Clock
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -49,30 +48,6 @@ class Worker:
     def close(self) -> None:
         """Wait for the work that was begun, and let go of the threads."""
         self._executor.shutdown()
-
-
-@dataclass
-class Pace:
-    """Exponential back-off: doubles the pause after each failure, up to `longest`."""
-
-    first: timedelta = timedelta(milliseconds=100)
-    longest: timedelta = timedelta(seconds=5)
-    failures: int = 0
-    next_at: datetime | None = None
-
-    def is_due(self, now: datetime) -> bool:
-        """Tell whether it is time to try."""
-        return self.next_at is None or now >= self.next_at
-
-    def failed(self, now: datetime) -> None:
-        """Wait twice as long as after the failure before."""
-        self.next_at = now + min(self.first * 2 ** min(self.failures, 10), self.longest)
-        self.failures += 1
-
-    def succeeded(self) -> None:
-        """Wait no more."""
-        self.failures = 0
-        self.next_at = None
 
 
 class Work:

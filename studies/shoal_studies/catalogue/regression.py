@@ -254,28 +254,20 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        clustered = (
+            f"clustered by client: the up to {self.records_per_client} records of one client may "
+            "depend on each other"
+        )
         return (
             ("Verdict", str(self.verdict)),
             (
                 "One dishonest client",
-                f"of about {self.records:,} could move any of these numbers as far as all others "
-                "together, and no verdict would see it, because only sums are checked and nobody "
-                "sees a single answer",
+                f"any one of about {self.records:,} could move each of these numbers as far as all "
+                "others together; no verdict would notice, because only sums are checked and "
+                "nobody sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
-            *self._clustering,
-        )
-
-    @property
-    def _clustering(self) -> tuple[tuple[str, str], ...]:
-        if self.records_per_client == 1:
-            return ()
-        return (
-            (
-                "Intervals",
-                f"clustered by client: the up to {self.records_per_client} records of one client "
-                "may depend on each other",
-            ),
+            *([("Intervals", clustered)] if self.records_per_client > 1 else []),
         )
 
     @property

@@ -71,7 +71,6 @@ _UNCUT: Final = 1e40  # a cut that nothing reaches, in any unit
 _SEED: Final = 1703_01106
 _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
-_WIDER: Final = 1.5  # squared radius, from which on a ball tells more than narrow ones
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
@@ -248,7 +247,9 @@ def telling(
     Where noise was so cheap that balls were widened, shrinking and cutting in others pull
     coefficients more than noise does.
     """
-    wide = [each for each in narrow if _WIDER * squared_radius < each.squared_radius < math.inf]
+    wide = [
+        each for each in narrow if constants.WIDER * squared_radius < each.squared_radius < math.inf
+    ]
     return (*first, *(wide or narrow))
 
 
@@ -263,7 +264,7 @@ def pull(
     lost in the narrow round. It is 0 where no round was widened: then nothing tells.
     """
     (mean, noise), design = mixture.moments, mixture.designs[0]
-    if wide.squared_radius <= _WIDER * narrow.squared_radius:
+    if wide.squared_radius <= constants.WIDER * narrow.squared_radius:
         return np.zeros(len(mean))
     expectation = narrow.expectation(design, records, mixture.dispersion, mean)
     expected, jacobian = expectation(mean)
@@ -608,9 +609,10 @@ class _JobSums(RegressionSums):
         precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
         return NormalPrior(self.prior_mean, precision)
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.predictors,
             self.sums[0],
             self.sums[1],
@@ -618,7 +620,10 @@ class _JobSums(RegressionSums):
             weighted_records=self.weighted_records,
             offset=self.offset,
         )
-        designs, generator = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        designs, generator = drawn_designs(self.released, count, len(self.sums))
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
         likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
         mixture = Mixture.of(likelihoods, self.prior, generator)
@@ -679,8 +684,8 @@ class _JobSums(RegressionSums):
         narrow, predictors = self.score_rounds[NARROW - 1], middle.predictors(mean)
         widest = self.prior(mixture.feature_covariance, 1.0)
         scatter = self._scatter_of(last, mixture, widest)
-        lost = self._lost_by(last, mixture)
-        far = far_slopes(scatter.covariance, np.append(0.0, lost), self.weighted_records)
+        lost, may_be_lost = self._lost_by(last, mixture)
+        far = far_slopes(scatter.covariance, np.append(0.0, may_be_lost), self.weighted_records)
         cuts = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
         pulled = pull(
             narrow,
@@ -749,7 +754,7 @@ class _JobSums(RegressionSums):
                     pulled=pulled[1:],
                     large_error=mixture.large_error,
                     unevenness=self._scatter_of(narrow, mixture, widest).unevenness[1:]
-                    * self._lost_by(narrow, mixture)
+                    * self._lost_by(narrow, mixture)[0]
                     * (last.squared_radius < self.farthest**2),
                     cut=last.cut_count / self.records[0] - scatter.cut,
                     cut_sd=last.cut_count_sd / self.records[0],
@@ -757,10 +762,11 @@ class _JobSums(RegressionSums):
             ),
         )
 
-    def _lost_by(self, scores: TargetScores, mixture: Mixture) -> Floats:
-        """Return what part of features' mean squares a round loses by shrinking, shape (q,)."""
-        kept = [scores.kept(each) for each in mixture.designs]
-        return lost_squares(self.task.features, self.columns, mixture.designs, kept)
+    def _lost_by(self, scores: TargetScores, mixture: Mixture) -> tuple[Floats, Floats]:
+        """Return what part of features' mean squares a round loses: seen, and expected, (q,)."""
+        return lost_squares(
+            self.task.features, self.columns, self.released, mixture.designs, scores
+        )
 
     def _scatter_of(
         self, scores: TargetScores, mixture: Mixture, prior: NormalPrior

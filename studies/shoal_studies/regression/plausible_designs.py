@@ -16,6 +16,7 @@ anyhow.
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -41,10 +42,6 @@ _LEAST_KEPT: Final = 0.1  # of the rows' squared lengths, on average: the ball i
 _FAR: Final = 10.0  # standard deviations of noise: farther off no honest sum is
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
-_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
-_LEAST_PART: Final = 0.01  # of that: the least that a hidden one may be
-_SURELY: Final = 2.0  # of the noise: by which products of twins are surely unlike their squares
-_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
@@ -181,6 +178,28 @@ class ReleasedDesign:
     @property
     def squares(self) -> Floats:
         return self.moments[self.size : 2 * self.size]
+
+    def beyond(self, designs: Sequence["DesignRows"]) -> tuple[Floats, Floats]:
+        """Return what part of predictors' variances `designs` lack: as seen, and as expected, (q,).
+
+        Where few records lie far out, the first round shows a variance that no marginal of a design
+        has. What noise hides of it is expected as far as it may be there. Both are 0 where the
+        records' weights hide it.
+        """
+        halves = np.array([each.half_range for each in self.bounds])
+        units = np.array([each.scale for each in self.columns]) / halves / REACH
+        own = np.mean([np.diagonal(each.covariance) for each in designs], axis=0)
+        count = len(own)
+        own = own * units[:count] ** 2
+        sds, squares_sds = self.noise_sd[: 2 * self.size].reshape(2, -1)[:, :count]
+        means = self.means[:count]
+        sd = np.hypot(squares_sds, 2.0 * means * sds)
+        away = self.squares[:count] - means**2 - own
+        away[sd >= constants.SHIFT_OF_WEIGHTED] = -math.inf
+        density = np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(2.0 * math.pi)
+        more = np.maximum(away, 0.0)
+        expected = np.maximum(away, -1e9) * ndtr(away / sd) + sd * density
+        return more / (own + more), expected / (own + expected)
 
     def matrix(self, values: Floats) -> Floats:
         """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
@@ -478,12 +497,12 @@ class PlausibleDesigns:
         means /= 1.0 + (sd / centre_sd) ** 2
         seen = matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means)
         told, vectors = expected_eigenvalues(seen, sd)
-        values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
+        values = np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE))
         error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
         if self._has_twins(seen, sd):
             error = np.inf
         if hides:
-            smaller = values * _LEAST_PART ** self.generator.random(size)
+            smaller = values * constants.LEAST_HIDDEN ** self.generator.random(size)
             values = np.where(told < sd, np.maximum(smaller, _LEAST_EIGENVALUE), values)
         target = (vectors * values) @ vectors.T
         alone = np.array([place for _, place in self._alone], np.intp)
@@ -514,7 +533,7 @@ class PlausibleDesigns:
         levels = [_level(column) for column in self.released.bounds]
         of = np.array(["" if each is None else each.variable for each in levels])
         exclusive = (of[:, None] == of) & (of != "")
-        return bool(np.any(np.triu((apart < _SURELY * sd) & ~exclusive, 1)))
+        return bool(np.any(np.triu((apart < constants.TWINS_APART * sd) & ~exclusive, 1)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -539,7 +558,9 @@ def expected_eigenvalues(seen: Floats, sd: float) -> tuple[Floats, Floats]:
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
-    pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
+    pull = np.sum(
+        away / np.maximum(away**2 + (constants.SAME_EIGENVALUE * sd) ** 2, 1e-300), axis=1
+    )
     return isotonic_regression(values - 2.0 * sd**2 * pull).x, vectors
 
 
@@ -550,7 +571,8 @@ def denoised(seen: Floats, sd: float) -> Floats:
     """
     told, vectors = expected_eigenvalues(seen, sd)
     return np.asarray(
-        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+        (vectors * np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE)))
+        @ vectors.T
     )
 
 

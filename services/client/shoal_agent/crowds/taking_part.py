@@ -10,25 +10,9 @@ from typing import Final
 
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_agent.directory import Part
-from shoal_holder.crowds.messages import (
-    AskCrowds,
-    Contributed,
-    CrowdAgenda,
-    CrowdDraws,
-    CrowdPending,
-    CrowdReceipts,
-    CrowdTurn,
-    EndCrowd,
-    Nonces,
-    OfferCrowd,
-    OpenCrowd,
-    ShowClosing,
-    ShowLog,
-    ValidateClosing,
-    WantedLog,
-)
+from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.messages import Bytes, Decided, Done
+from shoal_holder.crowds.vault import CrowdVault, OpenCrowd
 from shoal_hosting.outcome import OVER
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
@@ -109,12 +93,12 @@ class TakingPart(Part):
                 ]
                 if behind:
                     await self._go_on(min(behind, key=lambda each: each.closes_at))
-        for unvalidated in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unvalidated:
+        for unvalidated in (await self._vault.ask(CrowdVault.agenda)).unvalidated:
             await self._look_at_closing(unvalidated)
         return went_on
 
     async def _open_jobs(self) -> tuple[OpenCrowd, ...]:
-        agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
+        agenda = await self._vault.ask(CrowdVault.agenda)
         self._closes_at |= {each.job: each.closes_at for each in agenda.jobs}
         return agenda.jobs
 
@@ -128,7 +112,7 @@ class TakingPart(Part):
                 return
             listed = await self._trainer.open_jobs(query)
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
-            agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
+            agenda = await self._vault.ask(CrowdVault.agenda)
             for job in listed:
                 if job not in self.refused and job not in agenda.known:
                     await self._offer(job)
@@ -147,7 +131,7 @@ class TakingPart(Part):
             await self._directory.follow_to(request.body.manifest)
             opening = await self._trainer.opening(job)
             parts = (request.encode(), opening.encode())
-            reason = (await self._vault.ask(OfferCrowd(job=job, parts=parts), Decided)).reason
+            reason = (await self._vault.ask(CrowdVault.offer, job=job, parts=parts)).reason
         except CrowdRefused:
             return  # it may be gone since it was listed
         except ProtocolError as error:
@@ -163,11 +147,8 @@ class TakingPart(Part):
             Unavailable, CrowdRefused, MalformedDocument
         """
         try:
-            closing = await self._trainer.closing_document(job)
-            if closing is None:
+            if not await self._has_shown_closing(job):
                 return
-            # it may be shown only once
-            await self._vault.ask(ShowClosing(job=job, parts=(closing,)), Done)
         except ProtocolError as error:
             self._report("no closing", job=job, reason=str(error))
             return
@@ -176,6 +157,17 @@ class TakingPart(Part):
         except (Unavailable, MalformedDocument) as error:
             self._report("crowd trainer not there", job=job, reason=str(error))
         await self._end(job, CrowdClosed.code)
+
+    async def _has_shown_closing(self, job: str) -> bool:
+        """Hand the vault a job's closing; tell whether there is one. It may be shown only once.
+
+        Raises:
+            Unavailable, CrowdRefused, ProtocolError
+        """
+        closing = await self._trainer.closing_document(job)
+        if closing is not None:
+            await self._vault.ask(Closings.show, job=job, parts=(closing,))
+        return closing is not None
 
     async def _go_on(self, job: OpenCrowd) -> bool:
         """Contribute to one job as far as is due in its turn; tell whether anything was due."""
@@ -203,13 +195,13 @@ class TakingPart(Part):
         is_answered = await self._send(job)
         if not is_answered or self._clock() >= open_job.closes_at:
             return False
-        turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
+        turn = await self._vault.ask(CrowdVault.turn, job=job)
         nonces = list(turn.nonces)
         while nonces and self._clock() < open_job.closes_at:
             draws = await self._trainer.draw_documents(job, nonces[: turn.portion])
-            made = await self._vault.ask(CrowdDraws(job=job, parts=tuple(draws)), Contributed)
-            del nonces[: made.count]
-            if not made.count or not await self._send(job):
+            made = await self._vault.ask(CrowdVault.contribute, job=job, parts=tuple(draws))
+            del nonces[:made]
+            if not made or not await self._send(job):
                 break
         return bool(turn.nonces)
 
@@ -220,23 +212,23 @@ class TakingPart(Part):
             Unavailable: the trainer did not answer.
             MalformedDocument: its answer lacks the outcome of a submission.
         """
-        pending = await self._vault.ask(CrowdPending(job=job), Bytes)
-        if not pending.parts:
+        pending = await self._vault.ask(CrowdVault.pending, job=job)
+        if not pending:
             return True
-        found = await self._trainer.submit_documents(job, pending.parts)
+        found = await self._trainer.submit_documents(job, pending)
         outcomes: dict[str, tuple[str, bytes]] = {}
-        for document, told in zip(pending.parts, found, strict=True):
+        for document, told in zip(pending, found, strict=True):
             if told is not None and told[0] == BadSignature.code:
                 self._directory.note_other_key(self._directory.trainer_apart("crowds"))
             elif told is not None:
                 outcomes[decode(document, Submission).digest] = told
         said = {submission: outcome for submission, (outcome, _) in outcomes.items()}
         receipts = tuple(receipt for _, receipt in outcomes.values())
-        await self._vault.ask(CrowdReceipts(job=job, outcomes=said, parts=receipts), Done)
-        return len(said) == len(pending.parts) and CrowdClosed.code not in said.values()
+        await self._vault.ask(CrowdVault.settle, job=job, outcomes=said, parts=receipts)
+        return len(said) == len(pending) and CrowdClosed.code not in said.values()
 
     async def _end(self, job: str, reason: str) -> None:
-        await self._vault.ask(EndCrowd(job=job, reason=reason), Done)
+        await self._vault.ask(CrowdVault.end, job=job, reason=reason)
 
     async def _look_at_closing(self, job: str) -> None:
         """Have a job's kept evidence compared with its closing, once there is one."""
@@ -255,17 +247,15 @@ class TakingPart(Part):
 
     async def _is_validated(self, job: str, now: datetime) -> bool:
         try:
-            wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
+            wanted = await self._vault.ask(Closings.judge, job=job)
         except UnknownJob:  # no closing was shown so far
             left = self._closes_at.get(job, now) - now
             if left > timedelta(0):  # or it is full before
                 self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
-            closing = await self._trainer.closing_document(job)
-            if closing is None:
+            if not await self._has_shown_closing(job):
                 return False
-            await self._vault.ask(ShowClosing(job=job, parts=(closing,)), Done)
-            wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
+            wanted = await self._vault.ask(Closings.judge, job=job)
         while wanted.instance is not None:
             page = await self._trainer.log(job, wanted.instance, after=wanted.after)
-            wanted = await self._vault.ask(ShowLog(job=job, parts=(page,)), WantedLog)
+            wanted = await self._vault.ask(Closings.show_log, job=job, parts=(page,))
         return True

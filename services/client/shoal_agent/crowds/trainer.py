@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from shoal_agent.client_files import DIGEST
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
-from shoal_hosting.peers.exchange import Reply
+from shoal_hosting.peers.exchange import JSON, Reply
 from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -20,7 +20,6 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 MOST_AT_ONCE: Final = 256  # draws or submissions in one request
-_JSON: Final = "application/json"
 
 
 class CrowdRefused(Exception):
@@ -45,7 +44,7 @@ class CrowdTrainer:
             CrowdRefused: the trainer does not take the query.
             MalformedDocument: the answer is no list of jobs.
         """
-        value = _value(await self._peer().post("/v1/crowds/list", query, _JSON))
+        value = _value(await self._peer().post("/v1/crowds/list", query, JSON))
         return listed_jobs(value, "crowds")
 
     async def request(self, job: str) -> Signed[CrowdJobRequest]:
@@ -90,7 +89,7 @@ class CrowdTrainer:
             MalformedDocument: the answer holds no draws.
         """
         asked = canonical_json({"nonces": list(nonces)})
-        answer = await self._peer().post(f"/v1/crowds/{job}/draws", asked, _JSON)
+        answer = await self._peer().post(f"/v1/crowds/{job}/draws", asked, JSON)
         value = _value(answer)
         documents = value.get("documents") if isinstance(value, dict) else None
         if not isinstance(documents, list) or not 0 < len(documents) <= len(nonces):
@@ -109,7 +108,7 @@ class CrowdTrainer:
         """
         # canonical documents in a canonical list are canonical
         body = b'{"documents":[' + b",".join(documents) + b"]}"
-        answer = await self._peer().post(f"/v1/crowds/{job}/submissions", body, _JSON)
+        answer = await self._peer().post(f"/v1/crowds/{job}/submissions", body, JSON)
         if answer.is_refusal:
             return [(answer.code, b"") for _ in documents]
         found = outcomes(answer, len(documents))
@@ -159,7 +158,7 @@ class CrowdTrainer:
             MalformedDocument: it is no unbroken chain between them, or not as the seed says.
             CrowdRefused: the trainer does not show it.
         """
-        chain = InstanceChain(closing, crowd.opening, instance)
+        chain = InstanceChain(closing, crowd.request.task, instance)
         while chain.revision < closing.heads[instance].revision:
             page = LogPage.read(await self.log(crowd.job, instance, after=chain.revision))
             if not page.entries:

@@ -5,16 +5,15 @@ opening, the seed and the instances' chains, or shows that the trainer lied. `fa
 that yields the parts of logs that it needs; the caller fetches them.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
-from shoal_holder.crowds.messages import WantedLog
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
-from shoal_holder.messages import Done
+from shoal_holder.messages import OnePart
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -24,8 +23,17 @@ from shoal_protocol.crowds.draws import (
     broken_receipts,
     check_closing,
 )
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import Model, decode
+from shoal_protocol.wire.encoding import Count, Digest
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+
+
+class WantedLog(Model):
+    """The part of an instance's log that is needed to judge a closing; None: it is judged."""
+
+    instance: Count | None
+    after: Count = 0
+
 
 MOST_REVISIONS: Final = 200_000
 """Longest log of an instance that a data holder fetches to check its own contributions."""
@@ -64,7 +72,7 @@ def faults(crowd: Crowd, closing: CrowdClosing, kept: Sequence[Evidence]) -> Ask
             continue
         if not concerned:
             continue
-        chain, seen = InstanceChain(closing, crowd.opening, instance), set[str]()
+        chain, seen = InstanceChain(closing, crowd.request.task, instance), set[str]()
         try:
             while chain.revision < head.revision:
                 entries = yield WantedLog(instance=instance, after=chain.revision)
@@ -106,37 +114,42 @@ def _entry(kept: Evidence, instance: int) -> LogEntry | None:
 class Closings(Part):
     """The trainer's closings, and how far each was compared."""
 
+    _on_file: Callable[[str], Crowd]
     _under_way: dict[str, Judgement] = field(default_factory=dict)
 
-    def show(self, crowd: Crowd, document: bytes) -> Done:
-        """Keep a closing, unless another was shown first: only the first is judged.
+    def show(self, job: Digest, parts: OnePart) -> None:
+        """Keep a closing, as the trainer signed it; only the first that is shown is judged.
 
         Raises:
+            UnknownJob: there is no such job here.
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
-        memory.keep_closing(self._state, crowd.job, checked_closing(crowd, document).encode())
-        return Done()
+        closing = checked_closing(self._on_file(job), parts[0]).encode()
+        keep = "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL"
+        self._state.file.write(keep, closing, job)
 
-    def judge(self, crowd: Crowd) -> WantedLog:
-        """Begin to compare; return the part of a log that is needed next; no instance once judged.
+    def judge(self, job: Digest) -> WantedLog:
+        """Begin to compare the evidence kept of a job with the closing that was shown.
+
+        Return the part of a log that is needed next; no instance once it is judged.
 
         Raises:
-            UnknownJob: no closing of it was shown.
+            UnknownJob: there is no such job here, or no closing of it was shown.
         """
-        shown = memory.shown_closing(self._state, crowd.job)
+        crowd, shown = self._on_file(job), memory.shown_closing(self._state, job)
         if shown is None:
             raise UnknownJob("no closing of the job was shown")
-        self._under_way[crowd.job] = self._judgement(crowd, decode(shown, CrowdClosing).body)
-        return self._on(crowd.job, None)
+        self._under_way[job] = self._judgement(crowd, decode(shown, CrowdClosing).body)
+        return self._on(job, None)
 
-    def show_log(self, job: str, page: bytes) -> WantedLog:
+    def show_log(self, job: Digest, parts: OnePart) -> WantedLog:
         """Continue with the part of a log that was needed; return as `judge`.
 
         Raises:
             UnknownJob: no closing of this job is being validated.
             MalformedDocument: the bytes are no part of a log.
         """
-        return self._on(job, LogPage.read(page).entries)
+        return self._on(job, LogPage.read(parts[0]).entries)
 
     def _on(self, job: str, entries: Any) -> WantedLog:
         if job not in self._under_way:

@@ -23,6 +23,13 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 
+EVERY: Final = "SELECT job FROM crowds ORDER BY rowid"
+OPEN: Final = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
+UNVERIFIED: Final = (  # ended here, with evidence that was not yet compared with a closing
+    "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
+    " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
+    " ORDER BY rowid"
+)
 NONCE_BYTES: Final = 32
 
 
@@ -57,20 +64,9 @@ def nonces_of(
     return {client: nonces[client] for client in clients}
 
 
-def known(state: State) -> list[str]:
-    """Return the crowd jobs that were ever contributed to."""
-    return [job for (job,) in state.file.rows("SELECT job FROM crowds ORDER BY rowid")]
-
-
-def open_crowds(state: State) -> list[str]:
-    """Return the crowd jobs that are still contributed to."""
-    open_jobs = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
-    return [job for (job,) in state.file.rows(open_jobs)]
-
-
-def has_contributed(state: State, job: str) -> bool:
-    """Tell whether anything was charged for a crowd job."""
-    return state.file.one("SELECT 1 FROM contributions WHERE job = ?", job) is not None
+def jobs(state: State, which: str = EVERY) -> list[str]:
+    """Return the crowd jobs that were ever taken, or only those that are `OPEN` or `UNVERIFIED`."""
+    return [job for (job,) in state.file.rows(which)]
 
 
 def add(state: State, job: str, request: bytes, opening: bytes) -> None:
@@ -175,27 +171,10 @@ def end(state: State, job: str, reason: str) -> None:
     state.file.give_back()
 
 
-def keep_closing(state: State, job: str, closing: bytes) -> None:
-    """Store a job's signed closing, unless another was shown first."""
-    state.file.write(
-        "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL", closing, job
-    )
-
-
 def shown_closing(state: State, job: str) -> bytes | None:
     """Return the signed closing of a job that was shown here first, None if none was yet."""
     closing: bytes | None = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)[0]
     return closing
-
-
-def unverified(state: State) -> list[str]:
-    """Return the crowd jobs that ended here with evidence not yet compared with a closing."""
-    rows = state.file.rows(
-        "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
-        " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
-        " ORDER BY rowid"
-    )
-    return [job for (job,) in rows]
 
 
 def evidence(state: State, job: str) -> list[Evidence]:

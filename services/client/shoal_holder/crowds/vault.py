@@ -6,35 +6,21 @@ Loaded where the owner's policy allows crowd jobs, or allowed them once.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from shoal_holder import machine, restoring
 from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.allowance import crowds_cap
+from shoal_holder.crowds.allowance import crowds_cap, so_far
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import MOST_TOGETHER, Contributor
 from shoal_holder.crowds.crowd import Crowd, judged
-from shoal_holder.crowds.messages import (
-    AskCrowds,
-    Contributed,
-    CrowdAgenda,
-    CrowdDraws,
-    CrowdPending,
-    CrowdReceipts,
-    CrowdTurn,
-    EndCrowd,
-    Nonces,
-    OfferCrowd,
-    OpenCrowd,
-    ShowClosing,
-    ShowLog,
-    ValidateClosing,
-)
-from shoal_holder.crowds.status import NO_CROWDS
-from shoal_holder.messages import Answer, Bytes, Decided, Done, Message
+from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
+from shoal_holder.messages import Decided, Outcome, Parts, TwoParts
 from shoal_holder.policy import Policy
 from shoal_holder.site import Part
 from shoal_hosting.outcome import ACKNOWLEDGED, OVER
@@ -49,7 +35,8 @@ from shoal_protocol.crowds.draws import (
     reach_refusal,
 )
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.wire.documents import Signed, decode, sign_again
+from shoal_protocol.wire.documents import Model, Signed, decode, sign_again
+from shoal_protocol.wire.encoding import Count, Digest, Timestamp
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -95,9 +82,33 @@ NO_ALLOWANCE: Final = (
 )
 
 
+class OpenCrowd(Model):
+    """An open crowd job; no contribution is due before `next_moment`."""
+
+    job: Digest
+    manifest: Digest
+    closes_at: Timestamp
+    next_moment: Timestamp | None
+
+
+class CrowdAgenda(Model):
+    """Crowd jobs to go on with, and those that ended here with their closing yet to be judged."""
+
+    jobs: tuple[OpenCrowd, ...]
+    known: tuple[Digest, ...]  # that were ever taken, open or not, or wait for the owners
+    unvalidated: tuple[Digest, ...]
+
+
+class Nonces(Model):
+    """The nonces for the next draws, to be sent at most `portion` at a time."""
+
+    nonces: tuple[Digest, ...]
+    portion: Count
+
+
 @dataclass(eq=False)
 class CrowdVault(Part):
-    """Handles the vault's messages about crowd jobs."""
+    """Answers questions about crowd jobs."""
 
     _charges: ChargeComparison
     _approvals: Approvals
@@ -105,33 +116,33 @@ class CrowdVault(Part):
 
     def __post_init__(self) -> None:
         self._own = (self._site, self._state, self._report, self._faults)
-        self._closings = Closings(*self._own)
+        self._closings = Closings(*self._own, self._on_file)
 
-    def handlers(self) -> dict[type[Message], Callable[[Any], Answer]]:
-        """Return the handler of each message about crowd jobs."""
-        return {
-            AskCrowds: self._agenda,
-            OfferCrowd: self._offer,
-            EndCrowd: lambda asked: self._end(asked.job, asked.reason),
-            CrowdTurn: self._turn,
-            CrowdDraws: self._draws,
-            CrowdPending: self._pending,
-            CrowdReceipts: self._receipts,
-            ShowClosing: lambda asked: self._closings.show(
-                self._on_file(asked.job), asked.parts[0]
-            ),
-            ValidateClosing: lambda asked: self._closings.judge(self._on_file(asked.job)),
-            ShowLog: lambda asked: self._closings.show_log(asked.job, asked.parts[0]),
-        }
+    def verbs(self) -> list[Callable[..., Any]]:
+        """Return what the vault may be asked about crowd jobs."""
+        return [
+            *(self.agenda, self.offer, self.end, self.turn, self.contribute, self.pending),
+            *(self.settle, self._closings.show, self._closings.judge, self._closings.show_log),
+            *(self.statuses, self.accounts),
+        ]
 
-    def _agenda(self, _: AskCrowds) -> CrowdAgenda:
-        for job in memory.open_crowds(self._state):
+    def statuses(self) -> tuple[CrowdStatus, ...]:
+        """Return the crowd jobs that were taken."""
+        return memory.statuses(self._state)
+
+    def accounts(self) -> CrowdAccounts:
+        """Return what crowd jobs have cost, and what the owner still allows them."""
+        return so_far(self._state, self._site)
+
+    def agenda(self) -> CrowdAgenda:
+        """Return the crowd jobs to go on with, and end those that are done."""
+        for job in memory.jobs(self._state, memory.OPEN):
             self._take_up(job)
             self._end_if_done(job)
         return CrowdAgenda(
             jobs=tuple(self._open(each) for each in self._contributors.values()),
-            known=(*memory.known(self._state), *self._approvals.waiting()),
-            unvalidated=tuple(memory.unverified(self._state)),
+            known=(*memory.jobs(self._state), *self._approvals.waiting()),
+            unvalidated=tuple(memory.jobs(self._state, memory.UNVERIFIED)),
         )
 
     def _open(self, contributor: Contributor) -> OpenCrowd:
@@ -144,18 +155,23 @@ class CrowdVault(Part):
             next_moment=moment,
         )
 
-    def _offer(self, asked: OfferCrowd) -> Decided:
-        if asked.job in memory.known(self._state):
+    def offer(self, job: Digest, parts: TwoParts) -> Decided:
+        """Take a crowd job, by its request and its opening as they were signed, or say why not.
+
+        Raises:
+            ProtocolError: a document is not what it should be.
+        """
+        if job in memory.jobs(self._state):
             return Decided(taken=True)
-        request = decode(asked.parts[0], CrowdJobRequest)
-        opening = decode(asked.parts[1], CrowdOpening)
+        request = decode(parts[0], CrowdJobRequest)
+        opening = decode(parts[1], CrowdOpening)
         try:
-            if not self._is_allowed(request, opening, asked.job):
+            if not self._is_allowed(request, opening, job):
                 return Decided(taken=False)
         except RefusedJob as refusal:
             return Decided(taken=False, reason=str(refusal))
-        memory.add(self._state, asked.job, request.encode(), opening.encode())
-        self._report("crowd job taken", job=asked.job)
+        memory.add(self._state, job, request.encode(), opening.encode())
+        self._report("crowd job taken", job=job)
         return Decided(taken=True)
 
     def _is_allowed(
@@ -202,7 +218,7 @@ class CrowdVault(Part):
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:
-            self._end(job, f"refused: {error}")
+            self.end(job, f"refused: {error}")
         else:
             self._contributors[job] = contributor
 
@@ -227,52 +243,71 @@ class CrowdVault(Part):
             raise UnknownJob("nothing is contributed to such a job")
         return self._contributors[job]
 
-    def _turn(self, asked: CrowdTurn) -> Nonces:
+    def turn(self, job: Digest) -> Nonces:
+        """Choose clients whose moment has come, and return once their noise is drawn.
+
+        Raises:
+            UnknownJob: nothing is contributed to such a job.
+            NotReady, LedgerBroken: as `ChargeComparison.check`.
+        """
         self._charges.check()
-        contributor = self._contributor(asked.job)
+        contributor = self._contributor(job)
         if self._site.clock() < contributor.crowd.request.closes_at:
             contributor.prepare()
         nonces = tuple(each.nonce for each in contributor.ready)
         if not nonces:
-            self._end_if_done(asked.job)
+            self._end_if_done(job)
         return Nonces(nonces=nonces, portion=contributor.portion)
 
-    def _draws(self, asked: CrowdDraws) -> Contributed:
+    def contribute(
+        self, job: Digest, parts: Annotated[tuple[bytes, ...], Field(min_length=1, max_length=256)]
+    ) -> Count:
+        """Answer the trainer's draws for the first nonces that it was asked by, as it signed them.
+
+        Return how many were answered: charged, and stored.
+
+        Raises:
+            UnknownJob: nothing is contributed to such a job.
+            ProtocolError: a draw is not the trainer's, or not of this job.
+        """
         self._charges.check()
-        contributor = self._contributor(asked.job)
+        contributor = self._contributor(job)
         try:
             if self._site.clock() >= contributor.crowd.request.closes_at:
-                return Contributed(count=0)
-            return Contributed(count=contributor.contribute(asked.parts))
+                return 0
+            return contributor.contribute(parts)
         except RefusedDraw as refusal:
             # signed by the trainer, but no draw of this job: there is no other of its nonce
-            self._end(asked.job, f"refused: {refusal}")
+            self.end(job, f"refused: {refusal}")
             raise
 
-    def _pending(self, asked: CrowdPending) -> Bytes:
-        pending = memory.pending(self._state, asked.job, count=MOST_TOGETHER)
+    def pending(self, job: Digest) -> Parts:
+        """Return the unanswered submissions of a crowd job, signed by the key in force."""
+        pending = memory.pending(self._state, job, count=MOST_TOGETHER)
         key = self._site.key  # which may be newer than their signatures
-        return Bytes(parts=tuple(sign_again(document, Submission, key) for _, document in pending))
+        return tuple(sign_again(document, Submission, key) for _, document in pending)
 
-    def _receipts(self, asked: CrowdReceipts) -> Done:
-        if len(asked.parts) != len(asked.outcomes):
+    def settle(self, job: Digest, outcomes: dict[Digest, Outcome], parts: Parts = ()) -> None:
+        """Note outcomes of submissions, by digest; `parts` are receipts, empty where none came.
+
+        Raises:
+            MalformedDocument: the receipts are more or fewer than the outcomes.
+        """
+        if len(parts) != len(outcomes):
             raise MalformedDocument("there must be a receipt, or nothing, for each submission")
-        told = dict(zip(asked.outcomes, asked.parts, strict=True))
-        crowd, settled, outcomes = self._on_file(asked.job), [], Counter[str]()
-        for contribution, document in memory.pending(self._state, asked.job, count=MOST_TOGETHER):
+        told = dict(zip(outcomes, parts, strict=True))
+        crowd, settled, counts = self._on_file(job), [], Counter[str]()
+        for contribution, document in memory.pending(self._state, job, count=MOST_TOGETHER):
             submission = decode(document, Submission)
             if (digest := submission.digest) in told:
-                said = judged(crowd, submission, asked.outcomes[digest], told[digest])
+                said = judged(crowd, submission, outcomes[digest], told[digest])
                 settled.append((contribution, *said))
-                outcomes[said[0]] += 1
+                counts[said[0]] += 1
         memory.settle(self._state, settled)
-        taken = outcomes[ACKNOWLEDGED]
-        self._report(
-            "contributions settled", job=asked.job, taken=taken, not_taken=len(settled) - taken
-        )
-        if outcomes[CrowdClosed.code]:
-            self._end(asked.job, CrowdClosed.code)
-        return Done()
+        taken = counts[ACKNOWLEDGED]
+        self._report("contributions settled", job=job, taken=taken, not_taken=len(settled) - taken)
+        if counts[CrowdClosed.code]:
+            self.end(job, CrowdClosed.code)
 
     def _end_if_done(self, job: str) -> None:
         """End a job whose time is over, or to which no client here can contribute any more."""
@@ -280,16 +315,16 @@ class CrowdVault(Part):
         if contributor is None or memory.pending(self._state, job, count=1):
             return  # in the second case the trainer is still asked about submissions
         if self._site.clock() >= contributor.crowd.request.closes_at:
-            self._end(job, OVER)
+            self.end(job, OVER)
         elif not contributor.ready and contributor.schedule.next_moment is None:
-            made = memory.has_contributed(self._state, job)
-            self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
+            made = self._state.file.one("SELECT 1 FROM contributions WHERE job = ?", job)
+            self.end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
-    def _end(self, job: str, reason: str) -> Done:
+    def end(self, job: Digest, reason: Annotated[str, Field(max_length=1000)]) -> None:
+        """End a crowd job here. Believed unsigned: this costs nobody privacy."""
         memory.end(self._state, job, reason)
         self._report("crowd job ended", job=job, reason=reason)
         contributor = self._contributors.pop(job, None)
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):
                 self._report("contributions not made", job=job, contributions=missing)
-        return Done()

@@ -29,6 +29,8 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
 ORDINARY_ANSWER_BYTES: Final = 16 << 20
 ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
@@ -45,7 +47,7 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # so many bytes. Over a slow network a part may be a single small segment.
 _PARTS: Final = 1024
 _BYTES_PER_PART: Final = 256
-_OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+OWN_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # verify codes of OpenSSL: not yet valid and expired, and of another name or address
 _NOT_VALID_NOW, _OF_ANOTHER_HOST = frozenset({9, 10}), frozenset({62, 64})
 _OTHER_CERTIFICATE: Final = (
@@ -196,7 +198,7 @@ class Connection:
         path: str,
         content: bytes | None = None,
         *,
-        media_type: str = "application/json",
+        media_type: str = JSON,
         limit_bytes: int = ORDINARY_ANSWER_BYTES,
         wait_seconds: float = 0.0,
         headers: Mapping[str, str] | None = None,
@@ -317,7 +319,7 @@ def transport_to(url: httpx.URL, tls: ssl.SSLContext, connections: int) -> httpx
 
 
 def _proxy_to(url: httpx.URL) -> str | None:
-    return None if url.host in _OWN_MACHINE else proxy_in(os.environ)
+    return None if url.host in OWN_MACHINE else proxy_in(os.environ)
 
 
 async def _bounded(

@@ -1,6 +1,6 @@
 """Sends requests to one party's service, judges its answers by status, and backs off on failure."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_book import ManifestBook, at_present
 from shoal_hosting.manifests.manifest_exchange import exchange, follow
 from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_hosting.pace import Pace
 from shoal_hosting.peers.exchange import (
     ANSWER_SECONDS,
     ORDINARY_ANSWER_BYTES,
@@ -23,8 +24,8 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.errors import MalformedDocument
 
-FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 60.0
+FIRST_PAUSE: Final = timedelta(seconds=0.5)
+LONGEST_PAUSE: Final = timedelta(seconds=60)
 AWAY_FAILURES: Final = 4  # in a row
 LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 OK, CREATED, ACCEPTED = 200, 201, 202
@@ -97,32 +98,25 @@ class Peer:
         )
         self._clock = clock
         self._random_bytes = random_bytes
-        self._failures = 0
+        self._pace = Pace(FIRST_PAUSE, LONGEST_PAUSE)
         self._trouble = f"{self.name} does not answer yet"  # why it is left in peace
-        self._not_before: datetime | None = None
-        self._longest = timedelta(0)  # that is left of a pause at any time
         self.interruptions = 0
         """How often it could not be reached; after each, it may have lost what it had."""
 
     @property
     def is_due(self) -> bool:
         """Tell whether the peer may be asked now."""
-        return self.seconds_until_due == 0.0
+        return self._pace.is_due(self._clock())
 
     @property
     def is_away(self) -> bool:
         """Tell whether it did not answer several times, and may be asked again."""
-        return self._failures >= AWAY_FAILURES and self.is_due
+        return self._pace.failures >= AWAY_FAILURES and self.is_due
 
     @property
     def seconds_until_due(self) -> float:
         """Return the seconds until the next request may be sent; 0 if one may be sent now."""
-        if self._not_before is None:
-            return 0.0
-        left = self._not_before - self._clock()
-        if left > self._longest:  # the clock was set back: the pause is never longer
-            return 0.0
-        return max(0.0, left.total_seconds())
+        return self._pace.left(self._clock()).total_seconds()
 
     @property
     def party(self) -> ServiceParty:
@@ -200,16 +194,13 @@ class Peer:
             self._trouble = f"{self.name} answered {reply.status}, {reply.reason}"
             raise Unavailable(self._trouble)
         if not reply.is_refusal:  # or a peer that answers nothing but 404 is asked every second
-            self._failures = 0  # a pause that another request brought about still stands
+            self._pace.failures = 0  # a pause that another request brought about still stands
         return reply
 
     def pause(self, wish_seconds: float = 0.0) -> None:
         """Wait before the next request, as after a failure, or as long as the peer wishes."""
         if not self.is_due:
             return  # several requests failed at once: one failure, as far as the peer goes
-        seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 16), LONGEST_PAUSE_SECONDS)
-        seconds = max(seconds, wish_seconds)
         jitter = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
-        self._failures += 1
-        self._longest = timedelta(seconds=seconds * (1.0 + 0.5 * jitter))
-        self._not_before = self._clock() + self._longest
+        wish = timedelta(seconds=wish_seconds)
+        self._pace.failed(self._clock(), at_least=wish, stretch=1.0 + 0.5 * jitter)
