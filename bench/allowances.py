@@ -46,7 +46,7 @@ from shoal_protocol.queries import (
     VectorSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.columns import Spline, Term
+from shoal_protocol.queries.columns import Level, Spline, Term
 from shoal_protocol.queries.models import LogisticRegressionModel
 from shoal_protocol.queries.moments import LONGEST_VECTOR
 
@@ -55,6 +55,8 @@ RUNS: Final = 2
 CELLS: Final = 1 << 22  # of the table of records
 TABLE: Final = 300  # columns at least
 MOST_COLUMNS: Final = 512  # of a query, but for vectors
+MOST_AMONG: Final = 1000
+MOST_LEVELS: Final = 1 << 18  # in all lists of levels of one round's spec
 COLUMNS: Final = (1, 10, 100, MOST_COLUMNS, LONGEST_VECTOR)
 ROWS: Final = (1, 50, MOST_ROWS)
 MOST_COUNTED: Final = 10_000  # records in one answer
@@ -93,6 +95,7 @@ def queries(columns: int, records: int) -> Iterator[Query]:
         for each in range(columns - 1)
     )
     yield SecondMomentMatrix(columns=(*splines, named[1]), **ball)
+    yield FirstMoments(columns=_levels(min(columns, MOST_LEVELS // MOST_AMONG // 4)), **box)
     yield WeightedRowMatrix(columns=named, **ball)
     yield ScoreSum(
         columns=named,
@@ -134,6 +137,16 @@ def queries(columns: int, records: int) -> Iterator[Query]:
     width = classes * (columns - classes + 1)
     basis = _basis(columns - classes + 1)
     yield ClassScoreSum(columns=named, classes=classes, point=(0.1,) * width, basis=basis, **ball)
+
+
+def _levels(columns: int) -> tuple[Column, ...]:
+    """Return columns of four factors each, whose every level is one of as many as may be."""
+    among = tuple(float(each) for each in range(MOST_AMONG))
+    factors = tuple(Level(variable="x_0", value=each, among=among) for each in among[:4])
+    term = Term(factors=factors)
+    return tuple(
+        Column(name=f"level {each}", centre=0.5, scale=0.5, term=term) for each in range(columns)
+    )
 
 
 def _basis(coordinates: int) -> tuple[tuple[float, ...], ...]:

@@ -5,7 +5,9 @@ import pytest
 import statsmodels.api as sm
 
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.contract import RequestedRound
 from shoal_studies.registry import learner_for
 from shoal_studies.regression.plausible_designs import denoised
 from shoal_studies.simulation import Federation, run
@@ -93,3 +95,29 @@ def test_noise_is_taken_out_of_a_matrix(strength: float) -> None:
     error = np.linalg.norm(denoised(matrix + noise, 0.1) - matrix)
     assert error < 0.5 * np.linalg.norm(noise)
     assert denoised(matrix, 1e-9) == pytest.approx(matrix, abs=1e-6)
+
+
+def test_moments_that_no_records_have_lead_to_a_round_all_the_same() -> None:
+    """Means far beyond the ball of rows once made a covariance that rounding turned negative."""
+    task = RegressionTask(
+        family="poisson",
+        features=tuple(ColumnBounds(name=f"x{place}", lower=0.0, upper=1.0) for place in range(17)),
+        target=ColumnBounds(name="y", lower=0.0, upper=60.0),
+    )
+    learner, sums = learner_for(task), []
+    clients = 10_000_000
+    for size in (1e-4, 1.0):
+        step = learner.next(clients, sums)
+        assert isinstance(step, RequestedRound)
+        query = step.query
+        signs = np.where(np.arange(query.dimension) % 2, 1.0, -1.0)
+        sums.append(
+            ReleasedSum(
+                query=query,
+                values=np.rint(clients * query.largest_value * size * signs).astype(np.int64),
+                cohort_size=clients,
+                noise_sd=np.full(query.dimension, query.design("discrete_gaussian").sensitivity),
+                mechanism="discrete_gaussian",
+            )
+        )
+    assert isinstance(learner.next(clients, sums), RequestedRound)

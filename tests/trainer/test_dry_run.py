@@ -5,6 +5,7 @@ import re
 from contextlib import nullcontext
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from pyroaring import BitMap
 
@@ -50,6 +51,20 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
     next_spec(request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, now=now)
     with pytest.raises(RefusedJob, match="clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
+
+
+@pytest.mark.parametrize("kind", [FloatingPointError, IndexError, np.linalg.LinAlgError])
+def test_a_job_whose_method_fails_is_refused_without_a_librarys_words(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    class Failing:
+        def next(self, *_: object) -> None:
+            raise kind("input_value=17")
+
+    monkeypatch.setattr(jobs, "learner_for", lambda *_, **__: Failing())
+    with pytest.raises(RefusedJob, match="clients: the method could not compute") as refused:
+        check_request(asked(PROJECTION), CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
+    assert "17" not in str(refused.value)
 
 
 def test_a_round_that_a_learner_wants_and_the_terms_do_not_allow_is_not_made() -> None:

@@ -344,8 +344,17 @@ def in_levels(
     for each in columns:
         for factor in () if each.term is None else each.term.factors:
             if isinstance(factor, Level) and factor.among:
-                whole &= np.isin(values[factor.variable], factor.among)
+                whole &= _is_among(values[factor.variable], np.sort(factor.among))
     return whole
+
+
+def _is_among(values: Floats, levels: Floats) -> NDArray[np.bool_]:
+    """Tell which values, shape (r,), are one of the ascending levels.
+
+    Unlike `numpy.isin`, which sorts the values, it takes much the same time for any of them.
+    """
+    places = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
+    return np.asarray(levels[places] == values)
 
 
 class LatticeQuery(Model):

@@ -24,7 +24,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import passed_message
 from shoal_protocol.wire.errors import ProtocolError, RefusedJob, RefusedSpec
 from shoal_protocol.wire.service_errors import BudgetExceeded
-from shoal_studies.contract import RequestedRound
+from shoal_studies.contract import NoReliablePosterior, RequestedRound
 from shoal_studies.registry import learner_for
 from shoal_studies.study_request import (
     StudyRequest,
@@ -154,6 +154,15 @@ def _mean(query: Query) -> NDArray[np.float64]:
     return mean
 
 
+_NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
+
+
+def in_own_words(error: Exception) -> str:
+    """Return what a method says of why it failed; a library's own words may quote numbers."""
+    is_own = type(error) is ValueError or isinstance(error, NoReliablePosterior)
+    return str(error) if is_own else _NO_ANSWER
+
+
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 
 
@@ -211,8 +220,8 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     for size in sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)}):
         try:
             dry_run_specs(request, consortium, spread(clients, size), now=now)
-        except ValueError as error:
-            raise RefusedJob(f"with {size} clients: {error}") from error
+        except (ValueError, ArithmeticError, LookupError) as error:
+            raise RefusedJob(f"with {size} clients: {in_own_words(error)}") from error
 
 
 def _who_may_join(request: StudyRequest, consortium: Consortium) -> BitMap:

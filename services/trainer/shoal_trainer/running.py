@@ -34,11 +34,11 @@ from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_studies.catalogue.variational import Variational
-from shoal_studies.contract import Learner, NoReliablePosterior, RequestedRound
+from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema, store
-from shoal_trainer.jobs import may_open, next_spec
+from shoal_trainer.jobs import in_own_words, may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
 from shoal_trainer.releases import conclude, finish_job
 from shoal_trainer.resources import Resources
@@ -179,7 +179,6 @@ def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
 
 # How long a step waits for jobs that wait for a service, such as one that is frozen.
 PATIENCE_SECONDS: Final = 5.0
-_NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
 
 
 class Runner:
@@ -360,9 +359,7 @@ class Runner:
             wanted = await asyncio.to_thread(_wanted, job, max(1, len(present)), clients is None)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
             log.error("the method failed", job=job.id, **describe_exception(error))
-            ours = type(error) is ValueError or isinstance(error, NoReliablePosterior)
-            said = str(error) if ours else _NO_ANSWER
-            return await self._fail(job, "refused_by_method", said)
+            return await self._fail(job, "refused_by_method", in_own_words(error))
         try:
             if not isinstance(wanted, RequestedRound):
                 return await self._finish(job, wanted)
@@ -372,8 +369,8 @@ class Runner:
                 reason = "too many clients of the population were revoked"
                 return await self._fail(job, "population_too_small", reason)
             return await self._begin_round(job, wanted, consortium, clients)
-        except ValueError as error:  # of `next_spec`, in words of our own
-            return await self._fail(job, "refused_by_method", str(error))
+        except ValueError as error:  # of `next_spec`
+            return await self._fail(job, "refused_by_method", in_own_words(error))
 
     def _no_further_round(self, job: RunningJob, current: Consortium) -> str | None:
         """Return why a job has no round under the manifest in force, or None.

@@ -38,6 +38,7 @@ from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
+_LEAST_KEPT: Final = 0.1  # of the rows' squared lengths, on average: the ball is wider than they
 _FAR: Final = 10.0  # standard deviations of noise: farther off no honest sum is
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
@@ -491,7 +492,9 @@ class PlausibleDesigns:
             for first, each in zip(released.first, released.columns, strict=True)
         ]
         centre_sd = REACH * np.array(halves) * released.noise_sd[:size]
-        means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / centre_sd) ** 2)
+        farthest = released.squared_radius**0.5
+        means = np.clip(matrix[0, 1:] / max(matrix[0, 0], _LEAST_KEPT), -farthest, farthest)
+        means /= 1.0 + (sd / centre_sd) ** 2
         seen = matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means)
         told, vectors = expected_eigenvalues(seen, sd)
         values = np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE))
