@@ -530,7 +530,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         middle = {name: np.median([row[name] for row in some]) for name in ("error", "sd over all")}
         keep = sum(not misses(row) for row in some)
         shown_figures = [f"{name} {figure:.2f}" for name, figure in (shares | middle).items()]
-        kind = "plain" if plain else "hard"
+        kind = "plain" if plain else "other"
         kept = f"{kind}, ε = {epsilon:g}: {keep} of {len(some)} keep the rule"
         yield ", ".join([kept, *shown_figures])
 

@@ -68,7 +68,7 @@ async def account_of(
     linked: Counter[str] = Counter()
     served: list[list[str]] = []  # digests of the weights of every revision of every instance
     for instance, head in enumerate(closing.heads):
-        chain = InstanceChain(closing, crowd.opening, instance)
+        chain = InstanceChain(closing, crowd.request.task, instance)
         while chain.revision < head.revision:
             page = LogPage.read(await trainer.log(crowd.job, instance, after=chain.revision))
             if not page.entries:

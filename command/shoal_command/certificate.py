@@ -174,7 +174,7 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
         "log": None
         if verified.logged is None
         else {
-            "origin": verified.logged.checkpoint.origin,
+            "aggregator": verified.logged.checkpoint.aggregator,
             "place": verified.logged.place,
             "size": verified.logged.checkpoint.size,
             "signed_by": list(verified.logged.signed_by),
@@ -292,8 +292,9 @@ def _logged(of: dict[str, Any] | None) -> str:
             "Compute nodes had signed that, or never logged. Fetch it again."
         )
     return (
-        f"Entry {of['place']:,} of {of['origin']}, in a checkpoint of {of['size']:,} entries that "
-        f"{', '.join(of['signed_by'])} signed: nobody was shown another certificate of this job "
+        f"Entry {of['place']:,} of the log of {of['aggregator']}, in a checkpoint of "
+        f"{of['size']:,} entries that {', '.join(of['signed_by'])} signed: nobody was shown "
+        "another certificate of this job "
         "unless such a one is in the log, too (`shoal log verify`), or so many of them lie."
     )
 

@@ -69,9 +69,10 @@ def load(
     directory: Annotated[Path, typer.Argument(help="The agent's directory, with records.toml.")],
     consortium: Dictionary = None,
 ) -> None:
-    """Map raw data to records by id, as records.toml says, for the agent's next start.
+    """Map raw data to records by id, as records.toml says.
 
-    It writes records.npz beside records.toml. Errors name rows and variables, never a value.
+    It writes records.npz beside records.toml; an agent that runs takes it. Errors name rows
+    and variables, never a value.
     """
     said = _loader("load", directory, consortium)
     _warn_of_slots(directory, len(read_records(directory / RECORDS_BY_ID, [])))

@@ -35,7 +35,7 @@ from shoal_consortium.party_files import (
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import public_half
-from shoal_protocol.log.notes import lying_witnesses
+from shoal_protocol.log.checkpoints import lying_witnesses
 from shoal_protocol.queries import QueryName
 from shoal_protocol.trust.manifest import Consortium, ListedParty, Manifest, ServiceParty
 from shoal_protocol.trust.policy import Policy

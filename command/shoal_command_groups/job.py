@@ -103,7 +103,7 @@ def variables(
 
 @app.command()
 def example(
-    task: Annotated[TaskName, typer.Option(help="The model.")] = "linear_regression",
+    task: Annotated[TaskName, typer.Option(help="The model.")] = "regression",
 ) -> None:
     """Print a task file to begin with."""
     say(task_files.example(task))

@@ -1,6 +1,6 @@
 """`shoal log`: reads and checks the log that the Compute nodes witness; anybody may."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +19,8 @@ from shoal_consortium.log_reading import (
 )
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.peers.service_calls import Endpoint
+from shoal_protocol.log.checkpoints import Witnessed, WrongProof, lying_witnesses
 from shoal_protocol.log.entries import ForkedLog
-from shoal_protocol.log.notes import lying_witnesses, read_note
-from shoal_protocol.log.tiles import WrongProof
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -44,7 +43,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every entry, every tile and the Compute nodes' signatures.
+    """Check every entry and the Compute nodes' signatures.
 
     With --copy it shows what is new since the last look.
 
@@ -64,7 +63,7 @@ def verify(
             for each in new
         ),
         said,
-        *_sentences(reading, chain[-1]),
+        *_sentences(said, chain[-1]),
     )
     for each in reading.findings:
         warn(f"entry {each.place}: {each.what}")
@@ -77,7 +76,7 @@ def _read(
 ) -> Reading:
     aggregator = chain[-1].manifest.aggregator
     read: Read = from_files(files) if files else from_aggregator(Endpoint.of(aggregator))
-    others = [read_note(read_file(path).decode("utf-8", "replace")) for path in against]
+    others = [Witnessed.decode(read_file(path)) for path in against]
     try:
         return read_log(read, chain, copy=copy, others=others)
     except ForkedLog as fork:
@@ -91,36 +90,33 @@ def _read(
 
 
 def _said(reading: Reading) -> dict[str, Any]:
+    signed, checkpoint = reading.witnessed.cosigners(reading.version), reading.witnessed.checkpoint
+    manifest = reading.version.manifest
     return {
-        "origin": reading.note.checkpoint.origin,
+        "consortium": checkpoint.body.consortium,
+        "aggregator": checkpoint.body.aggregator,
         "size": len(reading.entries),
-        "root": reading.note.checkpoint.root.hex(),
-        "signed_by": sorted(reading.signed_by),
-        "version": reading.version.sequence,
-        "needed": reading.version.quorum,
-        "signed_at": _signed_at(reading).isoformat(),
+        "head": checkpoint.body.head,
+        "signed_by": sorted(signed),
+        "version": manifest.sequence,
+        "needed": manifest.quorum,
+        "signed_at": max(signed.values()).isoformat(),
         "new_entries": len(reading.entries) - reading.seen,
         "findings": [{"entry": each.place, "what": each.what} for each in reading.findings],
     }
 
 
-def _signed_at(reading: Reading) -> datetime:
-    return datetime.fromtimestamp(max(reading.signed_by.values()), UTC)
-
-
-def _sentences(reading: Reading, version: Consortium) -> list[str]:
-    age = (now() - _signed_at(reading)).total_seconds()
-    lying = lying_witnesses(version.manifest)
-    signed, needed = ", ".join(sorted(reading.signed_by)), reading.version.quorum
-    newest = version.manifest.sequence
+def _sentences(said: dict[str, Any], version: Consortium) -> list[str]:
+    age = (now() - datetime.fromisoformat(said["signed_at"])).total_seconds()
+    newest, lying = version.manifest.sequence, lying_witnesses(version.manifest)
     stale = [
-        f"They are nodes of version {reading.version.sequence} of the manifest. Those of version "
+        f"They are nodes of version {said['version']} of the manifest. Those of version "
         f"{newest} have not signed this checkpoint: it does not show whether the log went on."
     ]
     return [
-        f"The log holds: {len(reading.entries):,} entries, signed by {signed}, {needed} of whom "
-        f"are needed; the newest signature is {age:,.0f} s old.",
-        *(stale if reading.version.sequence < newest else []),
+        f"The log holds: {said['size']:,} entries, signed by {', '.join(said['signed_by'])}, "
+        f"{said['needed']} of whom are needed; the newest signature is {age:,.0f} s old.",
+        *(stale if said["version"] < newest else []),
         f"To show somebody else another history, {lying} of the Compute nodes must lie, with the "
         "aggregator.",
     ]

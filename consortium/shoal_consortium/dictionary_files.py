@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nacl.signing import SigningKey
+from pydantic import TypeAdapter
 
 from shoal_holder.tables import CsvTable, flag_of, number_of
 from shoal_holder.toml_files import read_toml
@@ -45,10 +46,6 @@ _OF_PERSONS: Final = re.compile(
 _IS_A_VALUE: Final = "its name"
 
 
-class _Variables(Model):
-    variables: tuple[Variable, ...]
-
-
 class _Written(Model):
     variables: dict[str, dict[str, Any]]
 
@@ -64,11 +61,10 @@ def read_variables(path: Path) -> tuple[Variable, ...]:
     def parse(content: dict[str, Any]) -> tuple[Variable, ...]:
         written = _Written.model_validate(content).variables.items()
         for name, each in written:
-            if blank := [key for key, said in each.items() if said == FILL_IN]:
-                raise ValueError(f"{path}: fill in {', '.join(blank)} of {name}")
-        return _Variables.model_validate(
-            {"variables": tuple({"name": name} | each for name, each in written)}
-        ).variables
+            if blank := [key for key, said in each.items() if said in (FILL_IN, [FILL_IN])]:
+                raise ValueError(f"fill in {', '.join(blank)} of {name}")
+        named = {name: {"name": name} | each for name, each in written}
+        return tuple(TypeAdapter(dict[str, Variable]).validate_python(named).values())
 
     return read_toml(path, parse)
 
@@ -152,7 +148,9 @@ def draft(path: Path) -> str:
     return "\n".join(
         [
             "# Finish this by hand, and remove columns that no job needs, such as ids. Bounds come",
-            "# from general knowledge, never from data. missing: complete_case or indicator.",
+            "# from general knowledge, never from data. missing: complete_case leaves out a record",
+            "# without a value; with indicator it counts, with the middle of the bounds (a flag",
+            "# 0, a category its first level), and NAME_missing, which models then need, is 1.",
             *(_drafted(name, each - {"missing"}) for name, each in kinds.items()),
         ]
     )
@@ -193,7 +191,7 @@ def _drafted(name: str, kinds: set[str]) -> str:
     elif "day" in kinds:
         lines += ['type = "date"', f'earliest = "{FILL_IN}"', f'latest = "{FILL_IN}"']
     else:
-        lines += ['type = "category"', f'levels = "{FILL_IN}"']
+        lines += ['type = "category"', f'levels = ["{FILL_IN}"]']
     return "\n".join([*lines, 'missing = "complete_case"'])
 
 

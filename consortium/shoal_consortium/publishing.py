@@ -104,7 +104,7 @@ def logged(
         raise Unavailable(f"fewer than {before.manifest.quorum} Compute nodes sign the log")
 
     proof = asyncio.run(fetch())
-    check_believed(before.manifest, following.manifest, proof)
+    check_believed(before, following.manifest, proof)
     return proof
 
 

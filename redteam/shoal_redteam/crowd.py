@@ -179,7 +179,7 @@ class Crowd:
                 closing, self.opening, self.request, self.target.consortium, now=self.target.clock()
             )
             for instance in range(len(closing.heads)):
-                chain = InstanceChain(closing, self.opening, instance)
+                chain = InstanceChain(closing, self.request.task, instance)
                 shown = await self.target.ask(self.target.trainer, f"{self.path}/log/{instance}")
                 chain.follow([LogEntry.model_validate(each) for each in shown.json()["entries"]])
                 chain.end()

@@ -6,22 +6,21 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.log.notes import (
+from shoal_protocol.log.checkpoints import (
+    GENESIS,
     Checkpoint,
+    Cosignature,
     LogProof,
-    cosign,
-    origin_of,
-    read_note,
-    sign_note,
-    witness_name,
+    ManifestEntry,
+    Witnessed,
+    entry_hash,
+    followed,
 )
-from shoal_protocol.log.tiles import leaf_hash
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.trust.succession import log_entry
-from shoal_protocol.wire.documents import Document, Signed
+from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_redteam.played_round import PlayedRound
@@ -36,16 +35,30 @@ def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> 
 
 def logged(target: Target, manifest: Signed[Manifest]) -> Signed[Manifest]:
     """Return the next version with a proof that a log has it, which all parties' keys sign."""
-    now = target.consortium.manifest
-    entry = log_entry(manifest.body)
-    text = Checkpoint(origin_of(now), 1, leaf_hash(entry)).text
-    lines = sign_note(text, origin_of(now), target.key(target.aggregator))
-    for node in target.nodes:
-        lines += cosign(
-            text, witness_name(now, node), target.key(node), at=int(target.after(0).timestamp())
-        )
-    proof = str(LogProof(0, (), read_note(f"{text}\n{lines}")))
-    return replace(manifest, log_proof=proof)
+    head = followed(GENESIS, [entry_hash(ManifestEntry.of(manifest.body).encode())])
+    checkpoint = checkpoint_of(target, 1, head, signer=target.aggregator)
+    witnessed = Witnessed(
+        checkpoint=checkpoint,
+        cosignatures=tuple(
+            target.sign(
+                Cosignature(checkpoint=checkpoint.digest, node=node, at=target.after(0.0)), node
+            )
+            for node in target.nodes
+        ),
+    )
+    proof = LogProof(before=GENESIS, after=(), witnessed=witnessed)
+    return replace(manifest, log_proof=proof.encode().decode())
+
+
+def checkpoint_of(target: Target, size: int, head: str, *, signer: str) -> Signed[Checkpoint]:
+    """Return a checkpoint of the aggregator's log that a party's key signs in its name."""
+    body = Checkpoint(
+        consortium=target.consortium.manifest.consortium,
+        aggregator=target.aggregator,
+        size=size,
+        head=head,
+    )
+    return sign(body, target.aggregator, target.key(signer))
 
 
 def changed(document: Document, **fields: Any) -> dict[str, Any]:

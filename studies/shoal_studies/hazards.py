@@ -49,7 +49,7 @@ from shoal_studies.regression.judging import (
     one_class,
 )
 from shoal_studies.regression.measured import JobSums
-from shoal_studies.regression.plausible_designs import DesignRows, released_design
+from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
@@ -169,7 +169,6 @@ def expected_sums(
     return Expected(of_events, of_hazards, scores, by_events, by_hazards, by_scores)
 
 
-_AT_RISK_ERROR: Final = 0.05  # of how many are at risk: the sample's leave as the model says
 LEVEL_SD, _STEP_SD = 1.5, 0.7  # of log hazards: of all, and from one interval to the next
 _LEAVING_SD, _LEAVING_STEP_SD = 2.0, 1.0
 
@@ -208,7 +207,7 @@ class HazardScores(Scores):
         return np.concatenate(
             [
                 np.full(count, 2.0 * noise + design_error**2 * float(np.mean(missed**2))),
-                2.0 * noise + (_AT_RISK_ERROR * both) ** 2,
+                2.0 * noise + (constants.AT_RISK_ERROR * both) ** 2,
                 np.full(len(scores), noise + design_error**2 * float(np.mean(scores**2))),
             ]
         )
@@ -282,8 +281,6 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 
 
 _FEWEST: Final = 0.002  # share of records with an event, at least
-_CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_DRIFT: Final = 0.6  # of a coefficient, over the root of the share of events that are left out
 
 
 class _JobSums(JobSums[PiecewiseExponentialTask]):
@@ -370,12 +367,16 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             hazard_cut=query.hazard_cut,
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.features, self.sums[0], self.sums[1], records=self.records[0]
         )
-        drawn = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        drawn = drawn_designs(self.released, count, len(self.sums))
         return mixture_without_dispersion(
             drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
         )
@@ -412,11 +413,11 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
 
         typical = float(np.sqrt(np.mean(slopes**2)))
         whole, costs = events(math.inf), []
-        for each in _CUTS:
+        for each in constants.HAZARD_CUTS:
             seen = events(each)
-            missed = _DRIFT * typical * math.sqrt(max(1.0 - seen / whole, 0.0))
+            missed = constants.DRIFT * typical * math.sqrt(max(1.0 - seen / whole, 0.0))
             costs.append(((sd * each) ** 2 + seen) / seen**2 + missed**2)
-        return query.model_copy(update={"hazard_cut": _CUTS[int(np.argmin(costs))]})
+        return query.model_copy(update={"hazard_cut": constants.HAZARD_CUTS[int(np.argmin(costs))]})
 
     def posterior(self) -> PiecewiseExponentialPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
@@ -434,8 +435,9 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
         widest = self.prior(mixture.feature_covariance, 1.0).of(kept)
         sampling = sampling_covariance(jacobian, meat, widest)
-        shrinking = [last.kept(each) for each in mixture.designs]
-        lost = lost_squares(self.task.features, self.all_columns, mixture.designs, shrinking)
+        lost = lost_squares(
+            self.task.features, self.all_columns, self.released, mixture.designs, last
+        )
         far = far_slopes(sampling, np.append(np.zeros(count), lost), self.records[0])
         covariance = noise[np.ix_(kept, kept)] + sampling + far
         verdict = self._verdict(mixture, covariance[count:, count:], lost)

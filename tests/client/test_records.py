@@ -26,6 +26,10 @@ def test_a_file_without_ids_holds_one_row(write: Write) -> None:
     assert read_records(write("age\n40\n")).identity is None
     with pytest.raises(ValueError, match="csv: several rows without ids"):
         read_records(write("age\n40\n40\n"))
+    with pytest.raises(
+        ValueError, match=r"'patient': not a number.*; a column of ids is called 'id'"
+    ):
+        read_records(write("patient,age\np-1,40\np-2,41\n"))
 
 
 def test_the_order_of_rows_means_nothing(write: Write) -> None:

@@ -12,20 +12,10 @@ from typer.testing import Result
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.log.notes import (
-    Checkpoint,
-    LogProof,
-    Note,
-    cosign,
-    sign_note,
-    signatures_in,
-    witness_name,
-)
-from shoal_protocol.log.tiles import leaf_hash
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.trust.succession import following_version, origin_of
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
@@ -41,6 +31,7 @@ from tests.world.certified import (
     under,
 )
 from tests.world.examples import signing_key
+from tests.world.logs import proof, signed
 
 FIRST = examples.CONSORTIUM
 
@@ -170,14 +161,10 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
 def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
     """Return a certificate with a proof of a log of one entry, signed by a manifest's parties."""
     certificate = read_certificate(making.encode())
-    entry = certificate.body.log_entry.encode()
-    origin = origin_of(manifest)
-    head = Checkpoint(origin, 1, leaf_hash(entry))
-    lines = sign_note(head.text, origin, keys(manifest.aggregator.name))
-    for each in manifest.compute_nodes:
-        lines += cosign(head.text, witness_name(manifest, each.name), keys(each.name), at=1)
-    proof = LogProof(0, (), Note(head.text, signatures_in(lines)))
-    return replace(certificate, log_proof=str(proof)).encode()
+    entry = certificate.body.log_entry
+    nodes = [each.name for each in manifest.compute_nodes]
+    made = proof([entry], 0, signed([entry], nodes, manifest=manifest, keys=keys))
+    return replace(certificate, log_proof=made.encode().decode()).encode()
 
 
 def kept(consortium: Consortium, directory: Path, *later: Consortium) -> Path:
@@ -225,7 +212,7 @@ def test_keys_of_parties_who_were_removed_before_prove_nothing(tmp_path: Path) -
     true = logged_by(making, later.manifest, signing_key)
     result = checked_by(tmp_path, true, later.signed_manifest.encode())
     assert result.exit_code == 0, result.output
-    assert "Entry 0 of shoal-log/" in in_one_line(result.stdout)
+    assert "Entry 0 of the log of aggregator" in in_one_line(result.stdout)
 
 
 def test_a_proof_by_a_later_version_counts_where_it_links() -> None:

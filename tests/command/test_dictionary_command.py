@@ -87,3 +87,19 @@ def test_a_forged_version_is_found(directory: Path) -> None:
     where = ("--consortium", directory / "consortium", "--authority", directory / "authority")
     said = refused("dictionary", "sign", directory / "dictionary.toml", *where)
     assert "000001-dictionary.json" in said
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        ('levels = "I, II"', "stage.category.levels: should be a list"),
+        ('levels = ["?"]', "fill in levels of stage"),
+    ],
+)
+def test_a_fault_of_a_dictionary_names_the_variable_and_what_to_write(
+    directory: Path, finished: str, said: str
+) -> None:
+    path = directory / "dictionary.toml"
+    path.write_text(FINISHED.replace('levels = ["I", "II", "III"]', finished))
+    where = ("--consortium", directory / "consortium", "--authority", directory / "authority")
+    assert said in refused("dictionary", "sign", path, *where)

@@ -5,24 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from nacl.signing import SigningKey
 
 from shoal_consortium import consortium_files
-from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import (
-    Checkpoint,
-    Note,
-    cosign,
-    origin_of,
-    read_note,
-    sign_note,
-    witness_name,
-)
+from shoal_consortium.log_reading import CHECKPOINT
+from shoal_protocol.log.checkpoints import Entry, Witnessed
 from shoal_protocol.trust.succession import following_version
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NOW, following, proved
 from tests.world import examples
 from tests.world.certified import successor
-from tests.world.logs import NODES, certificate, rounds, signed, tree, version, write
+from tests.world.logs import NODES, certificate, head, rounds, signed, version, write
 
 FIRST: list[Entry] = [version(of=examples.CONSORTIUM.digest), *rounds(3), certificate(3)]
 LATER = [*FIRST, *rounds(300, job=1), certificate(300, job=1, which=2)]
@@ -37,15 +30,11 @@ def consortium(tmp_path: Path) -> Path:
     return directory
 
 
-def files(tmp_path: Path, name: str, entries: Sequence[Entry], note: Note | None = None) -> Path:
-    write(tmp_path / name, entries, note)
+def files(
+    tmp_path: Path, name: str, entries: Sequence[Entry], witnessed: Witnessed | None = None
+) -> Path:
+    write(tmp_path / name, entries, witnessed)
     return tmp_path / name
-
-
-def checkpoint(tmp_path: Path, note: Note) -> Path:
-    path = tmp_path / "seen-elsewhere"
-    path.write_text(str(note), encoding="utf-8")
-    return path
 
 
 def test_a_log_that_holds_is_said_to_hold(tmp_path: Path, consortium: Path) -> None:
@@ -55,7 +44,7 @@ def test_a_log_that_holds_is_said_to_hold(tmp_path: Path, consortium: Path) -> N
     assert "1 of the Compute nodes must lie" in said
     told = json.loads(shoal("log", "verify", consortium, "--files", log, "--json").stdout)
     assert told["signed_by"] == NODES
-    assert (told["size"], told["root"]) == (len(LATER), tree(LATER).root().hex())
+    assert (told["size"], told["head"]) == (len(LATER), head(LATER))
 
 
 def test_a_log_from_before_the_nodes_changed_holds_and_says_under_which_version(
@@ -87,13 +76,12 @@ def test_nodes_of_a_version_that_is_not_believed_vouch_for_no_log(tmp_path: Path
         directory = tmp_path / f"consortium {status}"
         consortium_files.create(directory, NOW.signed_manifest, NOW.roster)
         consortium_files.add_version(directory, second.signed_manifest, second.roster)
-        origin = origin_of(later.body)
-        text = Checkpoint(origin, len(FIRST), tree(FIRST).root()).text
-        lines = sign_note(text, origin, examples.signing_key("aggregator"))
-        for node in NODES:
-            key = examples.signing_key(f"new {node}")
-            lines += cosign(text, witness_name(later.body, node), key, at=1)
-        log = files(tmp_path, "log", FIRST, read_note(f"{text}\n{lines}"))
+
+        def key(name: str) -> SigningKey:
+            return examples.signing_key(name if name == "aggregator" else f"new {name}")
+
+        witnessed = signed(FIRST, NODES, manifest=later.body, keys=key)
+        log = files(tmp_path, "log", FIRST, witnessed)
         for pin in ([], ["--pin", NOW.digest]):
             shoal("log", "verify", directory, "--files", log, *pin, status=status)
         shoal("log", "verify", directory, "--files", log, "--pin", second.digest)
@@ -121,6 +109,22 @@ def test_a_fork_is_told_and_both_checkpoints_are_kept(tmp_path: Path, consortium
     fork = files(tmp_path, "fork", FORK, signed(FORK, NODES[1:]))
     said = refused("log", "verify", consortium, "--files", fork, "--copy", copy, status=7)
     assert "two histories" in said
-    kept = {path.read_text() for path in (copy / "evidence").iterdir()}
-    assert kept == {str(signed(FIRST)), str(signed(FORK, NODES[1:]))}
-    assert (copy / "checkpoint").read_text() == str(signed(FIRST))  # the copy stays
+    kept = {path.read_bytes() for path in (copy / "evidence").iterdir()}
+    assert kept == {signed(FIRST).encode(), signed(FORK, NODES[1:]).encode()}
+    assert (copy / CHECKPOINT).read_bytes() == signed(FIRST).encode()  # the copy stays
+    elsewhere = ("--against", copy / CHECKPOINT)
+    said = refused("log", "verify", consortium, "--files", fork, *elsewhere, status=7)
+    assert "two histories" in said
+
+
+def test_a_log_with_an_entry_changed_left_out_or_gone_does_not_hold(
+    tmp_path: Path, consortium: Path
+) -> None:
+    for name, entries in {
+        "changed": [*FIRST[:-1], certificate(3, which=3)],
+        "left out": [*FIRST[:2], *FIRST[3:]],
+        "gone": FIRST[:-1],
+    }.items():
+        log = files(tmp_path, name, entries, signed(FIRST))
+        said = refused("log", "verify", consortium, "--files", log, status=7)
+        assert "not those of the checkpoint" in said

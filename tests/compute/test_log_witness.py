@@ -1,23 +1,15 @@
 """A Compute node signs one history of the log, never a shorter one, whatever it is sent."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 import httpx
 
-from shoal_protocol.log.entries import Entry
-from shoal_protocol.log.notes import (
-    ADD_CHECKPOINT,
-    Checkpoint,
-    Note,
-    Submission,
-    cosigners,
-    read_note,
-    sign_note,
-)
-from shoal_protocol.trust.succession import origin_of
+from shoal_protocol.log.checkpoints import Cosignature, Entry, Witnessed
+from shoal_protocol.log.entries import CHECKPOINTS, Submission
+from shoal_protocol.wire.documents import decode, sign
+from tests.world import examples
 from tests.world.around_node import Federation
-from tests.world.logs import MANIFEST, certificate, key_of, rounds, signed, tree, version
+from tests.world.logs import certificate, digest, hashes, key_of, rounds, signed, version
 from tests.world.parties import client_of, problem_code
 
 ENTRIES: list[Entry] = [version(), *rounds(400)]
@@ -30,24 +22,31 @@ async def submit(
     entries: Sequence[Entry],
     old: int = 0,
     *,
-    note: Note | None = None,
-    proof: Sequence[bytes] | None = None,
+    shown: Witnessed | None = None,
+    after: Sequence[str] | None = None,
 ) -> httpx.Response:
-    hashes = tree(entries).consistency(min(old, len(entries))) if proof is None else proof
-    body = str(Submission(old, hashes, note or signed(entries, []))).encode()
+    between = hashes(entries[old:]) if after is None else after
+    checkpoint = (shown or signed(entries, [])).checkpoint
+    body = Submission(after=tuple(between), checkpoint=checkpoint).encode()
     async with client_of(federation.services[0].app) as http:
-        return await http.post(ADD_CHECKPOINT, content=body)
+        return await http.post(CHECKPOINTS, content=body)
 
 
 def is_signed(entries: Sequence[Entry], answer: httpx.Response) -> bool:
     assert answer.status_code == 200, answer.text
-    return cosigners(signed(entries, []).with_lines(answer.text), MANIFEST).keys() == {NODE}
+    signature = decode(answer.content, Cosignature)
+    checkpoint = signed(entries, []).checkpoint
+    both = Witnessed(checkpoint=checkpoint, cosignatures=(signature,))
+    return both.cosigners(examples.CONSORTIUM).keys() == {NODE}
 
 
 async def shown(federation: Federation) -> httpx.Response:
-    origin = sha256(origin_of(MANIFEST).encode()).hexdigest()
     async with client_of(federation.services[0].app) as http:
-        return await http.get(f"/witness/{origin}/checkpoint")
+        return await http.get(CHECKPOINTS)
+
+
+async def size_shown(federation: Federation) -> int:
+    return Witnessed.decode((await shown(federation)).content).checkpoint.body.size
 
 
 async def test_a_node_signs_what_follows_what_it_signed(federation: Federation) -> None:
@@ -56,9 +55,9 @@ async def test_a_node_signs_what_follows_what_it_signed(federation: Federation) 
     for size in (3, 3, 4, 256, 257, 700):
         assert is_signed(ENTRIES[:size], await submit(federation, ENTRIES[:size], at))
         at = size
-        note = read_note((await shown(federation)).text)
-        assert note.checkpoint.size == size
-        assert cosigners(note, MANIFEST).keys() == {NODE}
+        seen = Witnessed.decode((await shown(federation)).content)
+        assert seen.checkpoint.body.size == size
+        assert seen.cosigners(examples.CONSORTIUM).keys() == {NODE}
 
 
 async def test_a_node_signs_no_second_history(federation: Federation) -> None:
@@ -66,19 +65,22 @@ async def test_a_node_signs_no_second_history(federation: Federation) -> None:
     for size in (10, 11, 300):
         answer = await submit(federation, OTHER[:size], 10)
         assert problem_code(answer) == "wrong-proof", size
-    wrong = await submit(federation, ENTRIES[:20], 10, proof=[bytes(32)])
+    wrong = await submit(federation, ENTRIES[:11], after=[digest(1)])
     assert problem_code(wrong) == "wrong-proof"
-    assert read_note((await shown(federation)).text).checkpoint.size == 10
+    for size, old in ((5, 0), (10, 0), (20, 0), (20, 9), (20, 11)):
+        assert problem_code(await submit(federation, ENTRIES[:size], old)) == "wrong-start"
+    assert await size_shown(federation) == 10
     assert is_signed(ENTRIES[:20], await submit(federation, ENTRIES[:20], 10))
 
 
 async def test_a_node_signs_nothing_that_the_aggregator_did_not(federation: Federation) -> None:
-    text = signed(ENTRIES[:5], []).text
-    origin = origin_of(MANIFEST)
-    for name in ("trainer", NODE):
-        note = read_note(f"{text}\n{sign_note(text, origin, key_of(name))}")
-        assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "bad-signature"
-    other = Checkpoint("shoal-log/others", 5, bytes(32)).text
-    note = read_note(f"{other}\n{sign_note(other, 'shoal-log/others', key_of('aggregator'))}")
-    assert problem_code(await submit(federation, ENTRIES[:5], note=note)) == "unknown-log"
+    body = signed(ENTRIES[:5], []).checkpoint.body
+    others = body.model_copy(update={"consortium": "others"})
+    for checkpoint, code in (
+        (sign(body, "aggregator", key_of("trainer")), "bad-signature"),
+        (sign(body, NODE, key_of(NODE)), "wrong-signer"),
+        (sign(others, "aggregator", key_of("aggregator")), "malformed-document"),
+    ):
+        forged = Witnessed(checkpoint=checkpoint)
+        assert problem_code(await submit(federation, ENTRIES[:5], shown=forged)) == code
     assert (await shown(federation)).status_code == 404

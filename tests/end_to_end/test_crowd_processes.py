@@ -164,7 +164,7 @@ async def check(
     assert list(broken_receipts(receipts, closing)) == []
     links = set()
     for instance in range(INSTANCES):
-        chain = InstanceChain(closing, opening, instance)
+        chain = InstanceChain(closing, request.task, instance)
         page = (await client.get(f"{where}/log/{instance}")).json()
         entries = [LogEntry.model_validate(each) for each in page["entries"]]
         chain.follow(entries)

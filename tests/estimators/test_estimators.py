@@ -1,6 +1,7 @@
 """Estimators in scikit-learn's habit, on simulated federations, and under scikit-learn's tools."""
 
 import tomllib
+import warnings
 from datetime import date
 from typing import Any
 
@@ -33,6 +34,7 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.jobs.task_files import example, parse_task_file
+from shoal_protocol.trust.dictionary import Number
 from shoal_studies.registry import STUDIES
 from shoal_studies.simulation import SimulatedFederation
 
@@ -142,6 +144,41 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
     estimator = linear(**changes)  # as scikit-learn has it, nothing is checked here
     with pytest.raises(ValueError, match=said):
         estimator.fit(federation())
+
+
+def test_a_target_is_named_as_any_other_column() -> None:
+    named = LinearRegression(features=["age"], target="pressure").fit(federation())
+    listed = LinearRegression(features=["age"], target=["pressure"]).fit(federation())
+    assert named.posterior_ == listed.posterior_
+    counted = PoissonRegression(features=["age"], target="visits")
+    agreed = {each: Number(name=each, meaning="?", lower=1, upper=90) for each in table()}
+    assert counted.to_task(agreed).target.lower == 0  # counts begin there, whoever has none
+
+
+@pytest.mark.parametrize(
+    "said", [{"features": ["age", "dose"]}, {"formula": "pressure ~ age + dose"}]
+)
+def test_who_forgets_which_values_were_missing_is_warned(said: dict[str, Any]) -> None:
+    dose = Number(name="dose", meaning="?", lower=0, upper=10, missing="indicator")
+    others = [Number(name=each, meaning="?", lower=0, upper=200) for each in ("age", "pressure")]
+    agreed = [dose, dose.indicator, *others]
+    records = {each: table()[each] for each in ("age", "dose", "pressure")}
+    there = SimulatedFederation(
+        records | {"dose_missing": np.zeros(CLIENTS)},
+        epsilon=50.0,
+        delta=1e-5,
+        dropouts=5,
+        colluders=5,
+        seed=1,
+        variables=agreed,
+    )
+    target = {} if "formula" in said else {"target": "pressure"}
+    with pytest.warns(UserWarning, match="without a value of 'dose' count") as warned:
+        LinearRegression(**said, **target).fit(there)
+    assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LinearRegression(formula="pressure ~ age + dose + missing(dose)").fit(there)
 
 
 @pytest.mark.parametrize(

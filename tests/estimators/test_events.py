@@ -42,8 +42,16 @@ def test_only_bounds_of_the_dictionary_are_made_to_begin_at_0() -> None:
         "weeks": Number(name="weeks", meaning="since surgery", lower=5, upper=60),
         "died": Flag(name="died", meaning="whether it died"),
     }
-    for said, lower in ((["weeks"], 0.0), ({"weeks": (5, 60)}, 5.0)):
+    for said, lower in ((["weeks"], 0.0), ("weeks", 0.0), ({"weeks": (5, 60)}, 5.0)):
         assert KaplanMeier(time=said, event="died").to_task(known).time.lower == lower
+
+
+@pytest.mark.parametrize("time", ["weeks", ["weeks"], {"weeks": (0, 60)}], ids=repr)
+def test_a_time_that_was_filled_in_is_missing_however_the_time_is_named(time: Any) -> None:
+    weeks = Number(name="weeks", meaning="seen", lower=0, upper=60, missing="indicator")
+    known = {"weeks": weeks, "died": Flag(name="died", meaning="whether it died")}
+    task = KaplanMeier(time=time, event="died").to_task(known)
+    assert task.indicators == ("weeks",)
 
 
 def followed_up(baseline: float, seed: int) -> dict[str, np.ndarray]:

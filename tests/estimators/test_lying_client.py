@@ -43,5 +43,5 @@ def test_one_client_of_a_thousand_reverses_a_slope_unseen_and_the_summary_says_t
         assert low < slope < high
         assert str(posterior.verdict) == "trustworthy"
         [said] = [fact for what, fact in posterior.facts if what == "One dishonest client"]
-        assert said.startswith(f"of about {posterior.records:,} could move any of these numbers")
+        assert said.startswith(f"any one of about {posterior.records:,} could move each of these")
         assert f"One dishonest client: {said}" in str(posterior.summary())

@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 
 from shoal.jobs.job_failures import OutOfBudget
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.log.notes import ADD_CHECKPOINT, read_submission
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.job_costs import epsilon_at
 from tests.command.running import shoal
 from tests.federation.test_damaged_databases import DATABASES, content
+from tests.federation.test_log import checkpoints_sent
 from tests.world.audit import audit, look_at
 from tests.world.federation import PRIVACY, Federation
 from tests.world.losses import count_losses
@@ -54,12 +54,10 @@ class BackedUp(Federation):
     def check_one_history(self) -> None:
         """See that nobody signed two documents of a kind, nor the aggregator two logs."""
         assert all(len(digests) == 1 for digests in look_at(self).signed.values())
-        roots = defaultdict(set)
-        for message in self.wire.log:
-            if message.path.endswith(ADD_CHECKPOINT):
-                head = read_submission(message.body).note.checkpoint
-                roots[head.size].add(head.root)
-        assert all(len(each) == 1 for each in roots.values())
+        heads = defaultdict(set)
+        for sent in checkpoints_sent(self):
+            heads[sent.size].add(sent.head)
+        assert all(len(each) == 1 for each in heads.values())
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_protocol.log.entries import CertificateEntry
+from shoal_protocol.log.entries import CHECKPOINTS, CertificateEntry
 from shoal_protocol.trust.manifest import Consortium
 from tests.command.running import refused, shoal
 from tests.federation.test_backups import CHEAP, CLIENTS, BackedUp
@@ -159,7 +159,7 @@ async def test_an_aggregator_is_replaced_in_an_emergency_with_its_log(
         assert "in an emergency: the aggregator's key is lost" in " ".join(said.split())
 
         async def begins_anew() -> bool:
-            return (await federation.ask("sums", "/log/checkpoint")).status_code == 200
+            return (await federation.ask("sums", CHECKPOINTS)).status_code == 200
 
         await federation.until(begins_anew)
         assert await federation.spent() <= HOLDER_POLICY.maximum_epsilon
@@ -177,7 +177,7 @@ async def test_a_wrong_release_stands_beside_its_correction_and_both_are_paid(
         assert spent[0] < spent[1] < spent[2]
         for job in jobs:
             await certified(federation, job, trust.consortium)
-        size = (await cosigned(federation, 7)).checkpoint.size
+        size = (await cosigned(federation, 7)).checkpoint.body.size
         logged = [each for each in await entries_of(federation, size)]
         named = [each.job for each in logged if isinstance(each, CertificateEntry)]
         assert named == jobs

@@ -113,7 +113,7 @@ async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_
     with pytest.raises(JobRefused) as refused:
         await varied.submit()
     for said in (
-        "data holders of 2 clients would answer, 10 are needed",
+        "2 clients would answer, 10 are needed; refused by data holder",
         ": this data holder does not allow the query second_moment_matrix",
         "data holder 1: it declares no variable 'pressure'",
     ):

@@ -14,73 +14,61 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.log.entries import (
-    CertificateEntry,
-    EndEntry,
+from shoal_protocol.log.checkpoints import (
+    Checkpoint,
     Entry,
     ManifestEntry,
+    TooFewWitnesses,
+    Witnessed,
+)
+from shoal_protocol.log.entries import (
+    CHECKPOINTS,
+    CertificateEntry,
+    EndEntry,
     RoundEntry,
+    Submission,
     decode_entry,
 )
-from shoal_protocol.log.notes import (
-    ADD_CHECKPOINT,
-    Note,
-    TooFewWitnesses,
-    check_cosigned,
-    cosigners,
-    read_note,
-    read_submission,
-)
-from shoal_protocol.log.tiles import bundles, decode_bundle, tile_path
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import canonical_json
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
 from tests.world.trust import SITES, Trust, make_trust
 from tests.world.wire import Fault, Rule
 
 
-async def checkpoint(federation: Federation) -> Note | None:
-    answer = await federation.ask("aggregator", "/log/checkpoint")
-    return read_note(answer.text) if answer.status_code == 200 else None
-
-
-async def fetch(federation: Federation, path: str) -> bytes:
-    answer = await federation.ask("aggregator", f"/log/{path}")
-    assert answer.status_code == 200, path
-    return answer.content
+async def checkpoint(federation: Federation) -> Witnessed | None:
+    answer = await federation.ask("aggregator", CHECKPOINTS)
+    return Witnessed.decode(answer.content) if answer.status_code == 200 else None
 
 
 async def entries_of(federation: Federation, size: int) -> list[Entry]:
-    found: list[Entry] = []
-    for index, width in bundles(0, size):
-        content = await fetch(federation, tile_path("entries", index, width))
-        found += [decode_entry(each) for each in decode_bundle(content)]
-    return found
+    answer = await federation.ask("aggregator", "/v1/log/entries")
+    return [decode_entry(canonical_json(each)) for each in answer.json()["entries"][:size]]
 
 
-async def cosigned(federation: Federation, least: int = 1) -> Note:
+async def cosigned(federation: Federation, least: int = 1) -> Witnessed:
     """Return the first cosigned checkpoint of so many entries."""
 
     async def is_there() -> bool:
-        note = await checkpoint(federation)
-        return note is not None and note.checkpoint.size >= least
+        found = await checkpoint(federation)
+        return found is not None and found.checkpoint.body.size >= least
 
     await federation.until(is_there)
-    note = await checkpoint(federation)
-    assert note is not None
-    return note
+    found = await checkpoint(federation)
+    assert found is not None
+    return found
 
 
 async def test_a_job_leaves_its_rounds_and_ends_in_a_log_that_all_nodes_sign(
     federation: Federation,
 ) -> None:
     await federation.learn()
-    note = await cosigned(federation, 4)
-    manifest = federation.trust.consortium.manifest
-    head = check_cosigned(note, manifest)
-    assert cosigners(note, manifest).keys() == set(federation.nodes)
+    witnessed = await cosigned(federation, 4)
+    head = witnessed.cosigned(federation.trust.consortium)
+    assert witnessed.cosigners(federation.trust.consortium).keys() == set(federation.nodes)
     found = await entries_of(federation, head.size)
     assert [each.kind for each in found] == ["manifest", "round", "result", "certificate"]
     [version] = [each for each in found if isinstance(each, ManifestEntry)]
@@ -112,6 +100,15 @@ async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: F
     assert sum(isinstance(each, CertificateEntry) for each in found) == 1
 
 
+def checkpoints_sent(federation: Federation) -> list[Checkpoint]:
+    """Return what the aggregator asked nodes to sign."""
+    return [
+        Submission.decode(message.body).checkpoint.body
+        for message in federation.wire.log
+        if message.path.endswith(CHECKPOINTS) and message.body
+    ]
+
+
 class Logged(Federation):
     """A federation that tells what its aggregator signed."""
 
@@ -120,14 +117,12 @@ class Logged(Federation):
             await self.step()
             self.clock.move(1.0)
 
-    def signed(self) -> dict[int, set[bytes]]:
-        """Return the roots of all checkpoints that the aggregator sent to anybody, by size."""
-        roots: dict[int, set[bytes]] = defaultdict(set)
-        for message in self.wire.log:
-            if message.path.endswith(ADD_CHECKPOINT):
-                head = read_submission(message.body).note.checkpoint
-                roots[head.size].add(head.root)
-        return roots
+    def signed(self) -> dict[int, set[str]]:
+        """Return the heads of all checkpoints that the aggregator sent to anybody, by size."""
+        heads: dict[int, set[str]] = defaultdict(set)
+        for sent in checkpoints_sent(self):
+            heads[sent.size].add(sent.head)
+        return heads
 
 
 @pytest.fixture
@@ -154,7 +149,7 @@ async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_o
     first = await cosigned(federation, 4)
     await federation.copy_of("aggregator", tmp_path / "backup")
     await federation.learn(privacy=CHEAP)
-    second = await cosigned(federation, first.checkpoint.size + 3)
+    second = await cosigned(federation, first.checkpoint.body.size + 3)
 
     await federation.set_back("aggregator", tmp_path / "backup")
     await federation.start_the_dead()
@@ -163,11 +158,11 @@ async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_o
         await federation.seconds(30)
     assert report.population_size
     assert any("shorter than one that was signed" in each["event"] for each in said)
-    assert all(len(roots) == 1 for roots in federation.signed().values())
+    assert all(len(heads) == 1 for heads in federation.signed().values())
     shown = await checkpoint(federation)
     assert shown is not None
-    assert shown.checkpoint == first.checkpoint
-    assert max(federation.signed()) == second.checkpoint.size
+    assert shown.checkpoint.body == first.checkpoint.body
+    assert max(federation.signed()) == second.checkpoint.body.size
 
 
 async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
@@ -189,7 +184,7 @@ async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
     with capture_logs() as said:
         await federation.seconds(90)
     assert any("another history than one" in each["event"] for each in said)
-    assert all(len(roots) == 1 for roots in federation.signed().values())
+    assert all(len(heads) == 1 for heads in federation.signed().values())
     assert await checkpoint(federation) is None
 
 

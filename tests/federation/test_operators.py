@@ -8,7 +8,8 @@ import pytest
 
 from shoal_hosting.operators.view import Operator
 from shoal_hosting.pages.console import SIGN_IN, START
-from shoal_protocol.log.notes import read_note
+from shoal_protocol.log.checkpoints import Witnessed
+from shoal_protocol.log.entries import CHECKPOINTS
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -32,8 +33,8 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
         await federation.learn()
 
         async def is_logged() -> bool:
-            answer = await federation.ask("aggregator", "/log/checkpoint")
-            return answer.is_success and read_note(answer.text).checkpoint.size == 4
+            answer = await federation.ask("aggregator", CHECKPOINTS)
+            return answer.is_success and Witnessed.decode(answer.content).checkpoint.body.size == 4
 
         await federation.until(is_logged)
         aggregator = federation.party("aggregator")

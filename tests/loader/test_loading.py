@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -188,6 +189,20 @@ def test_what_is_no_scalar_of_a_row_or_aggregate_of_an_id_is_refused(
     directory = directory_with(tmp_path, ROWS, columns)
     with pytest.raises(ValueError, match=r"columns\.x"):
         evaluate(directory, Mapping.from_directory(directory))
+
+
+@pytest.mark.parametrize("name", ["lambda", "weight (kg)"])
+def test_a_column_whose_name_sql_reads_otherwise_is_said_to_need_quotes(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "raw.csv").write_text(f"patient,{name}\none,2\n")
+    head = 'source = "raw.csv"\nid = "patient"\n[columns.x]\nsql = '
+    mapping = tmp_path / "records.toml"
+    mapping.write_text(f"{head}'CAST({name} AS DOUBLE)'\n")
+    with pytest.raises(ValueError, match=re.escape(f"""needs double quotes: sql = '"{name}"'""")):
+        evaluate(tmp_path, Mapping.from_directory(tmp_path))
+    mapping.write_text(f"""{head}'CAST("{name}" AS DOUBLE)'\n""")
+    assert loaded(tmp_path).values.tolist() == [[2.0]]
 
 
 SECRET = "Zaphod"

@@ -504,11 +504,8 @@ def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     unit, binned = 2 ** query["grid_bits"], query["name"] == "bin_counts"
     cells = len(query["edges"]) - 1 if binned else len(query["levels"]) + query["other"]
     both = (math.sqrt(2) if gaussian else 2) * unit
-    blocks, changed = [(cells, 1.0)], both
-    if not binned and len(query["levels"]) == 1:
-        blocks, changed = [(1, 1.0)], 2 * unit
     r = query["records_per_client"]
-    return with_count(blocks, changed, unit, unit=unit, r=r, gaussian=gaussian)
+    return with_count([(cells, 1.0)], both, unit, unit=unit, r=r, gaussian=gaussian)
 
 
 def describe_tables(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
@@ -583,8 +580,6 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         if query["other"]:
             cells.append(len(records) - sum(cells))
         total = sum(cells)
-        if len(query["levels"]) == 1:
-            cells = [cells[0] - cells[1]]
         return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
     counted = len(records) * 4 ** query["grid_bits"]
     if query["name"] == "prediction_scores":

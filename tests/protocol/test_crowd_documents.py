@@ -47,11 +47,11 @@ from tests.world.crowd_examples import (
 )
 from tests.world.examples import CONSORTIUM, client_key, named, seed
 
-OTHER = (REPLACED + 1) % len(OPENING.instances)
+OTHER = (REPLACED + 1) % CROWD_TASK.instances
 ELSEWHERE = next(
     nonce
     for nonce in (seed(f"elsewhere {number}").hex() for number in range(64))
-    if draws.replaced_instance(SEED, nonce, len(OPENING.instances)) == OTHER
+    if draws.replaced_instance(SEED, nonce, CROWD_TASK.instances) == OTHER
 )
 """A nonce whose answer replaces another instance than the example's."""
 
@@ -72,6 +72,7 @@ def task(**changes: Any) -> CrowdTask:
     ("changes", "reason"),
     [
         ({"start": (0.0,)}, "start must have 3 weights"),
+        ({"start": (0.0, 0.0, 5000.0), "grid_bits": 40}, "too large for its lattice"),
         ({"clip": 1e-7}, "at least 16"),
         ({"clip": 1e6, "grid_bits": 40, "epsilon": 1.0}, "noise would be too large"),
         ({"learning_rate": 2.0, "l2": 0.6}, "may be at most 1"),
@@ -114,17 +115,17 @@ def test_a_consortium_allows_only_the_crowd_jobs_that_its_policy_prices() -> Non
 
 def test_the_examples_are_a_job_in_which_nobody_cheats() -> None:
     draws.check_opening(OPENING, CROWD_JOB)
-    draws.check_draw(DRAW, OPENING, nonce=NONCE)
+    draws.check_draw(DRAW, CROWD_JOB, nonce=NONCE)
     check_submission(CROWD_TASK, DRAW, SUBMISSION)
     check_closing(CLOSING)
     check_closing(CLOSED_EARLY)
     assert list(draws.broken_draws([named("trainer", DRAW)], CLOSING)) == []
     assert list(draws.broken_receipts([named("trainer", RECEIPT)], CLOSING)) == []
-    chain = draws.InstanceChain(CLOSING, OPENING, REPLACED)
+    chain = draws.InstanceChain(CLOSING, CROWD_TASK, REPLACED)
     chain.follow([ENTRY])
     chain.end()
     for instance in set(range(4)) - {REPLACED}:
-        draws.InstanceChain(CLOSING, OPENING, instance).end()
+        draws.InstanceChain(CLOSING, CROWD_TASK, instance).end()
 
 
 @pytest.mark.parametrize(
@@ -134,13 +135,13 @@ def test_the_examples_are_a_job_in_which_nobody_cheats() -> None:
         {"nonce": "00" * 32},
         {"instance": 4},
         {"weights": (1, 2)},
-        {"weights": (1, 2, 3)},  # of revision 0, which the opening shows
+        {"weights": (1, 2, 3)},  # of revision 0, which the task gives
     ],
     ids=str,
 )
 def test_a_draw_that_cannot_be_one_is_refused_at_once(changes: dict[str, Any]) -> None:
     with pytest.raises(RefusedDraw):
-        draws.check_draw(DRAW.model_copy(update=changes), OPENING, nonce=NONCE)
+        draws.check_draw(DRAW.model_copy(update=changes), CROWD_JOB, nonce=NONCE)
 
 
 def kept_draw(**changes: Any) -> Signed[Draw]:
@@ -284,13 +285,13 @@ def test_a_closing_that_is_dated_later_than_it_is_shown_is_refused() -> None:
 def test_a_log_entry_that_does_not_belong_there_is_refused(changes: dict[str, Any]) -> None:
     entry = ENTRY.model_copy(update=changes)
     with pytest.raises(MalformedDocument):
-        draws.InstanceChain(CLOSING, OPENING, REPLACED).follow([entry])
+        draws.InstanceChain(CLOSING, CROWD_TASK, REPLACED).follow([entry])
 
 
 def test_a_log_that_ends_early_or_otherwise_is_refused() -> None:
     with pytest.raises(MalformedDocument):
-        draws.InstanceChain(CLOSING, OPENING, REPLACED).end()
-    changed = draws.InstanceChain(CLOSING, OPENING, REPLACED)
+        draws.InstanceChain(CLOSING, CROWD_TASK, REPLACED).end()
+    changed = draws.InstanceChain(CLOSING, CROWD_TASK, REPLACED)
     changed.follow([LogEntry(**ENTRY.model_dump() | {"weights": weights_digest((4, 5, 6))})])
     with pytest.raises(MalformedDocument):
         changed.end()

@@ -1,22 +1,17 @@
-"""Quorums, proofs by them, submissions to witnesses, and what a monitor finds."""
+"""Who must sign a checkpoint, and what a monitor finds."""
 
 import pytest
 
-from shoal_protocol.log.entries import Entry, ForkedLog, Monitor, check_same
-from shoal_protocol.log.notes import (
-    LogProof,
-    Note,
+from shoal_protocol.log.checkpoints import (
+    Cosignature,
+    Entry,
     TooFewWitnesses,
-    check_cosigned,
-    cosign,
-    cosigners,
+    Witnessed,
     lying_witnesses,
-    read_note,
-    read_proof,
-    witness_name,
 )
-from shoal_protocol.log.tiles import WrongProof
-from shoal_protocol.wire.errors import BadSignature, MalformedDocument
+from shoal_protocol.log.entries import ForkedLog, Monitor, check_same
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, WrongSigner
 from tests.world import examples
 from tests.world.logs import (
     AT,
@@ -27,10 +22,10 @@ from tests.world.logs import (
     key_of,
     rounds,
     signed,
-    tree,
     version,
 )
 
+PARTIES = examples.CONSORTIUM
 ENTRIES: list[Entry] = [version(), *rounds(5), certificate(5)]
 
 
@@ -67,57 +62,39 @@ def test_a_manifest_without_the_number_keeps_its_digest() -> None:
 
 
 def test_a_checkpoint_counts_with_a_quorum_of_distinct_nodes_and_the_aggregator() -> None:
-    assert check_cosigned(signed(ENTRIES, NODES[:2]), MANIFEST).size == len(ENTRIES)
+    assert signed(ENTRIES, NODES[:2]).cosigned(PARTIES).size == len(ENTRIES)
     with pytest.raises(TooFewWitnesses):
-        check_cosigned(signed(ENTRIES, NODES[:1]), MANIFEST)
-    twice = signed(ENTRIES, NODES[:1])
-    again = cosign(twice.text, witness_name(MANIFEST, NODES[0]), key_of(NODES[0]), at=AT + 1)
+        signed(ENTRIES, NODES[:1]).cosigned(PARTIES)
     with pytest.raises(TooFewWitnesses):
-        check_cosigned(twice.with_lines(again), MANIFEST)
-    note = signed(ENTRIES)
+        signed(ENTRIES, NODES[:1] * 2).cosigned(PARTIES)
+    made = signed(ENTRIES)
+    forged = sign(made.checkpoint.body, "aggregator", key_of("trainer"))
     with pytest.raises(BadSignature):
-        check_cosigned(Note(note.text, note.signatures[1:]), MANIFEST)
+        made.model_copy(update={"checkpoint": forged}).cosigned(PARTIES)
+    by_node = made.checkpoint.body.model_copy(update={"aggregator": NODES[0]})
+    with pytest.raises(WrongSigner):
+        Witnessed(checkpoint=sign(by_node, NODES[0], key_of(NODES[0]))).checked(PARTIES)
 
 
-def test_a_node_cannot_sign_for_another() -> None:
-    note = signed(ENTRIES, NODES[:1])
-    forged = cosign(note.text, witness_name(MANIFEST, NODES[1]), key_of(NODES[0]), at=AT)
-    assert cosigners(note.with_lines(forged), MANIFEST).keys() == {NODES[0]}  # an unknown key
-
-
-def test_a_proof_is_of_one_entry_and_comes_back_as_it_is_written() -> None:
-    note = signed(ENTRIES)
-    for place, entry in enumerate(ENTRIES):
-        proof = LogProof(place, tree(ENTRIES).inclusion(place), note)
-        again = read_proof(str(proof))
-        assert str(again) == str(proof)
-        assert again.check(entry.encode(), MANIFEST) == note.checkpoint
-        with pytest.raises(WrongProof):
-            again.check(ENTRIES[place - 1].encode(), MANIFEST)
-    assert read_proof(str(proof).replace("index", "extra QUJD\nindex")) == again
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("tlog-proof@v1", "tlog-proof@v2"),
-        ("index 1", "index 01"),
-        ("index 1", "place 1"),
-    ],
-)
-def test_other_proofs_are_refused(old: str, new: str) -> None:
-    written = str(LogProof(1, tree(ENTRIES).inclusion(1), signed(ENTRIES)))
-    with pytest.raises(MalformedDocument):
-        read_proof(written.replace(old, new))
+def test_a_node_cannot_sign_for_another_nor_a_signature_be_of_another_checkpoint() -> None:
+    made = signed(ENTRIES, NODES[:1])
+    body = Cosignature(checkpoint=made.checkpoint.digest, node=NODES[1], at=AT)
+    for forged in (
+        sign(body, NODES[1], key_of(NODES[0])),
+        sign(body, NODES[0], key_of(NODES[0])),
+        signed(ENTRIES[:-1], NODES[1:2]).cosignatures[0],
+    ):
+        both = made.model_copy(update={"cosignatures": (*made.cosignatures, forged)})
+        assert both.cosigners(PARTIES) == {NODES[0]: AT}
 
 
 def test_two_checkpoints_of_one_size_convict_the_aggregator_and_who_signed_both() -> None:
     one = signed(ENTRIES, NODES[:2])
     other = signed([*ENTRIES[:-1], certificate(5, which=2)], NODES[1:])
-    check_same(one, signed(ENTRIES[:3]), MANIFEST, MANIFEST)
-    check_same(one, signed(ENTRIES, NODES[1:]), MANIFEST, MANIFEST)
+    check_same(one, signed(ENTRIES[:3]), PARTIES, PARTIES)
+    check_same(one, signed(ENTRIES, NODES[1:]), PARTIES, PARTIES)
     with pytest.raises(ForkedLog) as fork:
-        check_same(one, other, MANIFEST, MANIFEST)
+        check_same(one, other, PARTIES, PARTIES)
     assert fork.value.witnesses == (NODES[1],)
 
 
@@ -163,7 +140,8 @@ def test_a_monitor_finds_what_contradicts_itself(
     assert word in what
 
 
-def test_a_note_of_another_log_counts_nowhere() -> None:
-    text = signed(ENTRIES).text.replace("shoal-log/", "shoal-log/other-")
+def test_a_checkpoint_of_another_consortium_counts_nowhere() -> None:
+    body = signed(ENTRIES).checkpoint.body.model_copy(update={"consortium": "others"})
+    other = Witnessed(checkpoint=sign(body, "aggregator", key_of("aggregator")))
     with pytest.raises(MalformedDocument):
-        check_cosigned(read_note(f"{text}\n— a AAAAAAA=\n"), MANIFEST)
+        other.cosigned(PARTIES)

@@ -135,7 +135,7 @@ def any_manifest(patch: pytest.MonkeyPatch) -> None:
 
 def any_history(patch: pytest.MonkeyPatch) -> None:
     """A node signs whatever checkpoint the aggregator signed."""
-    patch.setattr(log_witness, "check_consistency", nothing)
+    patch.setattr(log_witness, "advance", nothing)
 
 
 def any_version(patch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.one_round import noise_of, summarise
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
-from shoal_studies.posteriors.forms import TabulatedPosterior
+from shoal_studies.posteriors.forms import StoredDraws
 
 
-class ColumnTotalPosterior(TabulatedPosterior):
+class ColumnTotalPosterior(StoredDraws):
     """Of the sum of a column's values, in half ranges about the middle of its bounds."""
 
     name: Literal["column_total"] = "column_total"

@@ -188,8 +188,10 @@ def test_intervals_of_means_and_covariances_hold_as_often_as_they_say(columns, m
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_bernoulli_posterior_is_the_sum_over_all_true_counts(mechanism):
-    # The definition, over all counts of successes and failures: Beta-binomial times the noise.
-    most, seen, sd = 40, (-33.4, 37.3), (5.0, 1.5)
+    # The definition, over all counts of successes and failures: Beta-binomial times the noise. Of
+    # 2,000 draws, of stratified counts: the mean within .1 posterior standard deviations, and
+    # the median's level within .05, false alarm below 1e-4.
+    most, seen, sd = 40, (3.4, 35.1, 37.3), (5.0, 5.0, 1.5)
     query = learner_for(BERNOULLI).next(most, []).query
     sum_ = ReleasedSum(
         query=query,
@@ -203,18 +205,19 @@ def test_a_bernoulli_posterior_is_the_sum_over_all_true_counts(mechanism):
     counts, failures = (each.ravel() for each in np.meshgrid(numbers, numbers))
     total = counts + failures
     counts, failures, total = (each[total <= most] for each in (counts, failures, total))
-    difference, number = (
+    of_cells, _, number = (
         stats.norm(0.0, each) if mechanism == GAUSSIAN else stats.laplace(0.0, each / 2.0**0.5)
         for each in sd
     )
     weights = stats.betabinom(total, 2.0, 1.0).pmf(counts)
-    weights *= difference.pdf(seen[0] - counts + failures) * number.pdf(seen[1] - total)
+    weights *= of_cells.pdf(seen[0] - counts) * of_cells.pdf(seen[1] - failures)
+    weights *= number.pdf(seen[2] - total)
     weights /= weights.sum()
     means = (2.0 + counts) / (3.0 + total)
-    assert posterior.mean == pytest.approx(weights @ means, rel=1e-3)
+    assert abs(posterior.mean - weights @ means) < 0.1 * posterior.sd
     median = posterior.interval(1e-9).mean()
     assert weights @ stats.beta(2.0 + counts, 1.0 + failures).cdf(median) == pytest.approx(
-        0.5, abs=1e-3
+        0.5, abs=0.05
     )
 
 
@@ -253,12 +256,14 @@ def test_true_counts_are_drawn_from_their_law_given_the_noisy_ones(mechanism, se
 
 
 def test_a_poisson_posterior_without_noise_and_cut_is_the_gamma_distribution():
+    # The sum is taken for normal: its skewness moves ends by less than .07 deviations.
     task = PoissonTask(column="visits", upper=64, prior_shape=2.0, prior_rate=0.5)
     records = np.random.default_rng(2).poisson(1.5, (30, 1)) * 1.0
     posterior = learner_for(task).next(30, [released(task, records)])
     exact = stats.gamma(2.0 + records.sum(), scale=1.0 / 30.5)
-    assert posterior.mean == pytest.approx(exact.mean(), rel=1e-3)
-    assert posterior.interval(0.9)[0] == pytest.approx(exact.ppf([0.05, 0.95]), rel=2e-3)
+    assert posterior.mean == pytest.approx(exact.mean(), abs=0.05 * exact.std())
+    ends = exact.ppf([0.05, 0.95])
+    assert posterior.interval(0.9)[0] == pytest.approx(ends, abs=0.07 * exact.std())
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

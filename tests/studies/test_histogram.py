@@ -42,12 +42,14 @@ def test_a_round_is_held_to_the_tasks_own_edges() -> None:
 
 
 def test_without_noise_the_posterior_is_the_dirichlet_distribution() -> None:
+    # 2,000 draws: means within .1 standard deviations, and these to a tenth; false alarm below 1e-3
     counts = [5, 0, 20, 40, 3, 1]
     posterior = learner_for(TASK).next(69, [released(TASK, counts, sd=0.01)])
     alphas = np.array(counts) + 1.0
     shares = alphas / alphas.sum()
-    np.testing.assert_allclose(posterior.mean, shares, rtol=1e-9)
-    np.testing.assert_allclose(posterior.sd, np.sqrt(shares * (1 - shares) / (alphas.sum() + 1)))
+    sds = np.sqrt(shares * (1 - shares) / (alphas.sum() + 1))
+    assert np.all(np.abs(posterior.mean - shares) < 0.1 * sds)
+    np.testing.assert_allclose(posterior.sd, sds, rtol=0.1)
 
 
 def test_bins_are_learned_as_levels_are() -> None:

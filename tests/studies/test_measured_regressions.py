@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds, Level, Term
 from shoal_protocol.queries.scores import Family, mean_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import Regression
+from shoal_studies.regression.measured import inverted
+from shoal_studies.regression.scores import scatter_seen
 from shoal_studies.simulation import Federation, Outcome, run
 
 SEED = 20_240_611
@@ -327,6 +331,78 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
 
 
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gamma"])
+@pytest.mark.parametrize("unit", [1e-6, 1e6, 1e9])
+def test_slopes_of_counts_and_positive_numbers_are_the_same_in_any_unit(
+    family: TargetFamily, unit: float
+) -> None:
+    """Tables of means once ended at a logarithm of 13, and a cut that nothing reaches at 1e9."""
+    if family != "gamma" and unit < 1.0:
+        return
+    generator = np.random.default_rng(SEED)
+    records = people("gamma", 3_000, generator)
+    of_unit = task_of(family)
+    fits = []
+    for each in (1e3, 1e3 * unit):
+        target = of_unit.target.model_copy(update={"upper": 60.0 * each})
+        task = of_unit.model_copy(update={"target": target})
+        whole = records * np.array([1.0, 1.0, each])
+        fits.append(carried_out(task, whole, epsilon=5.0, seed=1).posterior)
+    assert np.all(np.abs(fits[0].mean - fits[1].mean)[1:] <= 0.1 * fits[0].sd[1:])
+    assert fits[0].sd[1:] == pytest.approx(fits[1].sd[1:], rel=0.05)
+    assert fits[0].verdict.kind == fits[1].verdict.kind
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "reason"),
+    [
+        ("gamma", {"target": (0.0, 1e13)}, "another unit"),
+        ("poisson", {"target": (0.0, 1e-11)}, "another unit"),
+        ("normal", {"target": (-1e21, 0.0)}, "another unit"),
+        ("poisson", {"offset": (-1e30, 0.0)}, "an offset"),
+    ],
+)
+def test_bounds_that_no_query_of_a_later_round_could_hold_are_refused_at_once(
+    family: TargetFamily, change: dict[str, tuple[float, float]], reason: str
+) -> None:
+    """Else a learner would find out when the first rounds are paid for."""
+    task = task_of(family)
+    bounds = {
+        what: ColumnBounds(name=what, lower=low, upper=high) for what, (low, high) in change.items()
+    }
+    with pytest.raises(ValidationError, match=reason):
+        RegressionTask.model_validate(task.model_dump() | bounds)
+
+
+def test_a_round_of_rows_of_one_length_is_a_document_where_no_record_shows() -> None:
+    sums: list[ReleasedSum] = []
+    while len(sums) < 4:
+        step = Regression(to_predict()).next(50, sums)
+        assert isinstance(step, RequestedRound)
+        canonical_json(step.query.model_dump(mode="json"))
+        sums.append(
+            ReleasedSum(
+                query=step.query,
+                values=np.zeros(step.query.dimension, np.int64),
+                cohort_size=50,
+                noise_sd=np.full(step.query.dimension, 1e9),
+                mechanism="discrete_gaussian",
+            )
+        )
+
+
+def test_scores_of_a_column_that_is_nothing_scatter_as_all_do() -> None:
+    expected = np.diag([4.0, 0.0])
+    _, _, each = scatter_seen(expected, np.array([4.0, 3.0]), 0.5)
+    assert np.all(np.isfinite(each))
+
+
+def test_a_covariance_is_inverted_as_far_as_it_can_be() -> None:
+    plain = np.array([[4.0, 1e-3], [1e-3, 1e-6]])
+    assert inverted(plain) == pytest.approx(np.linalg.inv(plain), rel=1e-9)
+    assert np.all(np.isfinite(inverted(np.outer([1.0, 2.0], [1.0, 2.0]))))
+
+
 def nonsense(query: Query, data: st.DataObject, mu: float) -> ReleasedSum:
     design = query.design("discrete_gaussian")
     scales = np.repeat(
@@ -338,6 +414,8 @@ def nonsense(query: Query, data: st.DataObject, mu: float) -> ReleasedSum:
     size = data.draw(st.sampled_from([0.0, 1e-3, 1.0]))
     generator = np.random.default_rng(seed)
     values = generator.uniform(-size, size, query.dimension) * most
+    if data.draw(st.booleans()):  # all as far out as answers may be
+        values = np.sign(values) * most
     return ReleasedSum(
         query=query,
         values=np.rint(values).astype(np.int64),

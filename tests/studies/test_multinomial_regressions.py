@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from statsmodels.datasets import anes96
 from statsmodels.discrete.discrete_model import MNLogit
 
@@ -15,7 +16,7 @@ from bench import regressions
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import ColumnMoments, Query, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Power, Term
-from shoal_protocol.queries.scores import class_probabilities
+from shoal_protocol.queries.scores import LARGEST_COORDINATE, class_probabilities
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
@@ -164,6 +165,24 @@ def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.Data
         task.terms(least=2, most=2).check(step.query, number=len(sums))
         sums.append(nonsense(step.query, data, mu))
     assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
+
+
+def test_more_coefficients_than_a_trainer_can_learn_are_refused() -> None:
+    """Of 64 levels and 40 features one round took a gigabyte, and more than ten minutes."""
+    levels = [{"name": f"l{each}", "value": float(each)} for each in range(4)]
+    features = [ColumnBounds(name=f"x{each}", lower=0.0, upper=1.0) for each in range(85)]
+    parts = {"target": "stage", "levels": levels}
+    MultinomialRegressionTask.model_validate(parts | {"features": features[:84]})
+    with pytest.raises(ValidationError, match="join levels"):
+        MultinomialRegressionTask.model_validate(parts | {"features": features})
+
+
+def test_coefficients_beyond_what_a_query_takes_are_asked_as_far_as_it_does() -> None:
+    task = task_of()
+    features = [each.column() for each in task.features]
+    point = [0.0, 1e9, -1e9] * len(task.levels)
+    query = task.score_query(features, point=point, basis=(), squared_radius=4.0)
+    assert query.point[:3] == (0.0, LARGEST_COORDINATE, -LARGEST_COORDINATE)
 
 
 def test_expected_scores_change_with_coefficients_as_their_derivatives_say() -> None:

@@ -198,7 +198,6 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
                 manifest=request.manifest,
                 job=request.digest,
                 commitment=commitment(seed),
-                instances=((0, 0),) * request.task.instances,
                 opened_at=examples.OPENED_AT,
             )
             store.add_crowd(db, signed(request, "analyst"), signed(opening, "trainer"), seed)

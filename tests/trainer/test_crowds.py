@@ -119,10 +119,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"contributions_per_client": 21},
         "refused-job",
     ),
-    "with a start that the lattice does not have": (
-        {"task": TASK.model_copy(update={"grid_bits": 40, "start": (0.0, 5000.0)})},
-        "refused-job",
-    ),
 }
 
 

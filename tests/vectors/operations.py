@@ -17,6 +17,7 @@ from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
+from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
 from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
@@ -62,6 +63,8 @@ KINDS: Mapping[str, type[Document]] = {
         study_request.JobCheck,
         study_request.JobsQuery,
         LogRequest,
+        Checkpoint,
+        Cosignature,
         membership.JobWithdrawal,
         charges.ChargesQuery,
         NodeQuery,

@@ -108,7 +108,6 @@ class StandIn(FakeTrainer):
             manifest=request.body.manifest,
             job=request.digest,
             commitment=commitment(SEED),
-            instances=tuple(self.instances),
             opened_at=self.world.clock(),
         )
         self.opening = sign(opening, "trainer", signing_key("trainer"))

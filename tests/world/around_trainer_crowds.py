@@ -194,12 +194,12 @@ class Asker:
         check_opening(opening, request)
         check_closing(closing, opening, request, CONSORTIUM, now=closing.closed_at)
         for drawn in self.draws:
-            check_draw(drawn.body, opening, nonce=drawn.body.nonce)
+            check_draw(drawn.body, request, nonce=drawn.body.nonce)
         assert list(broken_draws(self.draws, closing)) == []
         assert list(broken_receipts(self.receipts, closing)) == []
         links = set()
         for instance in range(request.task.instances):
-            chain = InstanceChain(closing, opening, instance)
+            chain = InstanceChain(closing, request.task, instance)
             entries = await self.log(job, instance)
             chain.follow(entries)
             chain.end()

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from shoal_aggregator import log
 from shoal_holder.slots import slots_by_id
 from shoal_hosting.party import load_party
-from shoal_protocol.log.notes import ADD_CHECKPOINT, read_submission
+from shoal_protocol.log.entries import CHECKPOINTS, Submission
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds import attestations
 from shoal_protocol.rounds.attestations import (
@@ -84,7 +84,7 @@ def look_at(federation: Federation) -> Seen:
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
                 seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
-        elif message.path.endswith(("/stored", "/refusals", ADD_CHECKPOINT)):
+        elif message.path.endswith(("/stored", "/refusals", CHECKPOINTS)):
             continue  # digests of, or envelopes that were seen when they were sent; no document
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:
@@ -139,17 +139,15 @@ async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
 
 
 def _check_log(federation: Federation) -> None:
-    """Check that the aggregator never signed two histories, nor a tree that a crash rolled back."""
+    """Check that the aggregator never signed two histories, nor a log that a crash rolled back."""
     heads = [
-        read_submission(message.body).note.checkpoint
+        Submission.decode(message.body).checkpoint.body
         for message in federation.wire.log
-        if message.path.endswith(ADD_CHECKPOINT)
+        if message.path.endswith(CHECKPOINTS) and message.body
     ]
     storage = federation.party("aggregator").resources.storage
     for head in set(heads):
-        assert storage.run_here(lambda db, size=head.size: log.tree(db).root(size)) == head.root, (
-            "a log was rolled back"
-        )
+        assert storage.run_here(log.head_at, head.size) == head.head, "a log was rolled back"
 
 
 async def _check_round(

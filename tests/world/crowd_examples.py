@@ -55,10 +55,10 @@ SEED = seed("seed of the crowd job")
 _BOUND: dict[str, Any] = {"manifest": CROWD_JOB.manifest, "job": CROWD_JOB.digest}
 OPENING = CrowdOpening(
     commitment=draws.commitment(SEED),
-    instances=(tuple(first_weights(CROWD_TASK).tolist()),) * CROWD_TASK.instances,
     opened_at=OPENED_AT,
     **_BOUND,
 )
+BEGINNING = tuple(first_weights(CROWD_TASK).tolist())
 NONCE = seed("nonce of the draw").hex()
 DRAWN = draws.drawn_instance(SEED, NONCE, 4)
 REPLACED = draws.replaced_instance(SEED, NONCE, 4)
@@ -66,7 +66,7 @@ DRAW = Draw(
     nonce=NONCE,
     instance=DRAWN,
     revision=0,
-    weights=OPENING.instances[DRAWN],
+    weights=BEGINNING,
     expires_at=OPENED_AT + timedelta(minutes=10),
     **_BOUND,
 )
@@ -105,7 +105,7 @@ CLOSING = CrowdClosing(
         InstanceHead(revision=1, digest=ENTRY.digest, weights=SUBMISSION.weights)
         if instance == REPLACED
         else InstanceHead(revision=0, digest=GENESIS, weights=weights)
-        for instance, weights in enumerate(OPENING.instances)
+        for instance, weights in enumerate([BEGINNING] * CROWD_TASK.instances)
     ),
     contributions=1,
     closed_at=CROWD_JOB.closes_at,

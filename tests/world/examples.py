@@ -24,6 +24,7 @@ from shoal_protocol.jobs.membership import (
     approval_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
@@ -446,6 +447,12 @@ LOGGED_CERTIFICATE = CertificateEntry(
     rounds=1,
     ledger=seed("newest entry of the trainer's ledger").hex(),
 )
+LOG_CHECKPOINT = Checkpoint(
+    consortium=CONSORTIUM.manifest.consortium,
+    aggregator="aggregator",
+    size=4,
+    head=seed("head of the log").hex(),
+)
 APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
@@ -524,5 +531,10 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         TOTALS[1],
         named("trainer", CERTIFICATE),
         named("trainer", LogRequest(manifest=CONSORTIUM.digest, entry=LOGGED_CERTIFICATE)),
+        named("aggregator", LOG_CHECKPOINT),
+        named(
+            "compute-1",
+            Cosignature(checkpoint=LOG_CHECKPOINT.digest, node="compute-1", at=OPENED_AT),
+        ),
     )
 }

@@ -1,43 +1,35 @@
 """Logs that are made in a test: as files, with the signatures of the examples' parties."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
 from shoal_consortium import consortium_files
-from shoal_consortium.log_reading import tree_of
+from shoal_consortium.log_reading import CHECKPOINT, ENTRIES
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
-from shoal_protocol.log.entries import CertificateEntry, EndEntry, Entry, ManifestEntry, RoundEntry
-from shoal_protocol.log.notes import (
+from shoal_protocol.log.checkpoints import (
+    GENESIS,
     Checkpoint,
+    Cosignature,
+    Entry,
     LogProof,
-    Note,
-    cosign,
-    origin_of,
-    read_note,
-    sign_note,
-    witness_name,
+    ManifestEntry,
+    Witnessed,
+    entry_hash,
+    followed,
 )
-from shoal_protocol.log.tiles import (
-    ENTRIES,
-    WIDTH,
-    Tree,
-    bundles,
-    encode_bundle,
-    leaf_hash,
-    tile_path,
-    widths,
-)
-from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.trust.succession import log_entry
+from shoal_protocol.log.entries import CertificateEntry, EndEntry, RoundEntry
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.wire.documents import sign
 from tests.world import examples
 
 MANIFEST = examples.CONSORTIUM.manifest
 NODES = [node.name for node in MANIFEST.compute_nodes]
-AT = 1_800_000_000
+AT = datetime(2027, 1, 15, tzinfo=UTC)
 
 
 def digest(number: int) -> str:
@@ -72,8 +64,12 @@ def certificate(count: int, *, job: int = 0, which: int = 1) -> CertificateEntry
     )
 
 
-def tree(entries: Iterable[Entry]) -> Tree:
-    return tree_of([leaf_hash(each.encode()) for each in entries])
+def hashes(entries: Iterable[Entry]) -> list[str]:
+    return [entry_hash(each.encode()) for each in entries]
+
+
+def head(entries: Iterable[Entry]) -> str:
+    return followed(GENESIS, hashes(entries))
 
 
 def key_of(name: str) -> SigningKey:
@@ -81,29 +77,37 @@ def key_of(name: str) -> SigningKey:
 
 
 def signed(
-    entries: Sequence[Entry], nodes: Iterable[str] = NODES, *, manifest: Manifest = MANIFEST
-) -> Note:
+    entries: Sequence[Entry],
+    nodes: Iterable[str] = NODES,
+    *,
+    manifest: Manifest = MANIFEST,
+    keys: Callable[[str], SigningKey] = key_of,
+) -> Witnessed:
     """Return the checkpoint of a log, signed by the aggregator and by nodes."""
-    origin = origin_of(manifest)
-    text = Checkpoint(origin, len(entries), tree(entries).root()).text
-    lines = sign_note(text, origin, key_of("aggregator"))
-    for node in nodes:
-        lines += cosign(text, witness_name(manifest, node), key_of(node), at=AT)
-    return read_note(f"{text}\n{lines}")
+    name = manifest.aggregator.name
+    body = Checkpoint(
+        consortium=manifest.consortium, aggregator=name, size=len(entries), head=head(entries)
+    )
+    return Witnessed(
+        checkpoint=sign(body, name, keys(name)),
+        cosignatures=tuple(
+            sign(Cosignature(checkpoint=body.digest, node=node, at=AT), node, keys(node))
+            for node in nodes
+        ),
+    )
 
 
-def write(directory: Path, entries: Sequence[Entry], note: Note | None = None) -> None:
+def proof(entries: Sequence[Entry], place: int, witnessed: Witnessed) -> LogProof:
+    """Return the proof that the log of all entries has the one at a place."""
+    later = tuple(hashes(entries[place + 1 :]))
+    return LogProof(before=head(entries[:place]), after=later, witnessed=witnessed)
+
+
+def write(directory: Path, entries: Sequence[Entry], witnessed: Witnessed | None = None) -> None:
     """Write a log as files."""
-    made = tree(entries)
-    files = {"checkpoint": str(note or signed(entries)).encode()}
-    for index, width in bundles(0, len(entries)):
-        some = entries[index * WIDTH : index * WIDTH + width]
-        files[tile_path(ENTRIES, index, width)] = encode_bundle([each.encode() for each in some])
-    for where in widths(len(entries)):
-        files[tile_path(*where)] = made.read(*where)
-    for path, content in files.items():
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_bytes(content)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / CHECKPOINT).write_bytes((witnessed or signed(entries)).encode())
+    (directory / ENTRIES).write_bytes(b"".join(each.encode() + b"\n" for each in entries))
 
 
 def prove(directory: Path, homes: Path) -> None:
@@ -114,14 +118,12 @@ def prove(directory: Path, homes: Path) -> None:
             following.signed_manifest.log_proof is None
             and before.manifest.policy.cosignatures is not None
         ):
-            entry = log_entry(following.manifest)
-            manifest = before.manifest
-            origin = origin_of(manifest)
-            text = Checkpoint(origin, 1, leaf_hash(entry)).text
-            names = [manifest.aggregator.name, *(node.name for node in manifest.compute_nodes)]
-            keys = {name: load_party(homes / name).signing_key_in(before) for name in names}
-            lines = sign_note(text, origin, keys.pop(manifest.aggregator.name))
-            for name, key in keys.items():
-                lines += cosign(text, witness_name(manifest, name), key, at=AT)
-            proof = LogProof(0, (), read_note(f"{text}\n{lines}"))
-            consortium_files.add_proof(directory, following, str(proof))
+            manifest, entry = before.manifest, ManifestEntry.of(following.manifest)
+            nodes = [node.name for node in manifest.compute_nodes]
+
+            def key(name: str, before: Consortium = before) -> SigningKey:
+                return load_party(homes / name).signing_key_in(before)
+
+            witnessed = signed([entry], nodes, manifest=manifest, keys=key)
+            written = proof([entry], 0, witnessed).encode().decode()
+            consortium_files.add_proof(directory, following, written)

@@ -57,7 +57,7 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
     if not isinstance(columns, Mapping):
         raise ValueError(
             f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
-            "levels, or a list of names that the data dictionary has, or ColumnBounds"
+            'levels, or a list of names that the data dictionary has, as ["age"], or ColumnBounds'
         )
     known = levels_in(columns, parameter).over(known.variables)
     found: list[ColumnBounds] = []
@@ -69,18 +69,6 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
         else:
             found.append(variable.bounds)
     return tuple(found)
-
-
-def one_of(columns: object, parameter: str, known: Known) -> ColumnBounds:
-    """Return the bounds of a parameter that takes one column.
-
-    Raises:
-        ValueError: they are no bounds, or not of one column.
-    """
-    found = bounds_of(columns, parameter, known)
-    if len(found) != 1:
-        raise ValueError(f"{parameter} must be one column with its bounds, not {len(found)}")
-    return found[0]
 
 
 def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> FloatMatrix:

@@ -15,6 +15,7 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.survival import OfEvents
 from shoal.formulas import Known, named
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Flag
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.cells import CategoricalPosterior, CategoricalTask
@@ -102,7 +103,8 @@ class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         for name, levels in self._levels().items():
             given |= counted(name, levels, known)
-        named = (*(self.time if isinstance(self.time, Mapping) else ()), given["event"], self.group)
+        times = (self.time,) if isinstance(self.time, str | ColumnBounds) else self.time
+        named = (*times, given["event"], self.group)
         found = [known.variables[each] for each in named if each in known.variables]
         filled = (each.name for each in found if each.indicator is not None)
         return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}

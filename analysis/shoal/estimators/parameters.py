@@ -1,6 +1,7 @@
 """Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
@@ -8,7 +9,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal.estimators.columns import bounds_of, levels_in, one_of
+from shoal.estimators.columns import bounds_of, levels_in
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning
 from shoal_protocol.queries.columns import ColumnBounds, variables_of
@@ -22,13 +23,20 @@ from shoal_studies.simulation import SimulatedFederation
 T = TypeVar("T")
 
 
-def _one_or_none(given: object, parameter: str, known: Known) -> ColumnBounds | None:
-    """Return the column of a parameter: its bounds, or a text that is a part of a formula."""
+def _one(given: object, parameter: str, known: Known) -> ColumnBounds | None:
+    """Return the column of a parameter: its bounds, or a text that is a part of a formula.
+
+    Raises:
+        ValueError: it is neither, or not one column.
+    """
     if given is None:
         return None
     if isinstance(given, str):
         return single(parse_part(given), parameter, known)
-    return one_of(given, parameter, known)
+    columns = bounds_of(given, parameter, known)
+    if len(columns) != 1:
+        raise ValueError(f"{parameter} must be one column with its bounds, not {len(columns)}")
+    return columns[0]
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -120,11 +128,24 @@ class Parameters:
     def _task_for(self, learning: T) -> tuple[T, Any]:
         """Return what to fit on and the task; from now on rows are read by the variables there.
 
+        Warns of variables whose missing values count as others, because the task does not read
+        which they are.
+
         Raises:
             ValueError: as `described` and `to_task`.
         """
         there, known = described(self, learning)
         task = self.to_task(known)
+        for name in task.column_names:
+            variable = known.get(name)
+            if variable and variable.indicator and variable.indicator.name not in task.column_names:
+                warnings.warn(
+                    f"records without a value of {name!r} count with one that the data dictionary "
+                    "puts in its place, the middle of the bounds of a number: add "
+                    f"{variable.indicator.name!r}, in a formula missing({name}), or the effect of "
+                    f"{name!r} is blurred",
+                    stacklevel=3,
+                )
         self._variables = self._known().over(known).variables
         return there, task
 
@@ -158,7 +179,9 @@ class Parameters:
         Bounds that the parameters state stay as they are.
         """
         said, agreed = getattr(self, self._answer), variables.get(column.name)
-        is_stated = column.name in self._known().variables or (said and not is_names(said))
+        is_stated = column.name in self._known().variables or not (
+            said is None or isinstance(said, str) or is_names(said)
+        )
         if is_stated or not isinstance(agreed, Number) or column != agreed.bounds:
             return column
         return column.model_copy(update={"lower": min(column.lower, 0.0)})
@@ -183,7 +206,7 @@ class Parameters:
         read = set() if text is None else set(parse(text).variables)
         for name, reader in self._column_parameters().items():
             said = getattr(self, name)
-            if isinstance(said, str) and reader is _one_or_none:
+            if isinstance(said, str) and reader is _one:
                 read.add(parse_part(said).variable)
             elif is_names(said):
                 read |= set(map(canonical_text, said))
@@ -260,14 +283,10 @@ class Parameters:
     @classmethod
     def _column_parameters(cls) -> dict[str, Callable[[object, str, Known], Any]]:
         """Return, by name, how the parameters are read that are columns in the task."""
-        readers: dict[Any, Callable[[object, str, Known], Any]] = {
-            ColumnBounds: one_of,
-            ColumnBounds | None: _one_or_none,
-        }
         fields = cls.task_type.model_fields
         kinds = {name: fields[name].annotation for name in cls._parameter_names() if name in fields}
         return {
-            name: readers.get(kind, bounds_of)
+            name: _one if kind in (ColumnBounds, ColumnBounds | None) else bounds_of
             for name, kind in kinds.items()
             if kind is ColumnBounds or ColumnBounds in get_args(kind)
         }

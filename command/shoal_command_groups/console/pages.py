@@ -159,8 +159,8 @@ class _Pages:
 
     def new(self, request: Request) -> Response:
         """Show the task file of the kind of job that the address names, to be changed and sent."""
-        name = request.query_params.get("task", "linear_regression")
-        return self._text(request, example(name if name in STUDIES else "linear_regression"))
+        name = request.query_params.get("task", "regression")
+        return self._text(request, example(name if name in STUDIES else "regression"))
 
     def _text(self, request: Request, toml: str, *, wrong: str = "") -> Response:
         status = HTTPStatus.UNPROCESSABLE_ENTITY if wrong else HTTPStatus.OK

@@ -26,7 +26,7 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.log.notes import Checkpoint, cosigners, read_proof
+from shoal_protocol.log.checkpoints import Checkpoint, LogProof
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
@@ -93,7 +93,7 @@ class LinkedVersions:
             if found is not None and signed.digest not in believed:
                 try:
                     check_successor(found, signed)
-                    check_believed(found.manifest, signed.body, signed.log_proof)
+                    check_believed(found, signed.body, signed.log_proof)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error
                 else:
@@ -421,16 +421,15 @@ def _logged(signed: Signed[ReleaseCertificate], versions: Sequence[Parties]) -> 
     """
     if signed.log_proof is None:
         return None
-    proof = read_proof(signed.log_proof)
-    entry, wrong = signed.body.log_entry.encode(), []
+    proof, wrong = LogProof.decode(signed.log_proof.encode()), []
     for version in versions:
         try:
-            checkpoint = proof.check(entry, version.manifest)
+            proof.check(signed.body.log_entry, version)
         except ProtocolError as error:
             wrong.append(error)
         else:
-            signed_by = tuple(cosigners(proof.note, version.manifest))
-            return Logged(proof.index, checkpoint, signed_by)
+            signed_by = tuple(proof.witnessed.cosigners(version))
+            return Logged(proof.place, proof.witnessed.checkpoint.body, signed_by)
     raise wrong[0]
 
 

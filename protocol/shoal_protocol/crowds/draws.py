@@ -111,17 +111,14 @@ class CrowdJobRequest(AnalystDocument):
 
 
 class CrowdOpening(TrainerDocument):
-    """Trainer -> all: the job is open, with these first instances and a commitment to the seed.
+    """Trainer -> all: the job is open, with a commitment to the seed.
 
-    `instances`, shape (k, p), depend on no data.
+    Every instance begins with the task's `first_weights`.
     """
-
-    most_values: ClassVar[int] = MOST_VALUES
 
     kind: Literal["crowd_opening"] = "crowd_opening"
     job: Digest
     commitment: Digest  # to the seed: `draws.commitment`
-    instances: tuple[Weights, ...] = Field(min_length=1, max_length=10_000)
     opened_at: Timestamp
 
 
@@ -242,28 +239,16 @@ def _chosen(seed: bytes, kind: str, nonce: str, instances: int) -> int:
 
 
 def check_opening(opening: CrowdOpening, request: CrowdJobRequest) -> None:
-    """Refuse an opening that is not this job's, or does not begin with the weights it asks for.
+    """Refuse an opening that is not this job's.
 
     Raises:
-        MalformedDocument: it is another job's, or its instances do not have the task's shape or its
-            first weights, or the lattice has none such.
+        MalformedDocument
     """
-    task = request.task
     if (opening.job, opening.manifest) != (request.digest, request.manifest):
         raise MalformedDocument("the opening is another job's")
-    if {len(each) for each in opening.instances} != {task.dimension}:
-        raise MalformedDocument(f"every instance must have {task.dimension} weights")
-    if len(opening.instances) != task.instances:
-        raise MalformedDocument(f"the opening must have {task.instances} instances")
-    try:
-        beginning = tuple(first_weights(task).tolist())
-    except ValueError as error:
-        raise MalformedDocument(str(error)) from None
-    if any(weights != beginning for weights in opening.instances):
-        raise MalformedDocument("an instance does not begin with the weights that were asked for")
 
 
-def check_draw(draw: Draw, opening: CrowdOpening, *, nonce: str) -> None:
+def check_draw(draw: Draw, request: CrowdJobRequest, *, nonce: str) -> None:
     """Refuse a draw that cannot be an answer to this nonce; its signature is the caller's.
 
     Which instance it should be shows only when the job is closed.
@@ -271,14 +256,14 @@ def check_draw(draw: Draw, opening: CrowdOpening, *, nonce: str) -> None:
     Raises:
         RefusedDraw: the detail says why.
     """
-    if (draw.job, draw.manifest, draw.nonce) != (opening.job, opening.manifest, nonce):
+    task = request.task
+    if (draw.job, draw.manifest, draw.nonce) != (request.digest, request.manifest, nonce):
         raise RefusedDraw("the draw answers another job or nonce")
-    if draw.instance >= len(opening.instances):
+    if draw.instance >= task.instances:
         raise RefusedDraw("there is no such instance")
-    start = opening.instances[draw.instance]
-    if len(draw.weights) != len(start):
+    if len(draw.weights) != task.dimension:
         raise RefusedDraw("the draw does not have one number for each weight")
-    if draw.revision == 0 and draw.weights != start:
+    if draw.revision == 0 and draw.weights != tuple(first_weights(task).tolist()):
         raise RefusedDraw("the instance did not begin with these weights")
 
 
@@ -303,11 +288,12 @@ def check_closing(
         raise MalformedDocument("the closing is another job's")
     if commitment(bytes.fromhex(closing.seed)) != opening.commitment:
         raise MalformedDocument("the closing reveals another seed than the opening commits to")
-    if len(closing.heads) != len(opening.instances):
-        raise MalformedDocument("the closing has another number of instances than the opening")
+    start = tuple(first_weights(request.task).tolist())
+    if len(closing.heads) != request.task.instances:
+        raise MalformedDocument("the closing has another number of instances than the job")
     if closing.contributions > request.contributions:
         raise MalformedDocument("the closing counts more contributions than the job takes")
-    for head, start in zip(closing.heads, opening.instances, strict=True):
+    for head in closing.heads:
         if len(head.weights) != len(start):
             raise MalformedDocument("an instance ended with another number of weights")
         if (head.revision == 0) != (head.digest == GENESIS):
@@ -374,13 +360,13 @@ def broken_receipts(
 class InstanceChain:
     """Follows the log of one instance from its beginning to the head that the closing names."""
 
-    def __init__(self, closing: CrowdClosing, opening: CrowdOpening, instance: int) -> None:
-        """Begin with the instance as the opening has it."""
+    def __init__(self, closing: CrowdClosing, task: CrowdTask, instance: int) -> None:
+        """Begin with the weights with which every instance of the task begins."""
         self._closing, self._instance = closing, instance
         self._seed = bytes.fromhex(closing.seed)
         self.revision = 0
         self.digest = GENESIS
-        self.weights = [weights_digest(opening.instances[instance])]
+        self.weights = [weights_digest(first_weights(task).tolist())]
         """Digest of the weights of every revision so far."""
 
     def follow(self, entries: Sequence[LogEntry]) -> None:

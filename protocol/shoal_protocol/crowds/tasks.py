@@ -78,6 +78,8 @@ class CrowdTask(Model):
             raise ValueError("two columns have the same name")
         if self.start is not None and len(self.start) != self.dimension:
             raise ValueError(f"start must have {self.dimension} weights, the intercept's first")
+        if max(map(abs, self.start or (0.0,))) * self.grid > LARGEST_WEIGHT:
+            raise ValueError("a weight of start is too large for its lattice: lower grid_bits")
         if self.instances * self.dimension > MOST_WEIGHTS:
             raise ValueError(f"instances times weights may be at most {MOST_WEIGHTS}")
         if self.lattice_clip < 16:
@@ -172,14 +174,10 @@ IntArray = NDArray[np.int64]
 def first_weights(task: CrowdTask) -> IntArray:
     """Return `start`, or zero, rounded to the lattice, shape (p,): every instance begins with it.
 
-    Raises:
-        ValueError: a weight is too large for the lattice.
+    It is not random, so that later differences between instances come from noise and data alone.
     """
     start = np.zeros(task.dimension) if task.start is None else np.array(task.start)
-    on_lattice = np.rint(start * task.grid)  # the product is exact
-    if np.any(np.abs(on_lattice) > LARGEST_WEIGHT):
-        raise ValueError("a weight of start is too large for its lattice: lower grid_bits")
-    return on_lattice.astype(np.int64)
+    return np.rint(start * task.grid).astype(np.int64)  # the product is exact
 
 
 def design_rows(task: CrowdTask, records: Floats) -> tuple[Floats, Floats]:

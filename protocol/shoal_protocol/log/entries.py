@@ -11,39 +11,18 @@ from typing import Annotated, Any, Final, Literal
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.log.notes import Note, cosigners, signed_checkpoint
-from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.documents import Model, TrainerDocument, describe
-from shoal_protocol.wire.encoding import (
-    Count,
-    Digest,
-    Name,
-    Place,
-    canonical_json,
-    parse_canonical_json,
+from shoal_protocol.log.checkpoints import (
+    Checkpoint,
+    Entry,
+    Hashes,
+    ManifestEntry,
+    Witnessed,
+    Written,
 )
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import Embedded, TrainerDocument, describe
+from shoal_protocol.wire.encoding import Count, Digest, Name, Place, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
-
-
-class Entry(Model):
-    """An entry; `digest` is that of the signed document's body."""
-
-    kind: str
-    digest: Digest
-
-    def encode(self) -> bytes:
-        """Return the bytes that are hashed into the tree."""
-        return canonical_json(self.model_dump(mode="json"))
-
-
-class ManifestEntry(Entry):
-    """A version of the manifest."""
-
-    kind: Literal["manifest"] = "manifest"
-    consortium: Name
-    sequence: Place
-    previous: Digest | None
-    emergency: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class RoundEntry(Entry):
@@ -107,12 +86,40 @@ class LogRequest(TrainerDocument):
     entry: CertificateEntry
 
 
+CHECKPOINTS: Final = "/v1/log/checkpoint"
+"""Where a Compute node takes checkpoints to sign, and everybody serves the newest."""
+
+
+class Submission(Written):
+    """Aggregator -> Compute node: a checkpoint to sign, and what came after the node's last one.
+
+    `after` has the hashes of all entries since then.
+    """
+
+    after: Hashes
+    checkpoint: Embedded[Checkpoint]
+
+
+class UnknownLog(ProtocolError):
+    title = "Nothing of this aggregator's log was signed here yet"
+    status = 404
+    remedy = "Send a checkpoint of the log."
+
+
+class WrongStart(ProtocolError):
+    title = "The entries must begin after the last checkpoint that was signed here"
+    status = 409
+    remedy = "Ask for that checkpoint, and send the entries that come after it."
+
+
 class ForkedLog(ProtocolError):
     title = "The log shows two histories"
     status = 409
     remedy = "Keep both checkpoints: together they are evidence. Tell the other parties."
 
-    def __init__(self, one: Note, other: Note, *, witnesses: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, one: Witnessed, other: Witnessed, *, witnesses: tuple[str, ...] = ()
+    ) -> None:
         """Keep the two checkpoints, and name the `witnesses` that signed both."""
         names = f"; {', '.join(witnesses)} signed both" if witnesses else ""
         super().__init__(f"the log was shown with two histories{names}")
@@ -121,18 +128,19 @@ class ForkedLog(ProtocolError):
         self.witnesses = witnesses
 
 
-def check_same(one: Note, other: Note, *versions: Manifest) -> None:
-    """Refuse two checkpoints of one log and size, which its aggregator signed, with other roots.
+def check_same(one: Witnessed, other: Witnessed, *versions: Parties) -> None:
+    """Refuse two checkpoints of one log and size, which its aggregator signed, with other heads.
 
     `versions` are those of the manifest under which `one` and `other` were signed.
 
     Raises:
         ForkedLog
-        MalformedDocument, BadSignature: one is not a checkpoint of this log, by this aggregator.
+        MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as `Witnessed.checked`.
     """
-    first, second = map(signed_checkpoint, (one, other), versions)
-    if first.size == second.size and first.root != second.root:
-        signed = [cosigners(*each).keys() for each in zip((one, other), versions, strict=True)]
+    both = [*zip((one, other), versions, strict=True)]
+    first, second = (each.checked(version) for each, version in both)
+    if first.size == second.size and first.head != second.head:
+        signed = [each.cosigners(version).keys() for each, version in both]
         raise ForkedLog(one, other, witnesses=tuple(sorted(signed[0] & signed[1])))
 
 

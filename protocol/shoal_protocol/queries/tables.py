@@ -38,26 +38,20 @@ class CellCounts(LatticeQuery):
         """How many cells there are, 2 at least."""
 
     @property
-    def is_contrast(self) -> bool:
-        """Whether the vector begins with the difference of the only two cells."""
-        return False
-
-    @property
     def dimension(self) -> int:
-        """Length of the vector: one for each cell, or one for two of them, and their sum."""
-        return self.cells + 1 - self.is_contrast
+        """Length of the vector: one for each cell, and their sum."""
+        return self.cells + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere; 2 r B for a difference.
+        """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere.
 
-        Then the number of records has, for the Gaussian, 1 / sqrt(3) of the difference's noise.
         Proof: docs/mathematics.md, proposition 2.6.
         """
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
         return self._with_count(
             mechanism,
             (self.dimension - 1, 1.0),
-            changed=(2.0 if self.is_contrast else both) * self.grid,
+            changed=both * self.grid,
             left_out=float(self.grid),
         )
 
@@ -73,8 +67,7 @@ class CellCounts(LatticeQuery):
     def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return what records with these `rows` contribute, shape (dimension,)."""
         counts = self._count(rows[:, 0])
-        cells = counts[:1] - counts[1:] if self.is_contrast else counts
-        return np.append(cells, counts.sum()) * self.grid
+        return np.append(counts, counts.sum()) * self.grid
 
     @abstractmethod
     def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -85,9 +78,7 @@ class Counts(CellCounts):
     """For each of the public `levels`, how many records have exactly that value.
 
     With `other` a last cell counts the records whose value is no level; without it they are
-    counted nowhere. A single level is weighed against all else by the difference of the two cells,
-    which asks for less noise than both. A client never stays away because of a value, for that
-    would tell it.
+    counted nowhere. A client never stays away because of a value, for that would tell it.
     """
 
     name: Literal["counts"] = "counts"
@@ -106,11 +97,6 @@ class Counts(CellCounts):
     def cells(self) -> int:
         """One for each level, and one for all else if `other`."""
         return len(self.levels) + self.other
-
-    @property
-    def is_contrast(self) -> bool:
-        """Whether there is a single level."""
-        return len(self.levels) == 1
 
     def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         counts = np.array([np.count_nonzero(values == level) for level in self.levels], np.int64)

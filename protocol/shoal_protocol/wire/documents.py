@@ -62,6 +62,7 @@ MOST: Final = 100_000
 """Bound on a sequence, a mapping or a text that states none: as many rounds as a job may have."""
 _WORDS: Final = {
     "missing": "is missing",
+    "tuple_type": "should be a list, as [1, 2]",
     "extra_forbidden": f"is not known to release {RELEASE}",
     "union_tag_invalid": "not one of the known names",  # pydantic's own text quotes the tag
 }

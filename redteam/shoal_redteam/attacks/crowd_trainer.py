@@ -16,6 +16,7 @@ from shoal_protocol.crowds.draws import (
     replaced_instance,
     weights_digest,
 )
+from shoal_protocol.crowds.tasks import first_weights
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
 from shoal_redteam.attack import Attack
@@ -86,6 +87,11 @@ class Told:
     logs: tuple[tuple[LogEntry, ...], ...]
     kept: tuple[Evidence, ...]
 
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """The weights with which every instance began."""
+        return tuple(first_weights(self.crowd.request.task).tolist())
+
     def verdict(self) -> str:
         """Return what is wrong with it, "" if nothing is: by the checks of a data holder."""
         target, crowd = self.crowd.target, self.crowd
@@ -123,10 +129,8 @@ class Told:
         )
 
     def _weights(self, instance: int, log: Sequence[LogEntry]) -> tuple[int, ...]:
-        known = {
-            weights_digest(each): each for each in (*self.crowd.sent, *self.crowd.opening.instances)
-        }
-        return known[log[-1].weights] if log else self.crowd.opening.instances[instance]
+        known = {weights_digest(each): each for each in self.crowd.sent}
+        return known[log[-1].weights] if log else self.beginning
 
     def with_draw(self, place: int, **changes: Any) -> "Told":
         """Return the same with another draw in the place of one that was kept."""
@@ -154,7 +158,7 @@ def lies(told: Told) -> dict[str, tuple[Told, str]]:
     short = _without_one(told)
     late = max(range(TOTAL), key=lambda each: told.kept[each].draw.body.revision)
     draw = told.kept[late].draw.body
-    other, first = (draw.instance + 1) % count, told.crowd.opening.instances
+    other = (draw.instance + 1) % count
     entries = [each.receipt.body.entry for each in told.kept if each.receipt is not None]
     heads = tuple(
         head.model_copy(update={"weights": (9, 9)}) if head.revision else head
@@ -165,7 +169,7 @@ def lies(told: Told) -> dict[str, tuple[Told, str]]:
     )
     return {
         "a draw of another instance than the seed gives": (
-            told.with_draw(late, instance=other, revision=0, weights=first[other]),
+            told.with_draw(late, instance=other, revision=0, weights=told.beginning),
             "the seed gives another instance",
         ),
         "a draw of weights that the instance never had": (
@@ -221,11 +225,9 @@ def unseen(told: Told) -> dict[str, Told]:
     its_own = told.ending(_with_its_own(told, _without_one(told)))
     found = {"contributions of its own making, as many as the job takes": replace(its_own, kept=())}
     for place, kept in enumerate(told.kept):
-        instance = kept.draw.body.instance
         if kept.draw.body.revision:
-            start = told.crowd.opening.instances[instance]
             found["a draw of the right instance as it was some time ago"] = told.with_draw(
-                place, revision=0, weights=start
+                place, revision=0, weights=told.beginning
             )
     return found
 

@@ -1,25 +1,17 @@
 """A log with two histories, one that gets shorter, and a manifest that it never had."""
 
 from collections.abc import AsyncIterator
-from hashlib import sha256
 from typing import Final
 
-from shoal_protocol.log.notes import (
-    ADD_CHECKPOINT,
-    Checkpoint,
-    Submission,
-    TooFewWitnesses,
-    origin_of,
-    read_note,
-    sign_note,
-)
-from shoal_protocol.log.tiles import WrongProof
+from shoal_protocol.log.checkpoints import TooFewWitnesses, Witnessed, WrongProof
+from shoal_protocol.log.entries import CHECKPOINTS, Submission, WrongStart
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature
 from shoal_redteam.attack import Attack
-from shoal_redteam.findings import Finding, documented, refused, seen
+from shoal_redteam.findings import Finding, documented, refused
+from shoal_redteam.forging import checkpoint_of
 from shoal_redteam.target import Target
 
 _FOLLOWS: Final = "a node signs only what follows the checkpoint that it signed last"
@@ -32,54 +24,39 @@ class ForkedLog(Attack):
 
     name = "forked-log"
     liar = "the aggregator, then the authority"
-    tries = "checkpoints with other roots, or of fewer entries; a manifest that was never logged"
-    stopped_by = "wrong-proof, a conflict that names the size, too-few-witnesses"
+    tries = "checkpoints with other heads, or of fewer entries; a manifest that was never logged"
+    stopped_by = "wrong-proof, wrong-start, too-few-witnesses"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
-        """Send every node other trees, and every service another manifest."""
-        origin = origin_of(target.consortium.manifest)
-        path = f"/witness/{sha256(origin.encode()).hexdigest()}/checkpoint"
+        """Send every node other heads, and every service another manifest."""
 
         async def all_signed() -> bool:
-            return not any([(await target.ask(each, path)).is_refusal for each in target.nodes])
+            answers = [await target.ask(each, CHECKPOINTS) for each in target.nodes]
+            return not any(each.is_refusal for each in answers)
 
         await target.until(all_signed, "a first checkpoint of the log", seconds=_SECONDS)
         for node in target.nodes:
-            shown = read_note((await target.ask(node, path)).body.decode()).checkpoint
-            for tried, old, size, proof in (
-                ("one size and another root", shown.size, shown.size, []),
-                ("more entries after others", shown.size, shown.size + 1, [bytes(32)]),
+            answer = await target.ask(node, CHECKPOINTS)
+            shown = Witnessed.decode(answer.body).checkpoint.body
+            for tried, size, after, code in (
+                ("one size and another head", shown.size, 0, WrongProof.code),
+                ("more entries after others", shown.size + 1, 1, WrongProof.code),
+                ("another log from its first entry on", shown.size, shown.size, WrongStart.code),
+                ("fewer entries", shown.size - 1, 0, WrongStart.code),
             ):
-                body = self._forged(target, origin, old, size, proof)
-                answers = await target.tell([node], ADD_CHECKPOINT, body)
-                yield refused(f"{node}: {tried}", answers, by={WrongProof.code}, check=_FOLLOWS)
-            body = self._forged(target, origin, 0, shown.size, [])
-            answer = await target.send(node, ADD_CHECKPOINT, body)
-            yield seen(
-                f"{node}: another log from its first entry on",
-                stopped=answer.status == 409 and int(answer.body) >= shown.size,
-                answered=f"{answer.status}: it signed {shown.size} entries",
-                check=_FOLLOWS,
-            )
-            forged = self._forged(target, origin, shown.size, shown.size, [], signer=target.trainer)
-            answers = await target.tell([node], ADD_CHECKPOINT, forged)
+                body = self._forged(target, size, after, signer=target.aggregator)
+                answers = await target.tell([node], CHECKPOINTS, body)
+                yield refused(f"{node}: {tried}", answers, by={code}, check=_FOLLOWS)
+            forged = self._forged(target, shown.size, 0, signer=target.trainer)
+            answers = await target.tell([node], CHECKPOINTS, forged)
             what = f"{node}: a checkpoint that the trainer signed"
             yield refused(what, answers, by={BadSignature.code}, check="the aggregator's key")
         yield await self._unlogged(target)
 
-    def _forged(
-        self,
-        target: Target,
-        origin: str,
-        old: int,
-        size: int,
-        proof: list[bytes],
-        *,
-        signer: str | None = None,
-    ) -> bytes:
-        text = Checkpoint(origin, size, sha256(b"another history").digest()).text
-        line = sign_note(text, origin, target.key(signer or target.aggregator))
-        return str(Submission(old, proof, read_note(f"{text}\n{line}"))).encode()
+    def _forged(self, target: Target, size: int, after: int, *, signer: str) -> bytes:
+        other = "f" * 64
+        checkpoint = checkpoint_of(target, size, other, signer=signer)
+        return Submission(after=(other,) * after, checkpoint=checkpoint).encode()
 
     async def _unlogged(self, target: Target) -> Finding:
         """Offer a version that the authority signed and nobody logged."""

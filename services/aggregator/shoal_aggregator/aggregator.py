@@ -34,7 +34,8 @@ from shoal_hosting.job_standing import ask_standing
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
-from shoal_protocol.log.entries import EndEntry, Entry, RoundEntry
+from shoal_protocol.log.checkpoints import Entry
+from shoal_protocol.log.entries import EndEntry, RoundEntry
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,

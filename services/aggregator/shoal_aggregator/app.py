@@ -1,7 +1,4 @@
-"""The aggregator's HTTP routes: bytes in, bytes out; every decision is `Aggregator`'s.
-
-Those of the log are static files as C2SP tlog-tiles says, entries to log, and proofs.
-"""
+"""The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` and `Log` decide."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,17 +7,14 @@ from fastapi import FastAPI, Request, Response
 
 from shoal_aggregator import store
 from shoal_aggregator.aggregator import Aggregator
-from shoal_aggregator.log import COSIGNED, LOG, Log, bundle, head, proof, tile
+from shoal_aggregator.log import LOG, Log, cosigned_head, page, proof
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
 from shoal_hosting.manifests.manifest_routes import SIGNED_MANIFEST
 from shoal_hosting.operators.view import by_phase
 from shoal_hosting.server.openapi import (
-    BINARY,
-    NOTE,
-    OCTETS,
     SIGNED,
-    TEXT,
+    After,
     answers,
     having,
     listed_as,
@@ -29,6 +23,7 @@ from shoal_hosting.server.openapi import (
     stores,
 )
 from shoal_hosting.server.replies import (
+    Count,
     RoundId,
     document,
     listed,
@@ -37,14 +32,12 @@ from shoal_hosting.server.replies import (
 )
 from shoal_hosting.server.waiting import WaitSeconds
 from shoal_hosting.service import Resources
-from shoal_protocol.log.entries import LogRequest
-from shoal_protocol.log.tiles import tile_at
+from shoal_protocol.log.entries import CHECKPOINTS, LogRequest
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
-    MalformedDocument,
     ProtocolError,
     RefusedSpec,
     UnknownRound,
@@ -60,8 +53,7 @@ from shoal_protocol.wire.service_errors import (
 )
 
 _PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
-_FRESH: Final = {"Cache-Control": "max-age=2"}
-_FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+_WITNESSED: Final = having("checkpoint", "cosignatures")
 
 
 class NotLogged(ProtocolError):
@@ -218,28 +210,20 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
             raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)
 
-    @app.get("/log/checkpoint", **answers(TEXT, NotLogged, as_type=NOTE))
+    @app.get(CHECKPOINTS, **answers(_WITNESSED, NotLogged))
     async def show_checkpoint() -> Response:
         """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
-        found = await run(head, COSIGNED)
+        found = await run(cosigned_head)
         if found is None:
             raise NotLogged
-        return Response(found.note, media_type=NOTE, headers=_FRESH)
+        return document(found.witnessed.encode())
 
-    @app.get("/log/{path:path}", **answers(BINARY, NotLogged, as_type=OCTETS))
-    async def show_tile(path: str) -> Response:
-        """Serve a tile of the log or a bundle of its entries, as C2SP tlog-tiles says."""
-        try:
-            level, index, width = tile_at(path)
-        except MalformedDocument as error:  # nothing is ever there
-            raise NotLogged from error
-        if isinstance(level, int):
-            found = await run(tile, level, index, width)
-        else:
-            found = await run(bundle, index, width)
-        if found is None:
-            raise NotLogged
-        return Response(found, media_type=OCTETS, headers=_FOR_EVER)
+    @app.get("/v1/log/entries", **answers(having("entries", "next")))
+    async def show_entries(after: After = 0, count: Count = 1000) -> Response:
+        """Serve entries of the log in order, cosigned or not, without the `after` first ones."""
+        found = await run(page, after, count)
+        following = str(after + count) if len(found) == count else "null"
+        return document(b'{"entries":[%b],"next":%b}' % (b",".join(found), following.encode()))
 
     @app.post("/v1/log", **answers(_PLACE, *SIGNED, statuses=(201,), takes=signed(LogRequest)))
     async def take_entry(request: Request) -> Response:
@@ -254,12 +238,12 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
         """Log the next version of the manifest, signed: parties believe it by the log's proof."""
         return shown({"place": await log.take_manifest(await request.body())}, 201)
 
-    @app.get("/v1/log/proofs/{place}", **answers(TEXT, NotLogged, as_type=NOTE))
+    @app.get("/v1/log/proofs/{place}", **answers(having("before", "after", "witnessed"), NotLogged))
     async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
-        """Serve the proof that the cosigned log has the entry at a place (C2SP tlog-proof)."""
+        """Serve the proof that the cosigned log has the entry at a place."""
         found = await resources.changes.until_found(LOG, lambda: run(proof, place), wait)
         if found is None:
             raise NotLogged
-        return Response(str(found), media_type=NOTE)
+        return document(found.encode())
 
     return app

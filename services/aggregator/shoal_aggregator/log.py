@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 from prometheus_client import Gauge
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from shoal_aggregator import schema, store
 from shoal_hosting.pace import Pace
@@ -25,66 +24,89 @@ from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_ignoring
 from shoal_hosting.storage.ledger import RESTORE
 from shoal_hosting.work import Work
-from shoal_protocol.log.entries import (
-    EndEntry,
-    Entry,
-    LogRequest,
-    ManifestEntry,
-    RoundEntry,
-    decode_entry,
-)
-from shoal_protocol.log.notes import (
-    ADD_CHECKPOINT,
-    LARGEST_NOTE_BYTES,
+from shoal_protocol.log.checkpoints import (
+    GENESIS,
+    MOST_BETWEEN,
     Checkpoint,
+    Cosignature,
+    Entry,
     LogProof,
-    Submission,
-    cosigners,
-    decimal,
-    read_note,
-    sign_note,
-    signed_checkpoint,
+    ManifestEntry,
+    Witnessed,
+    entry_hash,
+    followed,
 )
-from shoal_protocol.log.tiles import WIDTH, Tree, encode_bundle, leaf_hash, root_of
+from shoal_protocol.log.entries import (
+    CHECKPOINTS,
+    EndEntry,
+    LogRequest,
+    RoundEntry,
+    Submission,
+    WrongStart,
+)
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
-from shoal_protocol.trust.succession import check_successor, log_entry, origin_of
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.trust.succession import check_successor
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
 
 log = structlog.get_logger()
 
-NEWEST, COSIGNED = "newest", "cosigned"
 MOST_AT_ONCE = 1000  # entries in one transaction
 
 
-class Head(NamedTuple):
-    """A signed checkpoint of `size` entries, as it is written, and when it was signed."""
+class SignedHead(NamedTuple):
+    """A checkpoint that was signed here, when, and whether a quorum of nodes signed it, too."""
 
-    size: int
     signed_at: int  # milliseconds since 1970
-    note: str
+    witnessed: Witnessed
+    is_cosigned: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many entries it is of."""
+        return self.witnessed.checkpoint.body.size
 
 
 def size_of(db: Connection) -> int:
     """Return how many entries there are."""
-    newest = db.execute(select(func.max(schema.log_entries.c.number))).scalar()
-    return 0 if newest is None else int(newest) + 1
+    numbers = schema.log_entries.c.number
+    newest = db.execute(select(numbers).order_by(numbers.desc()).limit(1)).scalar()
+    return 0 if newest is None else newest + 1
+
+
+def head_at(db: Connection, size: int) -> str:
+    """Return the head after the first `size` entries, of which there are as many."""
+    columns = schema.log_entries.c
+    query = select(columns.head).where(columns.number == size - 1)
+    return GENESIS if size == 0 else db.execute(query).scalar_one()
+
+
+def hashes(db: Connection, start: int, end: int) -> tuple[str, ...]:
+    """Return the hashes of the entries from `start` on, up to `end`."""
+    return tuple(map(entry_hash, page(db, start, end - start)))
+
+
+def page(db: Connection, after: int, count: int) -> Sequence[bytes]:
+    """Return at most `count` entries without the `after` first ones."""
+    columns = schema.log_entries.c
+    query = select(columns.entry).where(columns.number >= after).order_by(columns.number)
+    return db.execute(query.limit(count)).scalars().all()
 
 
 def append(db: Connection, entries: Sequence[Entry]) -> list[int]:
     """Append what is not in the log yet; return where each entry is."""
     size, places, columns = size_of(db), [], schema.log_entries.c
+    head = head_at(db, size)
     for entry in entries:
         here = (columns.kind == entry.kind) & (columns.digest == entry.digest)
         place = db.execute(select(columns.number).where(here)).scalar()
         if place is None:
             place, encoded = size, entry.encode()
-            row = {"number": size, "kind": entry.kind, "digest": entry.digest, "entry": encoded}
-            db.execute(schema.log_entries.insert().values(**row, hash=leaf_hash(encoded)))
-            size += 1
-            _close_tiles(db, size)
+            head, size = followed(head, [entry_hash(encoded)]), size + 1
+            row = {"number": place, "kind": entry.kind, "digest": entry.digest, "head": head}
+            db.execute(schema.log_entries.insert().values(**row, entry=encoded))
         places.append(place)
     return places
 
@@ -93,74 +115,51 @@ def version(db: Connection, sequence: int) -> str | None:
     """Return the digest of the manifest version of this number, if the log has one."""
     columns = schema.log_entries.c
     entries = db.execute(select(columns.entry).where(columns.kind == "manifest")).scalars()
-    versions = (each for each in map(decode_entry, entries) if isinstance(each, ManifestEntry))
+    versions = map(ManifestEntry.decode, entries)
     return next((each.digest for each in versions if each.sequence == sequence), None)
 
 
-def _close_tiles(db: Connection, size: int) -> None:
-    """Keep the roots of the tiles that became full with entry `size`."""
-    level = 0
-    while size % WIDTH == 0:
-        size //= WIDTH
-        tile = _hashes(db, level, size - 1, WIDTH)
-        level += 1
-        row = {"level": level, "number": size - 1, "hash": root_of(tile)}
-        db.execute(schema.log_nodes.insert().values(**row))
+def newest_head(db: Connection) -> SignedHead | None:
+    """Return the newest checkpoint that was signed here."""
+    columns = schema.log_checkpoints.c
+    newest = select(schema.log_checkpoints).order_by(columns.size.desc()).limit(1)
+    return _head(db.execute(newest).first())
 
 
-def _hashes(db: Connection, level: int, index: int, width: int) -> list[bytes]:
-    table = schema.log_nodes if level else schema.log_entries
-    number = table.c.number
-    query = select(table.c.hash).where(number.between(index * WIDTH, index * WIDTH + width - 1))
-    if level:
-        query = query.where(schema.log_nodes.c.level == level)
-    return list(db.execute(query.order_by(number)).scalars())
+def cosigned_head(db: Connection, *, above: int | None = None) -> SignedHead | None:
+    """Return the newest cosigned checkpoint, or the first one of more than `above` entries."""
+    columns = schema.log_checkpoints.c
+    cosigned = select(schema.log_checkpoints).where(columns.is_cosigned).limit(1)
+    if above is None:
+        return _head(db.execute(cosigned.order_by(columns.size.desc())).first())
+    return _head(db.execute(cosigned.where(columns.size > above).order_by(columns.size)).first())
 
 
-def tile(db: Connection, level: int, index: int, width: int) -> bytes | None:
-    """Return a tile; None if the log is too small for it."""
-    hashes = _hashes(db, level, index, width)
-    return b"".join(hashes) if len(hashes) == width else None
-
-
-def bundle(db: Connection, index: int, width: int) -> bytes | None:
-    """Return a bundle of entries; None if the log is too small for it."""
-    columns = schema.log_entries.c
-    here = columns.number.between(index * WIDTH, index * WIDTH + width - 1)
-    query = select(columns.entry).where(here).order_by(columns.number)
-    entries = db.execute(query).scalars().all()
-    return encode_bundle(entries) if len(entries) == width else None
-
-
-def tree(db: Connection) -> Tree:
-    """Return the tree, to be read within this transaction."""
-    return Tree(size_of(db), lambda *where: tile(db, *where) or b"")
-
-
-def head(db: Connection, kind: str) -> Head | None:
-    """Return the head of this kind, if there is one."""
-    columns = schema.log_heads.c
-    query = select(columns.size, columns.signed_at, columns.note).where(columns.kind == kind)
-    row = db.execute(query).first()
-    return None if row is None else Head(*row)
-
-
-def keep(db: Connection, kind: str, new: Head) -> None:
-    """Replace the head of this kind; one of fewer entries changes nothing."""
-    table = schema.log_heads
-    insert = insert_ignoring(db.dialect.name)(table).values(kind=kind, **new._asdict())
-    replaced = insert.on_conflict_do_update(
-        index_elements=["kind"], set_=new._asdict(), where=table.c.size <= new.size
-    )
-    db.execute(replaced)
-
-
-def proof(db: Connection, index: int) -> LogProof | None:
-    """Return that the newest cosigned checkpoint has an entry; None if it does not reach so far."""
-    found = head(db, COSIGNED)
-    if found is None or not 0 <= index < found.size:
+def _head(row: Row[Any] | None) -> SignedHead | None:
+    if row is None:
         return None
-    return LogProof(index, tree(db).inclusion(index, found.size), read_note(found.note))
+    return SignedHead(row.signed_at, Witnessed.decode(row.document), row.is_cosigned)
+
+
+def keep(db: Connection, head: SignedHead) -> None:
+    """Keep a checkpoint, in place of the same one with fewer signatures."""
+    row = {
+        "signed_at": head.signed_at,
+        "document": head.witnessed.encode(),
+        "is_cosigned": head.is_cosigned,
+    }
+    insert = insert_ignoring(db.dialect.name)(schema.log_checkpoints)
+    new = insert.values(size=head.size, **row)
+    db.execute(new.on_conflict_do_update(index_elements=["size"], set_=row))
+
+
+def proof(db: Connection, place: int) -> LogProof | None:
+    """Return that a cosigned checkpoint has an entry; None if there is none that does."""
+    found = cosigned_head(db, above=place) if 0 <= place < size_of(db) else None
+    if found is None or found.size - 1 - place > MOST_BETWEEN:
+        return None
+    after = hashes(db, place + 1, found.size)
+    return LogProof(before=head_at(db, place), after=after, witnessed=found.witnessed)
 
 
 def unlogged(db: Connection, aggregator: str) -> list[Entry]:
@@ -217,8 +216,8 @@ class Log:
         self._versions = 0  # of the manifest, in the log or pending
         self._has_begun = False
         self._sizes: dict[str, int] = {}  # that each node signed last, once it said so
-        self._newest: Head | None = None
-        self._cosigned: Head | None = None
+        self._newest: SignedHead | None = None
+        self._cosigned: SignedHead | None = None
         self._signed: set[str] = set()  # nodes that signed the newest
         self._broken: str | None = None
         self._work = Work(resources.clock, partial(Pace, longest=_LONGEST_PAUSE))
@@ -241,7 +240,7 @@ class Log:
             registry=registry,
         ).set_function(
             lambda: (
-                len(cosigners(read_note(self._cosigned.note), resources.book.current.manifest))
+                len(self._cosigned.witnessed.cosigners(resources.book.current))
                 if self._cosigned
                 else 0
             )
@@ -308,7 +307,7 @@ class Log:
         signed = await reading.run_sized(len(encoded), decode, encoded, Manifest)
         if signed.digest not in {each.digest for each in self._own.book.versions}:
             check_successor(self._own.book.current, signed)
-        entry = decode_entry(log_entry(signed.body))
+        entry = ManifestEntry.of(signed.body)
         logged = await self._own.storage.run(version, signed.body.sequence)
         if logged not in (None, entry.digest):
             raise ConflictingDocument("the log has another version of the manifest of this number")
@@ -340,8 +339,8 @@ class Log:
 
     async def _begin(self) -> None:
         self._size = await self._own.storage.run(size_of)
-        self._newest = await self._own.storage.run(head, NEWEST)
-        self._cosigned = await self._own.storage.run(head, COSIGNED)
+        self._newest = await self._own.storage.run(newest_head)
+        self._cosigned = await self._own.storage.run(cosigned_head)
         missed = await self._own.storage.run(unlogged, self._own.name)
         came, self._pending = self._pending, []
         self._note_manifests()
@@ -350,30 +349,38 @@ class Log:
 
     def _note_manifests(self) -> None:
         for version in self._own.book.versions[self._versions :]:
-            self.note(decode_entry(log_entry(version.manifest)))
+            self.note(ManifestEntry.of(version.manifest))
             self._due_at = self._own.clock()
             self._versions += 1
 
     async def _sign(self) -> None:
-        """Sign the tree if it has grown, and the newest checkpoint has its quorum or waits long."""
+        """Sign the head if there is more, and the newest checkpoint has its quorum or waits long.
+
+        So far beyond the newest cosigned one that a proof has room for the hashes in between.
+        """
         newest, now = self._newest, round(self._own.clock().timestamp() * 1000)
         manifest = self._own.book.current.manifest
         silent = {node.name for node in manifest.compute_nodes} - self._sizes.keys()
         if self._broken is not None or len(silent) >= manifest.quorum:
             return
-        if self._size <= (newest.size if newest else 0):
+        cosigned = self._cosigned.size if self._cosigned else 0
+        size = min(self._size, max(cosigned + MOST_BETWEEN, *self._sizes.values()))
+        if newest is not None and size <= newest.size:
             return
-        if newest is not None and (self._cosigned is None or self._cosigned.size < newest.size):
+        if newest is not None and cosigned < newest.size:
             if now < newest.signed_at + PATIENCE / timedelta(milliseconds=1):
                 return
-        size = self._size
-        root_hash = await self._own.storage.run(lambda db: tree(db).root(size))
-        text = Checkpoint(origin_of(manifest), size, root_hash).text
-        origin = text.partition("\n")[0]
-        note = f"{text}\n{sign_note(text, origin, self._own.key_in())}"
-        head = Head(size, now, note)
-        await self._own.storage.run(keep, NEWEST, head)
+        head = SignedHead(now, Witnessed(checkpoint=await self._checkpoint(size)))
+        await self._own.storage.run(keep, head)
         self._newest, self._signed = head, set()
+
+    async def _checkpoint(self, size: int) -> Signed[Checkpoint]:
+        """Sign the head of the first `size` entries, which are durable."""
+        head = await self._own.storage.run(head_at, size)
+        consortium, name = self._own.book.current.manifest.consortium, self._own.name
+        return self._own.sign(
+            Checkpoint(consortium=consortium, aggregator=name, size=size, head=head)
+        )
 
     async def _ask(self, node: ComputeParty) -> None:
         """Hear what a node signed last, and whether it is of this log.
@@ -381,9 +388,7 @@ class Log:
         Raises:
             Unavailable
         """
-        origin = origin_of(self._own.book.current.manifest)
-        path = f"/witness/{sha256(origin.encode()).hexdigest()}/checkpoint"
-        reply = await self._own.peers.to(node).ask("GET", path, limit_bytes=LARGEST_NOTE_BYTES)
+        reply = await self._own.peers.to(node).ask("GET", CHECKPOINTS)
         if reply.status == 404:
             self._sizes[node.name] = 0
             return
@@ -396,7 +401,7 @@ class Log:
             return
         if seen.size > self._size:
             self._stop(node.name, "the log here is shorter than one that was signed")
-        elif await self._own.storage.run(lambda db: tree(db).root(seen.size)) != seen.root:
+        elif await self._own.storage.run(head_at, seen.size) != seen.head:
             self._stop(node.name, "the log here has another history than one that was signed")
         self._sizes[node.name] = seen.size
         self._own.wake.set()
@@ -404,8 +409,8 @@ class Log:
     def _own_checkpoint(self, body: bytes) -> Checkpoint | None:
         """Return the checkpoint in an answer if this aggregator signed it, under any version."""
         for version in reversed(self._own.book.versions):
-            with suppress(ProtocolError, UnicodeDecodeError):
-                return signed_checkpoint(read_note(body.decode()), version.manifest)
+            with suppress(ProtocolError):
+                return Witnessed.decode(body).checked(version)
         return None
 
     def _stop(self, node: str, why: str) -> None:
@@ -424,39 +429,45 @@ class Log:
         Raises:
             Unavailable
         """
-        head = self._newest
-        if head is None or self._broken is not None:
+        newest, old = self._newest, self._sizes[node.name]
+        if newest is None or self._broken is not None or old > newest.size:
             return
-        old = min(self._sizes[node.name], head.size)
-        proof = await self._own.storage.run(lambda db: tree(db).consistency(old, head.size))
-        body = str(Submission(old, proof, read_note(head.note))).encode()
-        reply = await self._own.peers.to(node).ask(
-            "POST", ADD_CHECKPOINT, body, media_type="text/plain", limit_bytes=LARGEST_NOTE_BYTES
-        )
-        if reply.status == 409:
-            size = decimal(reply.body.decode("ascii", "replace").strip())
-            self._sizes[node.name] = size
-            if size > head.size:
-                del self._sizes[node.name]  # it must show what it signed
-            raise Unavailable("the node signed another checkpoint last")
+        size = min(newest.size, old + MOST_BETWEEN)  # of a node that was away, part by part
+        checkpoint = newest.witnessed.checkpoint
+        if size < newest.size:
+            checkpoint = await self._checkpoint(size)
+        after = await self._own.storage.run(hashes, old, size)
+        body = Submission(after=after, checkpoint=checkpoint).encode()
+        reply = await self._own.peers.to(node).ask("POST", CHECKPOINTS, body)
         if reply.status != 200:
-            log.warning("a node does not sign the log", party=node.name, status=reply.status)
+            log.warning("a node does not sign the log", party=node.name, reason=reply.reason)
+            if reply.code == WrongStart.code:
+                del self._sizes[node.name]  # it must show what it signed
             raise Unavailable("the node does not sign")
-        self._sizes[node.name] = head.size
-        newest, manifest = self._newest, self._own.book.current.manifest
-        if newest is None or newest.size != head.size:
-            return
-        note = read_note(newest.note).with_lines(reply.body.decode())
-        signed = cosigners(note, manifest)
-        if node.name not in signed:
+        self._sizes[node.name] = size
+        if self._newest is not None and self._newest.size == size:
+            await self._take_cosignature(decode(reply.body, Cosignature), self._newest)
+        self._own.wake.set()
+
+    async def _take_cosignature(self, signed: Signed[Cosignature], newest: SignedHead) -> None:
+        """Add a signature to the newest checkpoint, in place of an earlier one of this node.
+
+        Raises:
+            Unavailable: it is not the node's, or of another checkpoint.
+        """
+        checkpoint, before = newest.witnessed.checkpoint, newest.witnessed.cosignatures
+        others = [each for each in before if each.signer != signed.signer]
+        witnessed = Witnessed(checkpoint=checkpoint, cosignatures=(*others, signed))
+        consortium = self._own.book.current
+        self._signed = set(witnessed.cosigners(consortium))
+        if signed.signer not in self._signed:
             raise Unavailable("the node did not sign")
-        newest = newest._replace(note=str(note))
-        self._newest, self._signed = newest, set(signed)
-        if len(signed) >= manifest.quorum:
-            await self._own.storage.run(keep, COSIGNED, newest)
+        is_cosigned = len(self._signed) >= consortium.manifest.quorum
+        self._newest = newest = newest._replace(witnessed=witnessed, is_cosigned=is_cosigned)
+        if is_cosigned:
+            await self._own.storage.run(keep, newest)
             self._cosigned = newest
             self._own.changes.tell(LOG)
-        self._own.wake.set()
 
     async def close(self) -> None:
         """End what is under way."""

@@ -4,20 +4,20 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Integer,
     MetaData,
     String,
     Table,
-    Text,
     UniqueConstraint,
 )
 
 from shoal_hosting.storage.database import Bytes, only_grows
 from shoal_hosting.storage.database_memory import memory_table
 
-VERSION: Final = 8
+VERSION: Final = 9
 
 metadata = MetaData()
 
@@ -96,26 +96,17 @@ log_entries = Table(
     Column("kind", String(16), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("entry", Bytes, nullable=False),
-    Column("hash", Bytes, nullable=False),
+    Column("head", String(64), nullable=False),  # after this entry
     UniqueConstraint("kind", "digest"),
 )
 only_grows(log_entries)
 
-# The roots of full subtrees of 256**level entries: tiles from level 1 on.
-log_nodes = Table(
-    "log_nodes",
+# Every checkpoint that was signed here, with the signatures of Compute nodes that came.
+log_checkpoints = Table(
+    "log_checkpoints",
     metadata,
-    Column("level", Integer, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("hash", Bytes, nullable=False),
-)
-
-# Two rows: the newest checkpoint, and the newest that a quorum of Compute nodes signed, too.
-log_heads = Table(
-    "log_heads",
-    metadata,
-    Column("kind", String(8), primary_key=True),
-    Column("size", BigInteger, nullable=False),
+    Column("size", BigInteger, primary_key=True, autoincrement=False),
     Column("signed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
-    Column("note", Text, nullable=False),
+    Column("document", Bytes, nullable=False),
+    Column("is_cosigned", Boolean, nullable=False),  # by a quorum
 )

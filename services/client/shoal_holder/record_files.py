@@ -58,7 +58,8 @@ def read_records(
             try:
                 numbers.append(number_of(text))
             except ValueError as error:
-                raise ValueError(f"{where} {name!r}: {error}") from None
+                ids_hint = "" if by else "; a column of ids is called 'id'"
+                raise ValueError(f"{where} {name!r}: {error}{ids_hint}") from None
     if not rows:
         raise ValueError(f"{file} holds no records")
     if by is None and rows > 1:

@@ -81,15 +81,15 @@ def checked(
         bare = [
             each
             for each in source
-            if not each.isidentifier()
+            if (not each.isidentifier() or json.loads(parse(statement(each)))["error"])
             and each.casefold() in sql.casefold()
             and f'"{each}"'.casefold() not in sql.casefold()
         ]
         if not bare:
             raise
         raise RefusedExpression(
-            f"{refused}; a column's name with spaces, brackets or signs needs double quotes: "
-            f'"{max(bare, key=len)}"'
+            f"{refused}; a column's name with spaces, brackets or signs, or one that is a word of "
+            f"SQL, needs double quotes: sql = '\"{max(bare, key=len)}\"'"
         ) from None
     return expression
 

@@ -18,10 +18,8 @@ from shoal_hosting.operators.view import Look
 from shoal_hosting.server.openapi import (
     ANY,
     BINARY,
-    NOTE,
     OCTETS,
     SIGNED,
-    TEXT,
     After,
     answers,
     having,
@@ -44,19 +42,12 @@ from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.notes import (
-    ADD_CHECKPOINT,
-    LARGEST_NOTE_BYTES,
-    SIZE_MEDIA_TYPE,
-    UnknownLog,
-    WrongOldSize,
-    read_submission,
-)
+from shoal_protocol.log.checkpoints import Cosignature, WrongProof
+from shoal_protocol.log.entries import CHECKPOINTS, Submission, UnknownLog, WrongStart
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.sharing.received import RECEIPT_QUERY_BYTES, envelope_size
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.trust.succession import WrongProof
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -159,7 +150,6 @@ def create_app(
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            ADD_CHECKPOINT: LARGEST_NOTE_BYTES,
         },
     )
 
@@ -276,37 +266,25 @@ def create_app(
         return listed(await witnesses.votes_of(name))
 
     @app.post(
-        ADD_CHECKPOINT,
+        CHECKPOINTS,
         **answers(
-            TEXT,
-            MalformedDocument,
-            UnknownLog,
-            BadSignature,
+            signed(Cosignature),
+            *SIGNED,
+            WrongStart,
             WrongProof,
             LedgerBroken,
-            as_type=NOTE,
-            takes=TEXT,
-            as_body=NOTE,
-            others={400: SIZE_MEDIA_TYPE, 409: SIZE_MEDIA_TYPE},
+            takes=having("after", "checkpoint"),
         ),
     )
     async def add_checkpoint(request: Request) -> Response:
-        """Sign a checkpoint of the log that is consistent with the last one signed here.
+        """Sign a checkpoint of the log that follows the last one signed here."""
+        submission = Submission.decode(await request.body())
+        return document((await log_witness.sign(submission)).encode())
 
-        The body and the answers are those of C2SP tlog-witness.
-        """
-        try:
-            line = await log_witness.sign(read_submission(await request.body()))
-        except WrongOldSize as error:
-            status = 400 if error.too_large else error.status
-            head = {"Content-Type": SIZE_MEDIA_TYPE}  # a media_type would get a charset
-            return Response(f"{error.size}\n", status, headers=head)
-        return Response(line, media_type=NOTE)
-
-    @app.get("/witness/{origin_hash}/checkpoint", **answers(TEXT, UnknownLog, as_type=NOTE))
-    async def show_checkpoint(origin_hash: str) -> Response:
-        """Return the last checkpoint signed here of the log whose origin has this SHA-256."""
-        return Response(await log_witness.newest(origin_hash), media_type=NOTE)
+    @app.get(CHECKPOINTS, **answers(having("checkpoint", "cosignatures"), UnknownLog))
+    async def show_checkpoint() -> Response:
+        """Return the last checkpoint of the log that was signed here, with this signature."""
+        return document(await log_witness.newest())
 
     @app.post("/v1/gossip", **answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
     async def converse(request: Request) -> Response:

@@ -1,10 +1,8 @@
-"""Signs the consortium's log as a witness (C2SP tlog-witness): one history, never shorter.
+"""Signs the consortium's log as a witness: one history, never shorter.
 
 What it signed last is durable before the signature leaves. A node that was set back, as others tell
 it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
-
-from hashlib import sha256
 
 from sqlalchemy import Connection, select, update
 
@@ -12,17 +10,16 @@ from shoal_compute.schema import log_views
 from shoal_compute.witnesses import Witnesses
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.database import insert_new
-from shoal_protocol.log.notes import (
+from shoal_protocol.log.checkpoints import (
+    GENESIS,
     Checkpoint,
-    Submission,
-    UnknownLog,
-    WrongOldSize,
-    cosign,
-    origin_of,
-    signed_checkpoint,
-    witness_name,
+    Cosignature,
+    Witnessed,
+    WrongProof,
+    followed,
 )
-from shoal_protocol.log.tiles import EMPTY_ROOT, check_consistency
+from shoal_protocol.log.entries import Submission, UnknownLog, WrongStart
+from shoal_protocol.wire.documents import Signed
 
 
 class LogWitness:
@@ -32,61 +29,55 @@ class LogWitness:
         """Keep the view in the storage of `resources`; `witnesses` tell if it was set back."""
         self._own, self._witnesses = resources, witnesses
 
-    async def sign(self, submission: Submission) -> str:
-        """Return this node's signature line under a checkpoint that follows the last one it signed.
+    async def sign(self, submission: Submission) -> Signed[Cosignature]:
+        """Return this node's signature of a checkpoint that follows the last one it signed.
 
         Raises:
-            MalformedDocument
-            UnknownLog: it is of another log.
-            BadSignature: the aggregator did not sign it.
-            WrongOldSize: the proof does not begin at the last checkpoint signed here.
-            WrongProof: it is not consistent with that one.
+            MalformedDocument: it is of another consortium's log.
+            UnknownSigner, WrongSigner, BadSignature: the aggregator did not sign it.
+            WrongStart: the entries do not begin after the last checkpoint signed here.
+            WrongProof: they do not lead to it.
             LedgerBroken: this node was set back.
             StorageUnavailable: nothing was signed.
         """
-        manifest = self._own.book.current.manifest
-        note = submission.note
-        if note.checkpoint.origin != origin_of(manifest):
-            raise UnknownLog
-        checkpoint = signed_checkpoint(note, manifest)
+        own = self._own
+        checkpoint = Witnessed(checkpoint=submission.checkpoint).checked(own.book.current)
         await self._witnesses.check()
-        name, key = witness_name(manifest, self._own.name), self._own.key_in()
-        at = int(self._own.clock().timestamp())
-        line = cosign(note.text, name, key, at=at)
-        await self._own.storage.run(advance, submission, checkpoint, str(note.with_lines(line)))
-        return line
+        signed = own.sign(Cosignature(checkpoint=checkpoint.digest, node=own.name, at=own.clock()))
+        seen = Witnessed(checkpoint=submission.checkpoint, cosignatures=(signed,))
+        await own.storage.run(advance, submission, checkpoint, seen.encode())
+        return signed
 
-    async def newest(self, origin_hash: str) -> str:
-        """Return the last checkpoint signed here, of the log whose origin has this SHA-256.
+    async def newest(self) -> bytes:
+        """Return the last checkpoint signed here of the log of the aggregator in force.
 
         Raises:
-            UnknownLog: it is of another log, or nothing was signed yet.
+            UnknownLog: nothing of it was signed yet.
         """
-        origin = origin_of(self._own.book.current.manifest)
-        query = select(log_views.c.note).where(log_views.c.origin == origin)
-        note: str | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
-        if note is None or sha256(origin.encode()).hexdigest() != origin_hash:
+        name = self._own.book.current.manifest.aggregator.name
+        query = select(log_views.c.document).where(log_views.c.aggregator == name)
+        document: bytes | None = await self._own.storage.run(lambda db: db.execute(query).scalar())
+        if document is None:
             raise UnknownLog
-        return note
+        return document
 
 
-def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, note: str) -> None:
+def advance(db: Connection, submission: Submission, checkpoint: Checkpoint, seen: bytes) -> None:
     """Go on from the checkpoint on file to this one, in one step.
 
     Raises:
-        WrongOldSize, WrongProof
+        WrongStart, WrongProof
     """
     columns = log_views.c
-    here = columns.origin == checkpoint.origin
-    row = db.execute(select(columns.size, columns.root).where(here).with_for_update()).first()
-    size, root = (0, EMPTY_ROOT) if row is None else row
-    if submission.old > checkpoint.size or submission.old != size:
-        raise WrongOldSize(size, too_large=submission.old > checkpoint.size)
-    check_consistency(size, checkpoint.size, root, checkpoint.root, submission.proof)
-    new = {"size": checkpoint.size, "root": checkpoint.root, "note": note}
-    if row is None:
-        is_first = insert_new(db, log_views, origin=checkpoint.origin, **new)
-        if not is_first:  # another replica signed the first one
-            raise WrongOldSize(db.execute(select(columns.size).where(here)).scalar_one())
-    else:
+    here = columns.aggregator == checkpoint.aggregator
+    row = db.execute(select(columns.size, columns.head).where(here).with_for_update()).first()
+    size, head = (0, GENESIS) if row is None else row
+    if checkpoint.size - len(submission.after) != size:
+        raise WrongStart
+    if followed(head, submission.after) != checkpoint.head:
+        raise WrongProof("the checkpoint is of another history than the one signed here")
+    new = {"size": checkpoint.size, "head": checkpoint.head, "document": seen}
+    if row is not None:
         db.execute(update(log_views).where(here).values(**new))
+    elif not insert_new(db, log_views, aggregator=checkpoint.aggregator, **new):
+        raise WrongStart  # another replica signed the first one

@@ -15,7 +15,6 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
-    Text,
     UniqueConstraint,
 )
 
@@ -24,7 +23,7 @@ from shoal_hosting.storage.database_memory import memory_table
 from shoal_hosting.storage.ledger import LedgerTables
 from shoal_hosting.storage.shared_manifests import manifest_table
 
-VERSION: Final = 12
+VERSION: Final = 13
 
 metadata = MetaData()
 
@@ -141,10 +140,10 @@ lease = Table(
 log_views = Table(
     "log_views",
     metadata,
-    Column("origin", String(160), primary_key=True),
+    Column("aggregator", String(64), primary_key=True),
     Column("size", BigInteger, nullable=False),
-    Column("root", Bytes, nullable=False),
-    Column("note", Text, nullable=False),  # as it was signed here
+    Column("head", String(64), nullable=False),
+    Column("document", Bytes, nullable=False),  # as it was signed here
 )
 
 manifests = manifest_table(metadata)

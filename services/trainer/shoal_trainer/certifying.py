@@ -126,15 +126,15 @@ class Certifier:
         Raises:
             Unavailable: there is no proof yet.
         """
-        own, manifest = self._resources, self._resources.book.current.manifest
+        own, current = self._resources, self._resources.book.current
         found = await own.storage.run(releases.find_certificate, job)
         signed = await asyncio.to_thread(read_certificate, found.document if found else b"")
         entry = signed.body.log_entry
         listed = newest_with(own.book, own.name)  # another may be the trainer now
         request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
-        proof = await self._peers.logged(request, listed, aggregator=manifest.aggregator)
-        proof.check(entry.encode(), manifest)
-        proved = replace(signed, log_proof=str(proof))
+        proof = await self._peers.logged(request, listed, aggregator=current.manifest.aggregator)
+        proof.check(entry, current)
+        proved = replace(signed, log_proof=proof.encode().decode())
         packed = await asyncio.to_thread(lambda: pack(proved.encode()))
         await own.storage.run(releases.keep_log_proof, job, packed)
         own.changes.tell(job)

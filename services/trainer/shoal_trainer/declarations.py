@@ -60,8 +60,8 @@ class Declarations:
         able = len(roster.enrolled_set - refused)
         if able < request.minimum_population:
             raise RefusedJob(
-                f"data holders of {able} clients would answer, "
-                f"{request.minimum_population} are needed: {in_words(reasons, roster)}"
+                f"{able:,} clients would answer, {request.minimum_population:,} are needed; "
+                f"refused by {in_words(reasons, roster)}"
             )
 
     async def refusals(self, request: StudyRequest) -> dict[int, str]:

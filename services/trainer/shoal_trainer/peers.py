@@ -11,7 +11,7 @@ from typing import Final
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_exchange import exchange
 from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
-from shoal_protocol.log.notes import LogProof, read_proof
+from shoal_protocol.log.checkpoints import LogProof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -168,7 +168,7 @@ class Peers:
         reply = await self._send(aggregator, "GET", path, wait_seconds=PROOF_SECONDS)
         if reply.status != 200:
             raise Unavailable("the Compute nodes have not signed the entry yet")
-        return read_proof(reply.body.decode("utf-8", "replace"))
+        return LogProof.decode(reply.body)
 
     async def outcome(
         self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int

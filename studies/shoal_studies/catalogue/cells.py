@@ -2,8 +2,9 @@
 
 Other studies that count share the base class.
 
-The posterior is a mixture over the true counts, weighed by their Beta-binomial or
-Dirichlet-multinomial probability times the density of the noise that they leave.
+The posterior consists of draws: of the true counts, which are weighed by their
+Dirichlet-multinomial probability times the density of the noise that they leave, and then of the
+probabilities.
 
 Under a Dirichlet prior the counts N are Dirichlet-multinomial, P(N) proportional to
 prod_j Gamma(N_j + a_j) / N_j! on sum_j N_j = n, and each cell's noise is independent of the
@@ -12,12 +13,11 @@ partial sums have laws that are convolutions, and N is drawn exactly, last cell 
 Markov chain. Proof: docs/mathematics.md, proposition 7.1.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -36,7 +36,6 @@ from shoal_studies.catalogue.one_round import (
     SummedNoise,
     generator_for,
     noise_of,
-    record_counts,
 )
 from shoal_studies.catalogue.study import (
     COUNT_BITS,
@@ -49,12 +48,7 @@ from shoal_studies.catalogue.study import (
     spanning,
 )
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import (
-    QUANTILE_LEVELS,
-    DirichletMixture,
-    TabulatedPosterior,
-    beta_quantiles,
-)
+from shoal_studies.posteriors.forms import StoredDraws, encoded
 
 TABLE_BITS: Final = 22
 """Of the grid of tables."""
@@ -80,49 +74,49 @@ def indicator_of(name: str) -> ColumnBounds:
 
 
 class CellStudy(OneRoundStudy):
-    """The probability that a record of `column` is in each of some cells.
-
-    Prior: Dirichlet, `concentration` for each cell.
-    """
+    """The probability that a record of `column` is in each of some cells."""
 
     column: ColumnName
-    concentration: Concentration = 1.0
 
     @property
     @abstractmethod
     def cells(self) -> tuple[str, ...]:
         """The names of the cells, in the order of the query."""
 
+    @property
+    @abstractmethod
+    def prior(self) -> Floats:
+        """The parameters of the Dirichlet prior, shape (cells,)."""
+
     @abstractmethod
     def query(self) -> BinCounts | Counts:
         """Return the query of the only round, which carries the number of records."""
 
-    def posterior_from(self, released: ReleasedSum) -> BasePosterior:
+    def drawn(self, released: ReleasedSum, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return the fields of a posterior by draws of the probabilities of the first cells."""
+        prior, generator = self.prior, generator_for(released)
+        draws = min(_MOST_DRAWS, _MOST_NUMBERS // len(prior))
         noisy = _noisy_counts(released, self.query())
-        cells = len(noisy.values)
-        draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
-        prior = np.full(cells, self.concentration)
-        counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
-        fields = {
+        counts = np.rint(draw_counts(noisy, prior, draws, generator))
+        # A cell of a tiny parameter may underflow to zero, but never do all of them.
+        gammas = generator.standard_gamma(counts + prior)
+        shares = gammas / gammas.sum(axis=1, keepdims=True)
+        return {
             "columns": (self.column,),
-            "names": self.cells,
-            "counts": tuple(map(tuple, counts.astype(np.int64).tolist())),
-            "concentration": self.concentration,
+            "names": names,
+            "values": encoded(shares[:, : len(names)]),
             "records": max(1, round(float(counts.sum(axis=1).mean()))),
         }
-        if isinstance(self, HistogramTask):
-            fields["edges"] = self.edges
-        return self.posteriors[0].model_validate(fields)
 
 
-class BernoulliPosterior(TabulatedPosterior):
+class BernoulliPosterior(StoredDraws):
     """Of the probability that a record of `column` is a success."""
 
     name: Literal["bernoulli"] = "bernoulli"
     names: tuple[str, ...] = ("probability",)
 
 
-class BernoulliTask(OneRoundStudy):
+class BernoulliTask(CellStudy):
     """The probability that `column` is `success`; whatever is anything else is a failure.
 
     Prior: Beta(prior_successes, prior_failures). `failure` is what the column is otherwise, for
@@ -139,7 +133,6 @@ failure = 0
 """
 
     name: Literal["bernoulli"] = "bernoulli"
-    column: ColumnName
     success: Real = 1.0
     failure: Real = 0.0
     prior_successes: Concentration = 1.0
@@ -161,6 +154,14 @@ failure = 0
     def codings(self) -> tuple[Coding, ...]:
         return (Coding(self.column, "outcome", (self.failure, self.success)),)
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return ("success", "failure")
+
+    @property
+    def prior(self) -> Floats:
+        return np.array([self.prior_successes, self.prior_failures])
+
     def query(self) -> Counts:
         """Return the query of the only round."""
         return Counts(
@@ -172,30 +173,26 @@ failure = 0
         )
 
     def posterior_from(self, released: ReleasedSum) -> BernoulliPosterior:
-        prior = np.array([self.prior_successes, self.prior_failures])
-        successes, failures, weights = _successes(released, self.query().grid, prior)
-        parameters = np.column_stack([successes, failures]) + prior
-        totals = parameters.sum(axis=1)
-        shares = parameters[:, 0] / totals
-        mean = float(weights @ shares)
-        variance = weights @ (shares * (1.0 - shares) / (totals + 1.0) + (shares - mean) ** 2)
-        quantiles = beta_quantiles(parameters, weights, QUANTILE_LEVELS)
-        return BernoulliPosterior(
-            columns=(self.column,),
-            quantiles=tuple(quantiles.tolist()),
-            average=mean,
-            deviation=math.sqrt(variance),
-            records=max(1, round(float(weights @ (successes + failures)))),
-        )
+        return BernoulliPosterior(**self.drawn(released, ("probability",)))
 
 
-class CategoricalPosterior(DirichletMixture):
+class EvenCellStudy(CellStudy):
+    """A study of cells with the same prior `concentration` for each."""
+
+    concentration: Concentration = 1.0
+
+    @property
+    def prior(self) -> Floats:
+        return np.full(len(self.cells), self.concentration)
+
+
+class CategoricalPosterior(StoredDraws):
     """Of the probabilities of the levels in order, then of "other" if the task counted it."""
 
     name: Literal["categorical"] = "categorical"
 
 
-class CategoricalTask(CellStudy):
+class CategoricalTask(EvenCellStudy):
     """The probabilities of the public `levels` of `column`, which `labels` may name.
 
     Values that are no level make up a cell of their own, "other". Without `other` the analyst
@@ -247,8 +244,11 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
             records_per_client=self.records_per_client,
         )
 
+    def posterior_from(self, released: ReleasedSum) -> CategoricalPosterior:
+        return CategoricalPosterior(**self.drawn(released, self.cells))
 
-class HistogramPosterior(DirichletMixture):
+
+class HistogramPosterior(StoredDraws):
     """Of the probabilities of the bins between `edges`, in order."""
 
     name: Literal["histogram"] = "histogram"
@@ -268,7 +268,7 @@ class HistogramPosterior(DirichletMixture):
         return np.asarray(self.mean / np.diff(self.edges))
 
 
-class HistogramTask(CellStudy):
+class HistogramTask(EvenCellStudy):
     """The probabilities of the bins of `column` between the public `edges`.
 
     A bin holds the values from its lower edge on and below its upper one. The first holds all that
@@ -304,6 +304,9 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
             grid_bits=COUNT_BITS,
             records_per_client=self.records_per_client,
         )
+
+    def posterior_from(self, released: ReleasedSum) -> HistogramPosterior:
+        return HistogramPosterior(edges=self.edges, **self.drawn(released, self.cells))
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:
@@ -492,10 +495,7 @@ def _logs(law: _Law) -> Floats:
         return np.log(law.masses)
 
 
-_MOST_COMPONENTS: Final = 512
-_NODES: Final = 61  # numbers of records, and
-_RESOLUTION: Final = 12.0  # of successes in one standard deviation of the noise
-_NEGLIGIBLE: Final = 1e-9
+_MOST_DRAWS: Final = 2000
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
 
 
@@ -508,32 +508,3 @@ def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:
         total_noise=noise_of(released, -1, query.grid),
         most=released.cohort_size * query.records_per_client,
     )
-
-
-def _successes(released: ReleasedSum, grid: int, prior: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return possible numbers of successes and failures, and their probabilities, shapes (m,).
-
-    The law of both given their noisy difference and their noisy sum: for each number of records,
-    of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
-    the density of the noise that they leave in the difference.
-    """
-    noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
-    parts = []
-    for records, log_weight in zip(*record_counts(released, _NODES), strict=True):
-        step = max(1.0, noise.sd / _RESOLUTION)
-        centre = min(max((records + difference) / 2.0, 0.0), records)
-        reach = 0.5 * noise.reach + 1.0
-        low, high = max(centre - reach, 0.0), min(centre + reach, records)
-        low = step * math.floor(low / step)
-        successes = np.minimum(np.arange(low, high + step, step), records)
-        logs = noise.log_density(difference - (2.0 * successes - records)) + log_weight
-        failures = records - successes
-        for counts, alpha in zip((successes, failures), prior, strict=True):
-            logs = logs + gammaln(counts + alpha) - gammaln(counts + 1.0)
-        both = np.array([records])
-        logs = logs + gammaln(both + 1.0) - gammaln(both + prior.sum()) + math.log(step)
-        parts.append((successes, failures, logs))
-    successes, failures, logs = (np.concatenate(each) for each in zip(*parts, strict=True))
-    weights = softmax(logs)
-    kept = weights > _NEGLIGIBLE
-    return successes[kept], failures[kept], weights[kept] / weights[kept].sum()

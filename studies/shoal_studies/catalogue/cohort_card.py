@@ -203,7 +203,10 @@ class CohortCardPosterior(NumbersPosterior):
         ]
         hidden = f"{self.withheld:,} counts, which may be of fewer than {self.smallest_cell:,}"
         return (
-            ("Intervals", "of what noise hides of the cohort's own records; no sampling in them"),
+            (
+                "Intervals",
+                "account for the noise alone: of these records, and not of others like them",
+            ),
             *([("Not shown", hidden)] if self.withheld else []),
             *(
                 [("Not known", f"the sd of {', '.join(unknown)}: noise hides it")]

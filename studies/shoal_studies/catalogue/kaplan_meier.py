@@ -172,7 +172,10 @@ class KaplanMeierPosterior(DrawnPosterior):
             said.append(("Log-rank test", f"{self.log_rank}{'' if is_of_all else of}"))
         if self.left_out is not None and self.left_out.mean > 2.0 * self.left_out.sd:
             said.insert(0, ("Left out", f"about {self.left_out.mean:,.0f} records of other levels"))
-        return (*said, ("Intervals", "know of noise and sampling; bands hold whole curves"))
+        return (
+            *said,
+            ("Intervals", "account for noise and sampling; a band holds the whole curve"),
+        )
 
     @property
     def caution(self) -> str | None:

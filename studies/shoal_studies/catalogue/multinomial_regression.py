@@ -26,11 +26,13 @@ from shoal_studies.catalogue.regression import (
     first_query,
     measured_terms,
     parts,
+    within_reach,
 )
 from shoal_studies.catalogue.study import FixedStudy, round_terms
 from shoal_studies.posteriors.base import BasePosterior, evenly_spread, require_level, rows_of
 
 _DRAWS: Final = 1_000
+_MOST_COEFFICIENTS: Final = 256  # of 1,000 a round would take a trainer minutes and a gigabyte
 
 
 def coefficient_names(levels: tuple[str, ...], features: tuple[str, ...]) -> tuple[str, ...]:
@@ -169,8 +171,11 @@ body_mass_index = [10, 60]
             raise ValueError("two columns have the same name")
         if "intercept" in names:
             raise ValueError("no feature may be called 'intercept': the constant term is")
-        if len(self.levels) * (len(self.features) + 1) > 10_000:
-            raise ValueError("there are more than 10,000 features and levels together")
+        if (len(self.levels) - 1) * (len(self.features) + 1) > _MOST_COEFFICIENTS:
+            raise ValueError(
+                f"there are more than {_MOST_COEFFICIENTS} coefficients, one for each level but "
+                "the first and each feature or constant: leave features out, or join levels"
+            )
         return self
 
     @property
@@ -232,7 +237,7 @@ body_mass_index = [10, 60]
             radius=math.sqrt(squared_radius) / REACH,
             classes=len(self.levels),
             basis=basis,
-            point=tuple(REACH * each for each in point),
+            point=within_reach(point),
         )
 
     def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:

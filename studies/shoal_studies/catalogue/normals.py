@@ -21,7 +21,7 @@ from shoal_protocol.queries.columns import ColumnBounds, distinct
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.wire.encoding import Base64, Positive, Real
+from shoal_protocol.wire.encoding import Positive, Real
 from shoal_studies.catalogue.measurements import query_of, record_count
 from shoal_studies.catalogue.one_round import (
     SummedNoise,
@@ -32,26 +32,21 @@ from shoal_studies.catalogue.one_round import (
 from shoal_studies.catalogue.study import OneRoundStudy, Pseudocount, require_near
 from shoal_studies.contract import NoReliablePosterior
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import MOST_VALUES, DrawnPosterior, decoded_numbers, encoded
+from shoal_studies.posteriors.forms import MOST_VALUES, StoredDraws, encoded
 
 
-class NormalPosterior(DrawnPosterior):
+class NormalPosterior(StoredDraws):
     """Of means, standard deviations and correlations of the records of `columns`, as joint draws.
 
-    `values` are the doubles of an array of shape (draws, k). They account for the records' scatter
+    The draws account for the records' scatter
     and the privacy noise, and not for values cut at the bounds. The covariance of every draw is
     positive definite.
     """
 
     name: Literal["normal"] = "normal"
-    columns: tuple[str, ...]
-    values: Base64
 
     @model_validator(mode="after")
-    def _are_usable(self) -> Self:
-        numbers = decoded_numbers(self.values)
-        if not numbers.size or numbers.size % len(self.names):
-            raise ValueError("values must be doubles of an array of shape (draws, names)")
+    def _are_of_the_columns(self) -> Self:
         if self.names != parameter_names(self.columns):
             raise ValueError("the parameters are means, standard deviations and correlations")
         return self
@@ -66,11 +61,6 @@ class NormalPosterior(DrawnPosterior):
             records=records,
             values=encoded(draws[step - 1 :: step]),
         )
-
-    @property
-    def draws(self) -> Floats:
-        """All draws, shape (draws, k), read-only."""
-        return decoded_numbers(self.values).reshape(-1, len(self.names))
 
     def covariances(self) -> Floats:
         """Return the draws of the covariance matrix, shape (draws, d, d)."""

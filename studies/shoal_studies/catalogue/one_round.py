@@ -5,29 +5,27 @@ Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binom
 fine as the queries' that is the variance-gamma law with characteristic function
 (1 + b^2 t^2)^-shape, which is Laplace's for shape 1.
 
-The posterior of a single parameter is summarised on a grid that is fitted to its mass.
+The posterior of a single parameter is computed on a grid that is fitted to its mass.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from scipy.special import logsumexp
+from scipy.special import kve, logsumexp, softmax
 
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
-from shoal_studies.posteriors.forms import QUANTILE_LEVELS, Known
+from shoal_studies.posteriors.forms import Known, encoded
 
-_FARTHEST: Final = 60.0  # scales b: from there on the tail is exp(-|x|/b), to first order
-_KNOTS: Final = 3000
-_STEP: Final = 0.25  # of ln g in the trapezoidal rules
+_MOST_SHAPE: Final = 50.0  # above it a sum of Laplace shares is normal to all purposes
+_STEP: Final = 0.25  # of ln g in the trapezoidal rule
 _LOWEST: Final = -70.0
 _HIGHEST: Final = 5.0
 
@@ -52,12 +50,14 @@ class SummedNoise:
 
     def log_density(self, x: Floats) -> Floats:
         """Return the logarithm of the density at `x`, elementwise."""
-        if self.mechanism == "discrete_gaussian":
+        if self.mechanism == "discrete_gaussian" or self.shape > _MOST_SHAPE:
             return -0.5 * (x / self.sd) ** 2 - math.log(self.sd * math.sqrt(2.0 * math.pi))
-        knots, values = _table(self.shape)
-        y = np.abs(x) / self._scale
-        inside = np.interp(y, knots, values)
-        return np.asarray(inside - np.maximum(y - _FARTHEST, 0.0) - math.log(self._scale))
+        # that of a variance-gamma law, by the Bessel function K of this order
+        order = self.shape - 0.5
+        nearest = 10.0 ** -min(12.0, 200.0 / (order + 1.0))  # nearer to 0 it would overflow
+        y = np.maximum(np.abs(x) / self._scale, nearest)
+        norm = self._scale * math.sqrt(math.pi) * math.gamma(self.shape) * 2.0**order
+        return np.asarray(order * np.log(y) + np.log(kve(order, y)) - y - math.log(norm))
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         """Return independent draws, for posterior sampling: no privacy depends on them."""
@@ -69,12 +69,13 @@ class SummedNoise:
     def normal_mixture(self) -> tuple[Floats, Floats]:
         """Return weights and variances, shape (m,), of the normals of mean zero that mix to it.
 
-        A variance-gamma variable is normal with variance 2 b^2 g, g gamma distributed.
+        A variance-gamma variable is normal with variance 2 b^2 g, g gamma distributed: here by the
+        trapezoidal rule in ln g.
         """
         if self.mechanism == "discrete_gaussian":
             return np.ones(1), np.array([self.sd**2])
-        logarithms, log_weights = _gamma_rule(self.shape)
-        weights = np.exp(log_weights)
+        logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
+        weights = softmax(self.shape * logarithms - np.exp(logarithms))
         kept = weights > 1e-15
         return weights[kept], 2.0 * self._scale**2 * np.exp(logarithms[kept])
 
@@ -83,40 +84,13 @@ class SummedNoise:
         return self.sd / math.sqrt(2.0 * self.shape)
 
 
-def _gamma_rule(shape: float) -> tuple[Floats, Floats]:
-    """Return ln g and log weights of a trapezoidal rule in ln g for the gamma distribution."""
-    logarithms = np.arange(_LOWEST, _HIGHEST, _STEP)
-    log_weights = shape * logarithms - np.exp(logarithms)
-    return logarithms, log_weights - logsumexp(log_weights)
-
-
-@lru_cache(maxsize=64)
-def _table(shape: float) -> tuple[Floats, Floats]:
-    """Return knots in scales b, and the log density there for b = 1."""
-    knots = _FARTHEST * np.linspace(0.0, 1.0, _KNOTS) ** 2
-    if shape == 1.0:
-        values = -knots - math.log(2.0)
-    else:
-        logarithms = np.arange(_LOWEST, _HIGHEST, _STEP / 2.0)
-        variances = 2.0 * np.exp(logarithms)
-        terms = (
-            shape * logarithms
-            - np.exp(logarithms)
-            - 0.5 * np.log(2.0 * math.pi * variances)
-            + math.log(_STEP / 2.0)
-            - math.lgamma(shape)
-            - 0.5 * knots[:, None] ** 2 / variances
-        )
-        values = logsumexp(terms, axis=1)
-    return knots, values
-
-
 LogDensity = Callable[[Floats], Floats]
 
 _SEARCH_POINTS: Final = 129
 _SEARCHES: Final = 60
 _NEGLIGIBLE: Final = -38.0  # in logarithms, relative to the peak: 3e-17
 _POINTS: Final = 801
+_VALUES: Final = 2000
 
 
 def bulk(log_density: LogDensity, low: float, high: float) -> tuple[float, float]:
@@ -138,24 +112,21 @@ def summarise(
     high: float,
     parameter: Callable[[Floats], Floats],
 ) -> dict[str, Any]:
-    """Return mean, deviation and quantiles of `parameter`(t), increasing in t, as posteriors do.
+    """Return the values of a posterior: those that split `parameter`(t)'s density evenly.
 
-    t has its density on [low, high]. `log_density` need not be normalised. Trapezoidal rule on 801
-    points: for a density that vanishes at both ends its error falls faster than any power of their
-    distance.
+    `parameter` increases in t, which has its density on [low, high]. `log_density` need not be
+    normalised. Trapezoidal rule on 801 points: for a density that vanishes at both ends its error
+    falls faster than any power of their distance.
     """
     points = np.linspace(low, high, _POINTS)
     logs = log_density(points)
     density = np.exp(logs - logs.max())
-    weights = density / density.sum()
-    values = parameter(points)
-    mean = float(weights @ values)
-    sd = float(np.sqrt(weights @ (values - mean) ** 2))
     steps = (density[1:] + density[:-1]) / 2.0
     cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
     rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
-    places = np.interp(QUANTILE_LEVELS, cumulative[rising], points[rising])
-    return {"average": mean, "deviation": sd, "quantiles": tuple(parameter(places).tolist())}
+    levels = (np.arange(_VALUES) + 0.5) / _VALUES
+    places = np.interp(levels, cumulative[rising], points[rising])
+    return {"values": encoded(parameter(places))}
 
 
 _NODES: Final = 15
@@ -188,10 +159,8 @@ def generator_for(released: ReleasedSum) -> Generator:
     return Generator(PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def record_counts(
-    released: ReleasedSum, nodes: int = _NODES, *, log_uniform: bool = False
-) -> tuple[Floats, Floats]:
-    """Return how many records there may be, and log probabilities, both shape (m,), m <= `nodes`.
+def record_counts(released: ReleasedSum, *, log_uniform: bool = False) -> tuple[Floats, Floats]:
+    """Return how many records there may be, and log probabilities, both shape (m,), m <= 15.
 
     Their number is seen through noise, and each from none to the most allowed is as likely
     beforehand, or as 1 / (n + 1) with `log_uniform`. A number stands for those around it, up to
@@ -202,7 +171,7 @@ def record_counts(
     most = released.cohort_size * released.query.records_per_client
     centre = min(max(seen, 0.0), float(most))
     low, high = max(centre - 5.0 * sd, 0.0), min(centre + 5.0 * sd, float(most))
-    numbers = np.unique(np.rint(np.linspace(low, high, nodes)))
+    numbers = np.unique(np.rint(np.linspace(low, high, _NODES)))
     ends = np.concatenate(
         [numbers[:1] - 0.5, (numbers[1:] + numbers[:-1]) / 2.0, numbers[-1:] + 0.5]
     )

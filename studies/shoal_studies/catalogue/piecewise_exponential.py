@@ -169,7 +169,7 @@ def score_query(
         radius=math.sqrt(squared_radius(task)) / rules.REACH,
         edges=task.times,
         basis=basis,
-        point=(*point[:places], *(rules.REACH * each for each in point[places:])),
+        point=(*point[:places], *rules.within_reach(point[places:])),
         hazard_cut=hazard_cut,
     )
 

@@ -160,7 +160,12 @@ class QuantilesPosterior(NumbersPosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (("Intervals", "of what noise hides of the cohort's own records"),)
+        return (
+            (
+                "Intervals",
+                "account for the noise alone: of these records, and not of others like them",
+            ),
+        )
 
 
 class QuantilesTask(TabulatingStudy):

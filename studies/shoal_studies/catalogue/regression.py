@@ -1,7 +1,7 @@
 """Generalised linear models in five rounds of everybody, in units that are measured."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -25,6 +25,7 @@ from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability, rate
 from shoal_protocol.queries.moments import TARGET_PART
+from shoal_protocol.queries.scores import LARGEST_COORDINATE
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
 from shoal_protocol.wire.documents import Model
@@ -253,28 +254,20 @@ class MeasuredCoefficients(NormalCoefficients):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
+        clustered = (
+            f"clustered by client: the up to {self.records_per_client} records of one client may "
+            "depend on each other"
+        )
         return (
             ("Verdict", str(self.verdict)),
             (
                 "One dishonest client",
-                f"of about {self.records:,} could move any of these numbers as far as all others "
-                "together, and no verdict would see it, because only sums are checked and nobody "
-                "sees a single answer",
+                f"any one of about {self.records:,} could move each of these numbers as far as all "
+                "others together; no verdict would notice, because only sums are checked and "
+                "nobody sees a single answer",
             ),
             (self._scatter_of, self._scatter_shown),
-            *self._clustering,
-        )
-
-    @property
-    def _clustering(self) -> tuple[tuple[str, str], ...]:
-        if self.records_per_client == 1:
-            return ()
-        return (
-            (
-                "Intervals",
-                f"clustered by client: the up to {self.records_per_client} records of one client "
-                "may depend on each other",
-            ),
+            *([("Intervals", clustered)] if self.records_per_client > 1 else []),
         )
 
     @property
@@ -505,7 +498,11 @@ noise is cheap. No row of uncorrelated features that reach `REACH` spreads is lo
 LONG: Final = 1.3
 """Squared norm of features, over their number, up to which rows keep their length."""
 
-_ASIDE: Final = 1024.0  # half ranges: a column so wide is 0 in a norm
+_LOGARITHMIC: Final = ("poisson", "negative_binomial", "gamma")
+_MEANS: Final = (1e-10, 1e12)  # least and largest upper bound, whose means queries tell apart
+_LARGEST_TARGET: Final = 1e20  # coefficients of it are far from the largest number of a query
+_LARGEST_OFFSET: Final = 100.0
+
 _SHORT: Final = 0.35  # squared norm of a row whose centre is measured, over the number of columns
 
 
@@ -586,6 +583,12 @@ def score_query(
         residual_cut=residual_cut,
         record_weights=task.weights is not None,
     )
+
+
+def within_reach(coefficients: Sequence[float]) -> tuple[float, ...]:
+    """Return coefficients for one spread as those of a query's point, as far as it may be."""
+    most = LARGEST_COORDINATE
+    return tuple(min(max(REACH * each, -most), most) for each in coefficients)
 
 
 def _weights(task: "RegressionTask") -> tuple[Column, ...]:
@@ -677,8 +680,25 @@ systolic_pressure = [60, 220]
             raise ValueError("a count's lower bound must be 0")
         if self.family == "gamma" and self.target.lower < 0.0:
             raise ValueError("the lower bound of a positive number must be 0 or above")
+        if self.family in _LOGARITHMIC and not _MEANS[0] <= self.target.upper <= _MEANS[1]:
+            least, most = (f"{each:g}" for each in _MEANS)
+            raise ValueError(
+                f"the upper bound of a count or a positive number must be from {least} to {most}: "
+                "take another unit"
+            )
+        if max(abs(self.target.lower), abs(self.target.upper)) > _LARGEST_TARGET:
+            raise ValueError(
+                f"the target's bounds are beyond {_LARGEST_TARGET:g}: take another unit"
+            )
         if self.family == "normal" and self.offset is not None:
             raise ValueError("a linear model has no offset: subtract it from the target")
+        if self.offset is not None and not (
+            -_LARGEST_OFFSET <= self.offset.lower <= self.offset.upper <= _LARGEST_OFFSET
+        ):
+            raise ValueError(
+                f"the bounds of an offset must be within -{_LARGEST_OFFSET:g} and "
+                f"{_LARGEST_OFFSET:g}: it is a logarithm"
+            )
         if self.purpose == "prediction" and self.family != "normal":
             raise ValueError('purpose "prediction" is for linear models: leave it out')
         if self.purpose == "prediction" and self.weights is not None:

@@ -18,7 +18,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import LONGEST_VECTOR
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
-from shoal_protocol.wire.encoding import Base64, Finite, Positive, PositiveSize, Radius, Real
+from shoal_protocol.wire.encoding import Base64, Positive, PositiveSize, Radius, Real
 from shoal_studies.catalogue.measurements import query_of, record_count, record_law
 from shoal_studies.catalogue.one_round import (
     LogDensity,
@@ -34,12 +34,14 @@ from shoal_studies.catalogue.study import (
     Pseudocount,
     require_near,
 )
-from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
-    TabulatedPosterior,
+    StoredDraws,
+    Tails,
     decoded_numbers,
     encoded,
-    scored_quantiles,
+    reach_of,
+    tails_of,
 )
 
 
@@ -57,7 +59,7 @@ class _SumStudy(OneRoundStudy):
         )
 
 
-class PoissonPosterior(TabulatedPosterior):
+class PoissonPosterior(StoredDraws):
     """Of the rate of a Poisson distribution."""
 
     name: Literal["poisson"] = "poisson"
@@ -114,7 +116,7 @@ upper = 20                     # counts are cut to it, and noise grows with it
         )
 
 
-class NormalMeanPosterior(TabulatedPosterior):
+class NormalMeanPosterior(StoredDraws):
     """Of the mean of normal records of known standard deviation."""
 
     name: Literal["normal_mean"] = "normal_mean"
@@ -123,7 +125,7 @@ class NormalMeanPosterior(TabulatedPosterior):
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
-        return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])
+        return self.mean, np.hypot(self.known_sd, self.sd)
 
 
 class NormalMeanTask(_SumStudy):
@@ -183,16 +185,15 @@ class VectorSumPosterior(BasePosterior):
     """Of means of the cohort's own records, cut to bounds and ball; noise alone makes it wide.
 
     `total` has the sums. `sums` are the columns' doubles in half ranges about the bounds' middles,
-    each with noise of standard deviation `noise_sd`, whose `quantiles` are in units of that, at
-    `QUANTILE_LEVELS`. `record_count` is how many records the noisy count says, give or take
-    `record_count_sd`.
+    each with noise of standard deviation `noise_sd` and of these `tails`. `record_count` is how
+    many records the noisy count says, give or take `record_count_sd`.
     """
 
     name: Literal["vector_sum"] = "vector_sum"
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     sums: Base64
     noise_sd: PositiveSize
-    quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
+    tails: Tails
     record_count: PositiveSize
     record_count_sd: PositiveSize
 
@@ -233,18 +234,15 @@ class VectorSumPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        require_level(level)
-        return self.total[:, None] + self.total_sd[:, None] * scored_quantiles(
-            self.quantiles, 0.5 + level / 2.0
-        )
+        reach = reach_of(level, self.tails) * self.total_sd
+        return np.column_stack([self.total - reach, self.total + reach])
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        return self.mean[:, None] + self.sd[:, None] * scored_quantiles(self.quantiles, high)
+        reach = reach_of(high - low, self.tails) * self.sd
+        return np.column_stack([self.mean - reach, self.mean + reach])
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        levels = np.linspace(-5.0, 5.0, len(self.quantiles))
-        scores = generator.standard_normal((count, len(self.names)))
-        return self.mean + self.sd * np.interp(scores, levels, self.quantiles)
+        return self.mean + self.sd * generator.standard_normal((count, len(self.names)))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -317,8 +315,6 @@ systolic_pressure = [80, 200]
 
     def posterior_from(self, released: ReleasedSum) -> VectorSumPosterior:
         query = self.query()
-        noise = SummedNoise(mechanism=released.mechanism, sd=1.0, shape=released.surplus)
-        law = summarise(noise.log_density, -noise.reach, noise.reach, np.asarray)
         records, sd = record_law(released)
         return VectorSumPosterior(
             names=query.column_names,
@@ -326,7 +322,7 @@ systolic_pressure = [80, 200]
             bounds=self.columns,
             sums=encoded(released.values[:-1] / query.grid**2),
             noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            quantiles=law["quantiles"],
+            tails=tails_of(released.mechanism),
             record_count=max(1.0, records),
             record_count_sd=sd,
         )
@@ -334,14 +330,10 @@ systolic_pressure = [80, 200]
 
 # One parameter given the noisy sum of a bounded statistic of n records.
 #
-# Two likelihoods of the sum. Where sum and noise both spread over few integers, the sum's law is
-# computed exactly, by a discrete Fourier transform of one record's. Elsewhere the sum is taken for
-# normal with its exact mean and variance, which is right up to its skewness: of order 1/spread
-# there. In both the noise is exact: a mixture of normals for the Laplace mechanism. The laws are
-# those of records after cutting to the bounds, so the cut is part of the model.
-
-_LONGEST: Final = 512  # integers in the window of an exact law
-_ROWS: Final = 64  # parameters whose laws are computed at a time
+# The sum is taken for normal with its exact mean and variance, which is right up to its skewness.
+# The noise hides most of that: it is about as wide as one record at its bound, or wider. The noise
+# is exact: a mixture of normals for the Laplace mechanism. The laws are those of records after
+# cutting to the bounds, so the cut is part of the model.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,77 +364,23 @@ class Moments:
     variance: Floats
 
 
-def normal_log_likelihood(seen: NoisySum, moments: Moments, *, widened: float = 0.0) -> Floats:
-    """Return the log likelihood, shape (t,), with the sum taken for normal.
-
-    `widened` adds to the variance: for a density that only has to cover the exact one's bulk.
-    """
+def log_likelihood(seen: NoisySum, moments: Moments) -> Floats:
+    """Return the log likelihood of the noisy sum, shape (t,)."""
     weights, variances = seen.noise.normal_mixture()
     total = np.full(len(moments.mean), -np.inf)
     for value, records, log_weight in zip(seen.sums(), seen.records, seen.log_weights, strict=True):
-        variance = records * moments.variance[:, None] + variances + widened
+        variance = records * moments.variance[:, None] + variances
         gaps = (value - records * moments.mean)[:, None]
         logs = np.log(weights) - 0.5 * (gaps**2 / variance + np.log(2.0 * math.pi * variance))
         total = np.logaddexp(total, logsumexp(logs, axis=1) + log_weight)
     return total
 
 
-def exact_window(seen: NoisySum, moments: Moments) -> int | None:
-    """Return how many integers an exact law must span, or None if that is too many."""
-    records = float(seen.records.max())
-    spread = 10.0 * math.sqrt(records * float(moments.variance.max()))
-    needed = 2.0 * (seen.noise.reach + spread + 10.0)
-    if needed > _LONGEST:
-        return None
-    return int(2 ** math.ceil(math.log2(needed)))
-
-
-def exact_log_likelihood(seen: NoisySum, masses: Floats, window: int) -> Floats:
-    """Return the log likelihood, shape (t,), of a sum of integers.
-
-    `masses`, shape (t, u + 1), are one record's on 0 to u. The law of the sum modulo `window` is
-    the inverse transform of the n-th power; the window lies around the sum's mean, where the law
-    wraps round by nothing that counts.
-    """
-    total = np.full(len(masses), -np.inf)
-    for value, records, log_weight in zip(seen.sums(), seen.records, seen.log_weights, strict=True):
-        logs = _exact_of(seen, float(value), float(records), masses, window)
-        total = np.logaddexp(total, logs + log_weight)
-    return total
-
-
-def _exact_of(seen: NoisySum, value: float, records: float, masses: Floats, window: int) -> Floats:
-    """Return the exact log likelihood, shape (t,), of so many records."""
-    angles = -2.0j * math.pi / window * np.arange(window // 2 + 1)
-    wave = np.exp(np.arange(masses.shape[1])[:, None] * angles)
-    places = np.arange(window)
-    result = np.empty(len(masses))
-    for start in range(0, len(masses), _ROWS):
-        part = masses[start : start + _ROWS]
-        characteristic = (part @ wave) ** records
-        law = np.maximum(np.fft.irfft(characteristic, window, axis=1), 0.0)
-        means = records * (part @ np.arange(part.shape[1]))
-        lowest = np.rint(means)[:, None] - window // 2
-        sums = lowest + np.mod(places - lowest, window)
-        possible = (sums >= 0.0) & (sums <= records * (part.shape[1] - 1))
-        logs = np.where(possible, seen.noise.log_density(value - sums), -np.inf)
-        top = logs.max()  # where the noise is finer than a record all densities may underflow
-        with np.errstate(divide="ignore"):
-            total = np.log(np.sum(law * np.exp(logs - top), axis=1))
-        result[start : start + _ROWS] = total + top
-    return result
-
-
 _LOWEST_LOG_RATE: Final = -700.0
 
 
 class _CutPoisson:
-    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound.
-
-    `widening` is added to the variance of a sum while its density's bulk is looked for.
-    """
-
-    widening = 1.0  # of one count: where few are expected a normal law's tails are too thin
+    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound."""
 
     def __init__(self, query: FirstMoments) -> None:
         [column] = query.columns
@@ -455,16 +393,11 @@ class _CutPoisson:
         )
         self._counts, self._log_factorials = counts, gammaln(counts + 1.0)
 
-    def masses(self, parameters: Floats) -> Floats:
-        """Return the masses of 0 to the bound, shape (t, u + 1)."""
+    def moments(self, parameters: Floats) -> Moments:
+        """Return mean and variance of a count, each shape (t,)."""
         logs = np.outer(parameters, self._counts) - self._log_factorials
         masses = np.exp(logs - np.exp(parameters)[:, None])
         masses[:, -1] = np.maximum(1.0 - masses[:, :-1].sum(axis=1), 0.0)
-        return np.asarray(masses)
-
-    def moments(self, parameters: Floats) -> Moments:
-        """Return mean and variance of a count, each shape (t,)."""
-        masses = self.masses(parameters)
         mean = masses @ self._values
         return Moments(mean, (masses * (self._values - mean[:, None]) ** 2).sum(axis=1))
 
@@ -474,10 +407,6 @@ class _CutNormal:
     """A normal record, by its mean, cut to [-1, 1]."""
 
     sd: float
-    widening: float = 0.0
-
-    def masses(self, parameters: Floats) -> None:
-        """Return None: it is no integer."""
 
     def moments(self, parameters: Floats) -> Moments:
         """Return mean and variance of the cut record, each shape (t,)."""
@@ -518,17 +447,7 @@ def _summary(
 ) -> dict[str, Any]:
     """Return the posterior of a parameter with mass between `edges`."""
 
-    def rough(points: Floats) -> Floats:
-        likelihood = normal_log_likelihood(seen, law.moments(points), widened=law.widening)
-        return log_prior(points) + likelihood
-
-    low, high = bulk(rough, *edges)
-    window = exact_window(seen, law.moments(np.linspace(low, high, 33)))
-
     def log_density(points: Floats) -> Floats:
-        masses = None if window is None else law.masses(points)
-        if window is None or masses is None:
-            return log_prior(points) + normal_log_likelihood(seen, law.moments(points))
-        return log_prior(points) + exact_log_likelihood(seen, masses, window)
+        return log_prior(points) + log_likelihood(seen, law.moments(points))
 
-    return summarise(log_density, low, high, parameter)
+    return summarise(log_density, *bulk(log_density, *edges), parameter)

@@ -1,11 +1,6 @@
 """Forms of posteriors that several studies share.
 
-`DirichletMixture` has the probabilities of cells.
-
-`TabulatedPosterior` has a single parameter, as a table of its quantiles. Their levels are those of
-normal scores from -5 to 5, so that a normal posterior is a straight line.
-
-`DrawnPosterior` has joint draws. On the wire numbers are little-endian doubles in base64.
+`DrawnPosterior` has joint draws; `StoredDraws` has them as little-endian doubles in base64.
 
 `NumbersPosterior` has numbers about the records that took part. Its intervals account for the
 noise in the counts, and not for the choice of records.
@@ -14,7 +9,6 @@ noise in the counts, and not for the choice of records.
 import base64
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any, Final, Literal, Self
@@ -26,145 +20,9 @@ from pydantic import Field, model_validator
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Count, Finite, PositiveSize, Size
+from shoal_protocol.wire.encoding import Base64, Finite, Size
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
-
-_POINTS: Final = 601
-_NEGLIGIBLE: Final = 1e-10
-
-
-class DirichletMixture(BasePosterior):
-    """An even mixture of Dirichlet distributions over the cells of one column.
-
-    Each row of `counts` is a draw of the true counts given the noisy ones. It makes one component,
-    whose parameters are these counts plus `concentration`. `names` are those of the cells.
-    """
-
-    columns: tuple[str, ...]
-    counts: Annotated[tuple[tuple[Count, ...], ...], Field(min_length=1)]
-    concentration: PositiveSize
-
-    @model_validator(mode="after")
-    def _shapes_agree(self) -> Self:
-        if {len(row) for row in self.counts} != {len(self.names)}:
-            raise ValueError("each row of counts must have one number for each cell")
-        return self
-
-    @property
-    def mean(self) -> Floats:
-        alphas = self._alphas
-        return np.asarray(np.mean(alphas / alphas.sum(axis=1, keepdims=True), axis=0))
-
-    @property
-    def sd(self) -> Floats:
-        alphas = self._alphas
-        totals = alphas.sum(axis=1, keepdims=True)
-        shares = alphas / totals
-        within = np.mean(shares * (1.0 - shares) / (totals + 1.0), axis=0)
-        return np.asarray(np.sqrt(within + np.var(shares, axis=0)))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        alphas = self._alphas
-        rest = alphas.sum(axis=1, keepdims=True) - alphas
-        rows = []
-        for pair in zip(alphas.T, rest.T, strict=True):
-            parameters, counts = np.unique(np.column_stack(pair), axis=0, return_counts=True)
-            rows.append(
-                beta_quantiles(parameters, counts.astype(np.float64), np.array([low, high]))
-            )
-        return np.array(rows)
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return `count` draws of the probabilities, shape (count, k), from each component in turn.
-
-        Privacy does not depend on this randomness.
-        """
-        alphas = self._alphas
-        gammas: Floats = generator.standard_gamma(alphas[np.arange(count) % len(alphas)])
-        # A cell of tiny concentration may underflow to zero, but never do all of them.
-        return np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
-
-    @property
-    def _alphas(self) -> Floats:
-        return np.array(self.counts, dtype=np.float64) + self.concentration
-
-
-def beta_quantiles(parameters: Floats, weights: Floats, levels: Floats) -> Floats:
-    """Return quantiles of a mixture of Beta distributions, parameters (m, 2), weights (m,).
-
-    Integrates by the trapezoidal rule in the logit, on a grid that is narrowed to the mass.
-    """
-    norms = np.log(weights) + [
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) for a, b in parameters.tolist()
-    ]
-    reach = 12.0 * np.sum(parameters**-0.5 + 1.0 / parameters, axis=1)
-    centres = np.log(parameters[:, 0] / parameters[:, 1])
-    low = max(float(np.min(centres - reach)), -700.0)
-    high = min(float(np.max(centres + reach)), 700.0)
-    logits, cumulative = np.zeros(0), np.zeros(0)
-    for _ in range(3):
-        logits = np.linspace(low, high, _POINTS)
-        success, failure = -np.logaddexp(0.0, -logits), -np.logaddexp(0.0, logits)
-        logs = norms + np.column_stack([success, failure]) @ parameters.T
-        density = np.exp(logs - logs.max()).sum(axis=1)
-        steps = (density[1:] + density[:-1]) / 2.0
-        cumulative = np.concatenate([[0.0], np.cumsum(steps)]) / steps.sum()
-        inside = np.flatnonzero((cumulative > _NEGLIGIBLE) & (cumulative < 1.0 - _NEGLIGIBLE))
-        low = float(logits[max(inside[0] - 1, 0)]) if inside.size else low
-        high = float(logits[min(inside[-1] + 1, _POINTS - 1)]) if inside.size else high
-    rising = np.concatenate([[True], np.diff(cumulative) > 0.0])
-    places = np.interp(levels, cumulative[rising], logits[rising])
-    return np.asarray(np.exp(-np.logaddexp(0.0, -places)))
-
-
-_STANDARD: Final = NormalDist()
-_SCORES: Final = np.linspace(-5.0, 5.0, 161)
-
-QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tolist()])
-"""The levels that the quantiles of a tabulated posterior are at, shape (161,)."""
-
-
-def scored_quantiles(quantiles: Sequence[float], high: float) -> Floats:
-    """Return those at 1 - `high` and `high`, shape (2,), of `quantiles` at `QUANTILE_LEVELS`."""
-    reach = _STANDARD.inv_cdf(high)
-    return np.interp([-reach, reach], _SCORES, quantiles)
-
-
-class TabulatedPosterior(BasePosterior):
-    """Base of the posteriors of a single parameter of one column's records.
-
-    `quantiles` are at `QUANTILE_LEVELS`. They account for the records' scatter, for values cut at
-    the bounds and for the privacy noise.
-    """
-
-    columns: tuple[str, ...]
-    quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
-    average: Finite
-    deviation: Size
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "TabulatedPosterior":
-        if np.any(np.diff(self.quantiles) < 0.0):
-            raise ValueError("quantiles must not fall")
-        if len(self.names) != 1:
-            raise ValueError("quantiles are those of a single parameter")
-        return self
-
-    @property
-    def mean(self) -> Floats:
-        return np.array([self.average])
-
-    @property
-    def sd(self) -> Floats:
-        return np.array([self.deviation])
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        return scored_quantiles(self.quantiles, high)[None]
-
-    def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        return np.interp(generator.standard_normal(count), _SCORES, self.quantiles)[:, None]
-
 
 MOST_VALUES: Final = 1 << 16
 """Most numbers in one posterior: half a mebibyte, which every limit on documents allows."""
@@ -214,6 +72,28 @@ def decoded_numbers(values: str) -> Floats:
     if not np.all(np.isfinite(numbers)):
         raise ValueError("values must be finite")
     return numbers
+
+
+class StoredDraws(DrawnPosterior):
+    """Base of the posteriors whose draws are stored as they are.
+
+    `values` are the doubles of an array of shape (draws, k).
+    """
+
+    columns: tuple[str, ...]
+    values: Base64
+
+    @model_validator(mode="after")
+    def _are_whole(self) -> Self:
+        numbers = decoded_numbers(self.values)
+        if not numbers.size or numbers.size % len(self.names):
+            raise ValueError("values must be doubles of an array of shape (draws, names)")
+        return self
+
+    @property
+    def draws(self) -> Floats:
+        """All draws, shape (draws, k), read-only."""
+        return decoded_numbers(self.values).reshape(-1, len(self.names))
 
 
 REACHES: Final = np.linspace(-6.0, 6.0, 49)

@@ -127,3 +127,54 @@ MOST_OF_DISPERSION: Final = 4.0
 
 MOST_OF_NOISE: Final = 1.0
 """Relative error of a wide design's covariance by noise, above which it may hide a direction."""
+
+WIDER: Final = 1.5
+"""Squared radius of a ball, over that of the first round of scores, from which on only wide rounds
+tell coefficients."""
+
+HIDDEN_EIGENVALUE: Final = 3.0
+"""Eigenvalues of a wide covariance below this many times their noise are hidden by it."""
+
+SAME_EIGENVALUE: Final = 0.3
+"""Eigenvalues of a wide covariance within this part of their noise are one."""
+
+LEAST_HIDDEN: Final = 0.01
+"""The least that a hidden eigenvalue may be, over the largest that noise hides."""
+
+TWINS_APART: Final = 2.0
+"""Deviations of noise by which products of two features are surely unlike their squares."""
+
+CROWDED: Final = 0.55
+"""Spread of a target over half its range from which on values crowd at bounds: a tenth of a normal
+target may be cut."""
+
+APART: Final = 0.25
+"""Records that seem of the other class, over those of the rarer of two, below which classes are
+nearly apart."""
+
+OUTWEIGHED: Final = 0.6
+"""Mean square error of predictors over their variance: above it the mean may predict as well."""
+
+BETTER: Final = 1.5
+"""Predictors' mean square over its deviation: below it the mean errs less with odds of 1 to 3."""
+
+MOVED: Final = 1.0
+"""Root mean square change of a predictor since the last round's point that is far."""
+
+SCATTER_UNLIKE: Final = 0.3
+"""Relative differences that coordinates' scatter has beforehand."""
+
+PRIOR_SCATTER_SD: Final = 0.7
+"""Deviation, beforehand, of the records' scatter over the model's."""
+
+LEAST_SCATTER: Final = 0.25
+"""Least that the records' scatter is over the model's."""
+
+AT_RISK_ERROR: Final = 0.05
+"""Relative error of how many are at risk in an interval: sampled rows leave as the model says."""
+
+HAZARD_CUTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Where cumulative hazards may be cut."""
+
+DRIFT: Final = 0.6
+"""Change of a coefficient beforehand, over the root of the share of events that a cut leaves."""

@@ -41,7 +41,12 @@ from shoal_studies.regression.judging import (
     judged_regression,
     lost_squares,
 )
-from shoal_studies.regression.measured import Likelihood, RegressionSums, pooled_estimate
+from shoal_studies.regression.measured import (
+    Likelihood,
+    RegressionSums,
+    inverted,
+    pooled_estimate,
+)
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
     PlausibleDesigns,
@@ -62,11 +67,10 @@ from shoal_studies.regression.scores import (
 
 ScoresT = TypeVar("ScoresT", bound=Scores)
 
-_UNCUT: Final = 1e9  # a cut that nothing reaches
+_UNCUT: Final = 1e40  # a cut that nothing reaches, in any unit
 _SEED: Final = 1703_01106
 _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
-_WIDER: Final = 1.5  # squared radius, from which on a ball tells more than narrow ones
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
@@ -243,7 +247,9 @@ def telling(
     Where noise was so cheap that balls were widened, shrinking and cutting in others pull
     coefficients more than noise does.
     """
-    wide = [each for each in narrow if _WIDER * squared_radius < each.squared_radius < math.inf]
+    wide = [
+        each for each in narrow if constants.WIDER * squared_radius < each.squared_radius < math.inf
+    ]
     return (*first, *(wide or narrow))
 
 
@@ -258,7 +264,7 @@ def pull(
     lost in the narrow round. It is 0 where no round was widened: then nothing tells.
     """
     (mean, noise), design = mixture.moments, mixture.designs[0]
-    if wide.squared_radius <= _WIDER * narrow.squared_radius:
+    if wide.squared_radius <= constants.WIDER * narrow.squared_radius:
         return np.zeros(len(mean))
     expectation = narrow.expectation(design, records, mixture.dispersion, mean)
     expected, jacobian = expectation(mean)
@@ -266,7 +272,7 @@ def pull(
     away = inverse @ (narrow.values - expected)
     covariance = noise + narrow.noise_sd**2 * inverse @ inverse.T
     by_noise = len(mean) + _SURELY * math.sqrt(2.0 * len(mean))
-    distance = max(float(away @ np.linalg.solve(covariance, away)), by_noise)
+    distance = max(float(away @ inverted(covariance) @ away), by_noise)
     ends = 1.0 / np.sqrt([wide.squared_radius, narrow.squared_radius]) - 1.0 / farthest
     left = min(max(0.0, float(ends[0] / ends[1]), cut), 0.5)  # at most as far again
     return np.asarray(away * math.sqrt(1.0 - by_noise / distance) * left / (1.0 - left))
@@ -603,9 +609,10 @@ class _JobSums(RegressionSums):
         precision[1:, 1:] = covariance / (part * self.task.prior_sd) ** 2
         return NormalPrior(self.prior_mean, precision)
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.predictors,
             self.sums[0],
             self.sums[1],
@@ -613,7 +620,10 @@ class _JobSums(RegressionSums):
             weighted_records=self.weighted_records,
             offset=self.offset,
         )
-        designs, generator = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        designs, generator = drawn_designs(self.released, count, len(self.sums))
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
         likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
         mixture = Mixture.of(likelihoods, self.prior, generator)
@@ -754,8 +764,9 @@ class _JobSums(RegressionSums):
 
     def _lost_by(self, scores: TargetScores, mixture: Mixture) -> Floats:
         """Return what part of features' mean squares a round loses by shrinking, shape (q,)."""
-        kept = [scores.kept(each) for each in mixture.designs]
-        return lost_squares(self.task.features, self.columns, mixture.designs, kept)
+        return lost_squares(
+            self.task.features, self.columns, self.released, mixture.designs, scores
+        )
 
     def _scatter_of(
         self, scores: TargetScores, mixture: Mixture, prior: NormalPrior

@@ -15,10 +15,10 @@ from scipy.interpolate import CubicSpline
 from scipy.special import betainc, gammainc, ndtr
 
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.queries.scores import Family, mean_of, weight_of
+from shoal_protocol.queries.scores import LARGEST_PREDICTOR, Family, mean_of, weight_of
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
-_FARTHEST: Final = 12.0  # of a logarithm of a mean, where tables end
+_FARTHEST: Final = 13.0  # of a logarithm of a mean from that of most rows, where tables end
 NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
 _ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
@@ -105,10 +105,7 @@ class TargetFamily(ABC):
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
         """Return the mean as a function, from a table about the predictors given, shapes (s,)."""
-        ends = (float(asked.min()) - 0.3, float(asked.max()) + 0.3)
-        at = np.linspace(max(ends[0], -_FARTHEST - 1.0), min(ends[1], _FARTHEST + 1.0), _TABLE[0])
-        ends = (float(predictors.min()) - 2.5, float(predictors.max()) + 2.5)
-        of = np.linspace(max(ends[0], -_FARTHEST - 1.0), min(ends[1], _FARTHEST + 1.0), _TABLE[1])
+        at, of = _spread(asked, 0.3, _TABLE[0]), _spread(predictors, 2.5, _TABLE[1])
         first, second = np.meshgrid(at, of, indexing="ij")
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
         values = means.reshape(first.shape)
@@ -137,6 +134,19 @@ class TargetFamily(ABC):
             return evaluate
 
         return of_rows
+
+
+def _spread(predictors: Floats, beyond: float, count: int) -> Floats:
+    """Return so many points of a table, ascending, wherever these logarithms of means are.
+
+    They end `beyond` the last of them, but no further than `_FARTHEST` from the middle one, and
+    hardly further than queries tell predictors apart.
+    """
+    middle = np.clip(
+        np.median(predictors), _FARTHEST - LARGEST_PREDICTOR, LARGEST_PREDICTOR - _FARTHEST
+    )
+    ends = np.clip([predictors.min(), predictors.max()], middle - _FARTHEST, middle + _FARTHEST)
+    return np.linspace(ends[0] - beyond, ends[1] + beyond, count)
 
 
 class Numbers(TargetFamily):

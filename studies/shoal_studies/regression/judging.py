@@ -17,13 +17,10 @@ from shoal_studies.posteriors.base import PRIOR_DECIDES
 from shoal_studies.quasi_likelihood import NoisyMoments
 from shoal_studies.regression import constants
 from shoal_studies.regression.measured import Measured, has_two_values
-from shoal_studies.regression.plausible_designs import DesignRows
+from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign
+from shoal_studies.regression.scores import Scores
 
-_CROWDED: Final = 0.55  # of half the range: a tenth of a normal target may be cut
 _SURELY: Final = 2.0  # standard deviations of noise
-_APART: Final = 0.25  # of the records of the rarer of two classes: those that seem of the other
-OUTWEIGHED: Final = 0.6  # mean square error of predictors over their variance
-_BETTER: Final = 1.5  # predictors' mean square over its sd: with odds of 3 to 1 the mean errs more
 _LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
 _HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
@@ -33,7 +30,6 @@ _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a litt
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
-FAR: Final = 1.0  # mean square change of a predictor since the last round's point
 
 NOISE_OUTWEIGHS: Final = (
     "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
@@ -185,11 +181,11 @@ def judged_slopes(
     error = float(weights @ np.sum((rows @ by_predictor) * rows, axis=1))
     away = seen.predictors - weights @ seen.predictors
     variance = float(weights @ np.sum((away @ among) * away, axis=1))
-    if seen.level_error**2 > OUTWEIGHED * variance:
+    if seen.level_error**2 > constants.OUTWEIGHED * variance:
         reasons.append(_LEVEL_IS_OFF)
-    elif error + seen.level_error**2 > OUTWEIGHED * variance:
+    elif error + seen.level_error**2 > constants.OUTWEIGHED * variance:
         reasons.append(NOISE_OUTWEIGHS)
-    if seen.moved > FAR:
+    if seen.moved > constants.MOVED:
         reasons.append(NOT_ENDED)
     apart = seen.pulled**2 > np.diagonal(seen.covariance) / 2.0  # of which it is a part
     apart &= ~np.tile(_are_of_two_values(features, seen.columns), count)
@@ -234,19 +230,22 @@ def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None
 def lost_squares(
     features: Sequence[ColumnBounds],
     found: Measured,
+    released: ReleasedDesign,
     designs: Sequence[DesignRows],
-    weights: Sequence[Floats],
+    scores: Scores,
 ) -> Floats:
-    """Return what part of features' mean squares rows of `designs` lose by `weights`, shape (q,).
+    """Return what part of features' mean squares a round loses by shrinking rows, shape (q,).
 
-    Of those of two values none: all that are far out are alike.
+    It is what rows of `designs` lose, and what lies farther out than these. Of features of two
+    values it is none: all that are far out are alike.
     """
-    lost = []
-    for design, kept in zip(designs, weights, strict=True):
+    kept = []
+    for design in designs:
         squares = (design.rows[:, 1:] - design.means) ** 2
         whole = np.maximum(design.weights @ squares, 1e-12)
-        lost.append(1.0 - (design.weights * kept) @ squares / whole)
-    return np.where(_are_of_two_values(features, found), 0.0, np.mean(lost, axis=0))
+        kept.append((design.weights * scores.kept(design)) @ squares / whole)
+    lost = 1.0 - np.mean(kept, axis=0) * (1.0 - released.beyond(designs))
+    return np.where(_are_of_two_values(features, found), 0.0, lost)
 
 
 def _uneven(features: Sequence[ColumnBounds], unevenness: Floats) -> list[str]:
@@ -442,7 +441,7 @@ def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]
 
 def crowded(target: ColumnBounds, found: Measured) -> list[str]:
     """Return the reason that the target, which was `found` last, is at its bounds; or none."""
-    is_wide = float(found.spreads[-1]) >= _CROWDED * target.half_range
+    is_wide = float(found.spreads[-1]) >= constants.CROWDED * target.half_range
     if not is_wide or not np.isnan(found.shares[-1]):
         return []
     return [
@@ -461,7 +460,9 @@ def predicts_better(slopes: Floats, covariance: Floats, products: Floats) -> boo
     values, vectors = np.linalg.eigh(products)
     raised = np.maximum(values, _LEAST_VALUE * np.abs(values).max())
     through = (vectors * raised) @ vectors.T @ slopes
-    return float(slopes @ through) > _BETTER * math.sqrt(float(through @ covariance @ through))
+    return float(slopes @ through) > constants.BETTER * math.sqrt(
+        float(through @ covariance @ through)
+    )
 
 
 def nearly_apart(predictors: Floats) -> list[str]:
@@ -475,7 +476,7 @@ def nearly_apart(predictors: Floats) -> list[str]:
     mistaken = np.minimum(probabilities[:, one], probabilities[:, other]).sum(axis=0)
     records = probabilities.sum(axis=0)
     shares = mistaken / np.minimum(records[one], records[other])
-    return [_NEARLY_APART] if float(shares.min()) < _APART else []
+    return [_NEARLY_APART] if float(shares.min()) < constants.APART else []
 
 
 def one_class(reason: str) -> Verdict:

@@ -36,6 +36,7 @@ _HANDFUL: Final = 5.0  # records that are elsewhere than at a bound
 _HARDLY: Final = 2.0  # standard deviations of noise in their number
 _RARE: Final = 0.0103  # of records: what `_FARTHEST` lets be elsewhere, and a little
 _LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
+_LEAST_OF_CORRELATION: Final = 1e-14  # eigenvalue: smaller ones are rounding
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
 
@@ -88,7 +89,7 @@ def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:
     seen = [noisy_count(released) for released in sums]
     precisions = np.array([sd**-2 for _, sd in seen])
     counts = np.array([count for count, _ in seen])
-    least = 1.0 + precisions.sum() ** -0.5  # noise alone makes no division by nothing
+    least = 1.0 + float(precisions.sum()) ** -0.5  # noise alone makes no division by nothing
     count = max(float(counts @ precisions / precisions.sum()), least)
     return count, float(precisions.sum() ** -0.5)
 
@@ -160,6 +161,14 @@ _EFFECT_SPREADS: Final = np.geomspace(0.01, 4.0, 25)
 """Standard deviations of effects: in those of a number, or on the scale of the logarithms."""
 
 
+def inverted(covariance: Floats) -> Floats:
+    """Return a covariance's inverse, both (p, p), also where nonsense sums made it singular."""
+    sds = np.sqrt(np.diagonal(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(sds, sds))
+    roots = vectors / np.sqrt(np.maximum(values, _LEAST_OF_CORRELATION)) / sds[:, None]
+    return np.asarray(roots @ roots.T)
+
+
 @dataclass(frozen=True)
 class Likelihood:
     """What data tell of coefficients b: exp(-b' `information` b / 2 + `weighted`' b).
@@ -173,7 +182,7 @@ class Likelihood:
     @classmethod
     def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, precision: Floats) -> Self:
         """Return that of a posterior under a normal prior, shapes (p,) and (p, p)."""
-        whole = np.linalg.inv(covariance)
+        whole = inverted(covariance)
         values, vectors = np.linalg.eigh(whole - precision)
         information = (vectors * np.maximum(values, 0.0)) @ vectors.T
         return cls(information, whole @ mean - precision @ prior_mean)

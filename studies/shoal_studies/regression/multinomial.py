@@ -52,7 +52,7 @@ from shoal_studies.regression.judging import (
     one_class,
 )
 from shoal_studies.regression.measured import JobSums, Measured
-from shoal_studies.regression.plausible_designs import DesignRows, released_design
+from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
@@ -268,16 +268,20 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         among = among_predictors(len(self.shares) - 1)
         return NormalPrior(self.prior_mean, np.asarray(np.kron(among, precision), np.float64))
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        released = released_design(
+    @cached_property
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+        return released_design(
             self.task.features,
             self.sums[0],
             self.sums[1],
             records=self.records[0],
             aside=self.task.class_part**2,
         )
-        drawn = drawn_designs(released, count, len(self.sums))
+
+    def mixture(self, count: int) -> Mixture:
+        """Return fits under so many plausible designs."""
+        drawn = drawn_designs(self.released, count, len(self.sums))
         return mixture_without_dispersion(
             drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
         )
@@ -297,8 +301,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
         pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
-        kept = [last.kept(each) for each in mixture.designs]
-        lost = lost_squares(self.task.features, self.columns, mixture.designs, kept)
+        lost = lost_squares(self.task.features, self.columns, self.released, mixture.designs, last)
         parts = np.tile(np.append(0.0, lost), len(self.shares) - 1)
         far = far_slopes(sampling, parts, records)
         covariance = noise + sampling + far + np.outer(pulled, pulled)

@@ -16,6 +16,7 @@ anyhow.
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -37,12 +38,9 @@ from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals are tabulated
 _LEAST_EIGENVALUE: Final = 1e-4
+_FAR: Final = 10.0  # standard deviations of noise: farther off no honest sum is
 _LEAST_VARIANCE: Final = 1e-6  # in squared spreads: of a column that is the same in all rows
 _LARGEST_CORRELATION: Final = 0.999
-_NARROW: Final = 0.3  # of the noise: within which eigenvalues are one
-_LEAST_PART: Final = 0.01  # of that: the least that a hidden one may be
-_SURELY: Final = 2.0  # of the noise: by which products of twins are surely unlike their squares
-_HIDDEN: Final = 3.0  # of the noise: smaller eigenvalues it hides
 _TURNS: Final = 5  # of rows, since how they are shrunk hangs on them
 
 
@@ -180,6 +178,26 @@ class ReleasedDesign:
     def squares(self) -> Floats:
         return self.moments[self.size : 2 * self.size]
 
+    def beyond(self, designs: Sequence["DesignRows"]) -> Floats:
+        """Return what part of predictors' variances `designs` lack, as expected, shape (q,).
+
+        Where few records lie far out, the first round shows a variance that no marginal of a design
+        has. What noise hides of it counts as far as it may be there; nothing does where only the
+        records' weights hide it.
+        """
+        halves = np.array([each.half_range for each in self.bounds])
+        units = np.array([each.scale for each in self.columns]) / halves / REACH
+        shown = np.mean([np.diagonal(each.covariance) for each in designs], axis=0)
+        own = shown * units[: len(shown)] ** 2
+        sds, squares_sds = self.noise_sd[: 2 * self.size].reshape(2, -1)[:, : len(shown)]
+        means = self.means[: len(shown)]
+        sd = np.hypot(squares_sds, 2.0 * means * sds)
+        away = self.squares[: len(shown)] - means**2 - own
+        more = away * ndtr(away / sd) + sd * np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(
+            2.0 * math.pi
+        )
+        return np.where(sd < constants.SHIFT_OF_WEIGHTED, more / (own + more), 0.0)
+
     def matrix(self, values: Floats) -> Floats:
         """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
         found = np.zeros((self.size + 1, self.size + 1))
@@ -214,14 +232,17 @@ def released_design(
         return np.concatenate([moments.ravel(), upper])
 
     noise_sd = over_records(columns_sum.noise_sd, moments_sum.noise_sd)
+    limits, squared_radius = _FAR * noise_sd, (radius * REACH) ** 2
+    limits += np.where(np.arange(len(limits)) < 2 * size, 1.0, squared_radius)
     if weighted_records != records:  # means of weighted records are others
         noise_sd[: 2 * size] = np.maximum(noise_sd[: 2 * size], constants.SHIFT_OF_WEIGHTED)
     return ReleasedDesign(
         bounds=tuple(bounds),
         first=first.columns[:size],
         columns=query.columns[:size],
-        squared_radius=(radius * REACH) ** 2,
-        moments=over_records(columns_sum.values, moments_sum.values),
+        squared_radius=squared_radius,
+        # a liar's sums are no further off than noise could have made any
+        moments=np.clip(over_records(columns_sum.values, moments_sum.values), -limits, limits),
         noise_sd=noise_sd,
         offset=offset,
         aside=aside,
@@ -471,12 +492,12 @@ class PlausibleDesigns:
         means = matrix[0, 1:] / matrix[0, 0] / (1.0 + (sd / centre_sd) ** 2)
         seen = matrix[1:, 1:] - matrix[0, 0] * np.outer(means, means)
         told, vectors = expected_eigenvalues(seen, sd)
-        values = np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))
+        values = np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE))
         error = float(sd * np.sqrt(size) * np.mean(1.0 / values))
         if self._has_twins(seen, sd):
             error = np.inf
         if hides:
-            smaller = values * _LEAST_PART ** self.generator.random(size)
+            smaller = values * constants.LEAST_HIDDEN ** self.generator.random(size)
             values = np.where(told < sd, np.maximum(smaller, _LEAST_EIGENVALUE), values)
         target = (vectors * values) @ vectors.T
         alone = np.array([place for _, place in self._alone], np.intp)
@@ -507,7 +528,7 @@ class PlausibleDesigns:
         levels = [_level(column) for column in self.released.bounds]
         of = np.array(["" if each is None else each.variable for each in levels])
         exclusive = (of[:, None] == of) & (of != "")
-        return bool(np.any(np.triu((apart < _SURELY * sd) & ~exclusive, 1)))
+        return bool(np.any(np.triu((apart < constants.TWINS_APART * sd) & ~exclusive, 1)))
 
     def _meet_as_drawn(self, correlation: Floats, target: Floats, sd: Floats) -> None:
         """Set products of numbers to what was drawn: the correlations have seen the noise."""
@@ -532,7 +553,9 @@ def expected_eigenvalues(seen: Floats, sd: float) -> tuple[Floats, Floats]:
     """
     values, vectors = np.linalg.eigh(seen)
     away = values[:, None] - values
-    pull = np.sum(away / np.maximum(away**2 + (_NARROW * sd) ** 2, 1e-300), axis=1)
+    pull = np.sum(
+        away / np.maximum(away**2 + (constants.SAME_EIGENVALUE * sd) ** 2, 1e-300), axis=1
+    )
     return isotonic_regression(values - 2.0 * sd**2 * pull).x, vectors
 
 
@@ -543,7 +566,8 @@ def denoised(seen: Floats, sd: float) -> Floats:
     """
     told, vectors = expected_eigenvalues(seen, sd)
     return np.asarray(
-        (vectors * np.maximum(told, max(_HIDDEN * sd, _LEAST_EIGENVALUE))) @ vectors.T
+        (vectors * np.maximum(told, max(constants.HIDDEN_EIGENVALUE * sd, _LEAST_EIGENVALUE)))
+        @ vectors.T
     )
 
 

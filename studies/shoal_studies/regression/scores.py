@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries.design import Floats
+from shoal_studies.regression import constants
 from shoal_studies.regression.families import CutMean, Residuals, TargetFamily
 from shoal_studies.regression.plausible_designs import DesignRows
 
 _STEPS: Final = 12
 _TOLERANCE: Final = 0.03  # root mean square change of predictors: the next would be its square
-_UNEVEN: Final = 0.3  # relative differences of scatter between coordinates that are expected
-_PRIOR_SCATTER_SD: Final = 0.7
-_LEAST_SCATTER: Final = 0.25
+_LEAST_SCORE: Final = 1e-12
 
 
 Expectation = Callable[[Floats], tuple[Floats, Floats]]
@@ -289,10 +288,10 @@ def scatter_seen(
     """
     whole, error = float(np.trace(expected)), squares_sd * math.sqrt(len(squares))
     precision = (whole / error) ** 2
-    pooled = float(squares.sum()) / whole * precision + _PRIOR_SCATTER_SD**-2.0
-    precision += _PRIOR_SCATTER_SD**-2.0
-    pooled = max(pooled / precision, _LEAST_SCATTER)
-    own = np.diagonal(expected)
-    trusted = 1.0 / (1.0 + (squares_sd / own / (_UNEVEN * pooled)) ** 2)
+    pooled = float(squares.sum()) / whole * precision + constants.PRIOR_SCATTER_SD**-2.0
+    precision += constants.PRIOR_SCATTER_SD**-2.0
+    pooled = max(pooled / precision, constants.LEAST_SCATTER)
+    own = np.maximum(np.diagonal(expected), _LEAST_SCORE * whole)  # of a column that is nothing, 0
+    trusted = 1.0 / (1.0 + (squares_sd / own / (constants.SCATTER_UNLIKE * pooled)) ** 2)
     each = pooled + trusted * (squares / own - pooled)
-    return pooled, precision**-0.5, np.maximum(each, _LEAST_SCATTER)
+    return pooled, precision**-0.5, np.maximum(each, constants.LEAST_SCATTER)

@@ -158,7 +158,7 @@ class CrowdTrainer:
             MalformedDocument: it is no unbroken chain between them, or not as the seed says.
             CrowdRefused: the trainer does not show it.
         """
-        chain = InstanceChain(closing, crowd.opening, instance)
+        chain = InstanceChain(closing, crowd.request.task, instance)
         while chain.revision < closing.heads[instance].revision:
             page = LogPage.read(await self.log(crowd.job, instance, after=chain.revision))
             if not page.entries:

@@ -72,7 +72,7 @@ def faults(crowd: Crowd, closing: CrowdClosing, kept: Sequence[Evidence]) -> Ask
             continue
         if not concerned:
             continue
-        chain, seen = InstanceChain(closing, crowd.opening, instance), set[str]()
+        chain, seen = InstanceChain(closing, crowd.request.task, instance), set[str]()
         try:
             while chain.revision < head.revision:
                 entries = yield WantedLog(instance=instance, after=chain.revision)

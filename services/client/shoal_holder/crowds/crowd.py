@@ -48,7 +48,7 @@ def verified(draw: Signed[Draw], crowd: Crowd, nonce: str) -> Signed[Draw]:
         ProtocolError: the trainer did not sign it under the job's manifest.
     """
     crowd.consortium.verify(draw)
-    check_draw(draw.body, crowd.opening, nonce=nonce)
+    check_draw(draw.body, crowd.request, nonce=nonce)
     return draw
 
 

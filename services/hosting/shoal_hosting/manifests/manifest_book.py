@@ -15,9 +15,10 @@ from typing import Final
 from nacl.signing import VerifyKey
 
 from shoal_hosting.startup import StartupRefused, replace
+from shoal_protocol.log.checkpoints import TooFewWitnesses
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.roster import Roster, key_fingerprint
-from shoal_protocol.trust.succession import TooFewWitnesses, following_version
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (

@@ -22,10 +22,11 @@ from shoal_hosting.server.openapi import (
     signed,
 )
 from shoal_hosting.server.replies import document, shown
+from shoal_protocol.log.checkpoints import TooFewWitnesses, WrongProof
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
-from shoal_protocol.trust.succession import TooFewWitnesses, WrongProof, announced
+from shoal_protocol.trust.succession import announced
 from shoal_protocol.wire.errors import MalformedDocument, NotReady, UnknownManifest
 from shoal_protocol.wire.service_errors import StorageUnavailable
 

@@ -35,7 +35,6 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
-NOTE: Final = "text/plain"
 SIGNED: Final = (
     MalformedDocument,
     UnsupportedVersion,
@@ -172,14 +171,12 @@ def answers(
     takes: JsonSchema | None = None,
     as_body: str = JSON,
     pending: JsonSchema | None = None,
-    others: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments by which a FastAPI route declares all that it can answer.
 
     It gives `gives` with each of `statuses`, in `as_type`; with `pending` it may give that and 202.
     A body that it takes has the schema `takes` in `as_body`: JSON is to be in canonical form.
-    `others` are statuses of text that is no problem document, by its type. `refuses` is as for
-    `refusals`.
+    `refuses` is as for `refusals`.
     """
     responses: dict[int | str, dict[str, Any]] = {
         status: {"description": _DESCRIPTIONS[status], "content": {as_type: {"schema": gives}}}
@@ -192,9 +189,6 @@ def answers(
         refuses += (408,)
         extra["requestBody"] = {"required": True, "content": {as_body: {"schema": takes}}}
     responses |= refusals(*refuses)
-    for status, kind in (others or {}).items():
-        declared = responses.setdefault(status, {"description": "Text.", "content": {}})
-        declared["content"][kind] = {"schema": TEXT}
     return {
         "status_code": statuses[0],
         "response_class": Response,

@@ -1,7 +1,5 @@
 """Opens crowd jobs and closes those that are due, each once, whichever process does it."""
 
-import asyncio
-from datetime import datetime
 from typing import Final
 
 import structlog
@@ -13,11 +11,9 @@ from shoal_protocol.crowds.draws import (
     commitment,
     reach_refusal,
 )
-from shoal_protocol.crowds.tasks import first_weights
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.policy import passed_message
-from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.store import CrowdBook
@@ -67,34 +63,16 @@ class Conductor:
         if reason := reach_refusal(request, consortium.manifest.policy, now=now):
             raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)
-        opening = await asyncio.to_thread(self._opening, request, seed, now)
-        is_new = await own.storage.run(store.add_crowd, signed, opening, seed)
-        if is_new:
-            log.info("crowd job opened", job=request.digest)
-        return request.digest, is_new
-
-    def _opening(
-        self, request: CrowdJobRequest, seed: bytes, now: datetime
-    ) -> Signed[CrowdOpening]:
-        """Return the opening: every instance begins with the same weights, which are not random.
-
-        So anyone can check them, and later differences come from noise and data alone.
-
-        Raises:
-            RefusedJob: the lattice has no such weights.
-        """
-        try:
-            weights = tuple(first_weights(request.task).tolist())
-        except ValueError as error:
-            raise RefusedJob(str(error)) from None
         opening = CrowdOpening(
             manifest=request.manifest,
             job=request.digest,
             commitment=commitment(seed),
-            instances=(weights,) * request.task.instances,
             opened_at=now,
         )
-        return self._resources.sign(opening)
+        is_new = await own.storage.run(store.add_crowd, signed, own.sign(opening), seed)
+        if is_new:
+            log.info("crowd job opened", job=request.digest)
+        return request.digest, is_new
 
     async def close(self, job: str, encoded: bytes) -> tuple[bytes, bool]:
         """Close a job because its analyst signed so; return the closing, and whether it is new.

@@ -17,6 +17,7 @@ from shoal_protocol.crowds.draws import (
     InstanceHead,
     LogEntry,
 )
+from shoal_protocol.crowds.tasks import first_weights
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
@@ -65,16 +66,14 @@ def add_crowd(
     ).scalar_one_or_none()
     if number is None:
         return False
-    rows = [
-        {
-            "job": number,
-            "instance": instance,
-            "revision": 0,
-            "digest": bytes.fromhex(GENESIS),
-            "weights": pack(weights),
-        }
-        for instance, weights in enumerate(opening.body.instances)
-    ]
+    task = request.body.task
+    begun = {
+        "job": number,
+        "revision": 0,
+        "digest": bytes.fromhex(GENESIS),
+        "weights": pack(first_weights(task).tolist()),
+    }
+    rows = [begun | {"instance": instance} for instance in range(task.instances)]
     db.execute(crowds.instances.insert(), rows)
     return True
 
