@@ -435,10 +435,10 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         kept = np.r_[:count, 2 * count : len(mean)]  # leaving is nobody's question
         widest = self.prior(mixture.feature_covariance, 1.0).of(kept)
         sampling = sampling_covariance(jacobian, meat, widest)
-        lost = lost_squares(
+        lost, may_be_lost = lost_squares(
             self.task.features, self.all_columns, self.released, mixture.designs, last
         )
-        far = far_slopes(sampling, np.append(np.zeros(count), lost), self.records[0])
+        far = far_slopes(sampling, np.append(np.zeros(count), may_be_lost), self.records[0])
         covariance = noise[np.ix_(kept, kept)] + sampling + far
         verdict = self._verdict(mixture, covariance[count:, count:], lost)
         features_first = np.r_[count : count + width, :count]

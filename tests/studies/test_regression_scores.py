@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.regressions import made_up, without_deciding
+from bench.regressions import DataSet, exact, made_up, without_deciding
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import far_slopes, telling
 from shoal_studies.regression.families import FAMILIES
@@ -85,3 +85,21 @@ def test_only_a_record_that_decides_a_slope_alone_is_set_aside() -> None:
     others = without_deciding(replace(counts, columns=columns))
     assert len(others.target) == len(counts.target) - 1
     assert others.features.max() < 8.0
+
+
+def test_what_no_design_shows_farther_out_counts_as_lost() -> None:
+    """A margin of 1 in 50 records at ten spreads: no beta has that shape."""
+    generator = np.random.default_rng(3)
+    far = generator.uniform(size=4_000) < 0.02
+    skewed = np.where(far, generator.uniform(4.0, 5.0, 4_000), generator.normal(1.0, 0.2, 4_000))
+    target = np.minimum(skewed, 2.0) + generator.standard_normal(4_000)
+    each = DataSet(
+        name="skewed",
+        family="normal",
+        columns={"x": skewed, "y": target},
+        bounds={"x": (0.3, 5.0), "y": (-4.0, 6.0)},
+    )
+    posterior = each.fit(epsilon=3.0, delta=1e-5, dropouts=20, colluders=20, seed=1).posterior_
+    low, high = posterior.interval(0.9)[1]
+    assert posterior.verdict.kind == "doubtful"
+    assert low < exact(each)[0][0] < high

@@ -100,7 +100,7 @@ MOST_OF_FAR: Final = 0.5
 """Part of a feature's mean square that long rows lose by their weight: above it, the fit is one of
 the other half."""
 
-FAR_BY_RECORDS: Final = 16.0
+FAR_BY_RECORDS: Final = 20.0
 """The same part times the root of the number of records: the fit of the other half differs by about
 as much, and the more records, the less error hides it."""
 

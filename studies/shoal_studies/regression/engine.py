@@ -684,8 +684,8 @@ class _JobSums(RegressionSums):
         narrow, predictors = self.score_rounds[NARROW - 1], middle.predictors(mean)
         widest = self.prior(mixture.feature_covariance, 1.0)
         scatter = self._scatter_of(last, mixture, widest)
-        lost = self._lost_by(last, mixture)
-        far = far_slopes(scatter.covariance, np.append(0.0, lost), self.weighted_records)
+        lost, may_be_lost = self._lost_by(last, mixture)
+        far = far_slopes(scatter.covariance, np.append(0.0, may_be_lost), self.weighted_records)
         cuts = [each.cut * max(each.cut_count, each.cut_count_sd) for each in (last, narrow)]
         pulled = pull(
             narrow,
@@ -754,7 +754,7 @@ class _JobSums(RegressionSums):
                     pulled=pulled[1:],
                     large_error=mixture.large_error,
                     unevenness=self._scatter_of(narrow, mixture, widest).unevenness[1:]
-                    * self._lost_by(narrow, mixture)
+                    * self._lost_by(narrow, mixture)[0]
                     * (last.squared_radius < self.farthest**2),
                     cut=last.cut_count / self.records[0] - scatter.cut,
                     cut_sd=last.cut_count_sd / self.records[0],
@@ -762,8 +762,8 @@ class _JobSums(RegressionSums):
             ),
         )
 
-    def _lost_by(self, scores: TargetScores, mixture: Mixture) -> Floats:
-        """Return what part of features' mean squares a round loses by shrinking, shape (q,)."""
+    def _lost_by(self, scores: TargetScores, mixture: Mixture) -> tuple[Floats, Floats]:
+        """Return what part of features' mean squares a round loses: seen, and expected, (q,)."""
         return lost_squares(
             self.task.features, self.columns, self.released, mixture.designs, scores
         )

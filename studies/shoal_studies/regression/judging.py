@@ -233,19 +233,23 @@ def lost_squares(
     released: ReleasedDesign,
     designs: Sequence[DesignRows],
     scores: Scores,
-) -> Floats:
-    """Return what part of features' mean squares a round loses by shrinking rows, shape (q,).
+) -> tuple[Floats, Floats]:
+    """Return what part of features' mean squares a round loses by shrinking rows, shapes (q,).
 
-    It is what rows of `designs` lose, and what lies farther out than these. Of features of two
-    values it is none: all that are far out are alike.
+    It is what rows of `designs` lose, and what lies farther out than these: as seen, and then as
+    expected. Of features of two values it is none: all that are far out are alike.
     """
     kept = []
     for design in designs:
         squares = (design.rows[:, 1:] - design.means) ** 2
         whole = np.maximum(design.weights @ squares, 1e-12)
         kept.append((design.weights * scores.kept(design)) @ squares / whole)
-    lost = 1.0 - np.mean(kept, axis=0) * (1.0 - released.beyond(designs))
-    return np.where(_are_of_two_values(features, found), 0.0, lost)
+    two = _are_of_two_values(features, found)
+    seen, expected = (
+        np.where(two, 0.0, 1.0 - np.mean(kept, axis=0) * (1.0 - each))
+        for each in released.beyond(designs)
+    )
+    return seen, expected
 
 
 def _uneven(features: Sequence[ColumnBounds], unevenness: Floats) -> list[str]:

@@ -301,8 +301,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
         pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
-        lost = lost_squares(self.task.features, self.columns, self.released, mixture.designs, last)
-        parts = np.tile(np.append(0.0, lost), len(self.shares) - 1)
+        lost, may_be_lost = lost_squares(
+            self.task.features, self.columns, self.released, mixture.designs, last
+        )
+        parts = np.tile(np.append(0.0, may_be_lost), len(self.shares) - 1)
         far = far_slopes(sampling, parts, records)
         covariance = noise + sampling + far + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())

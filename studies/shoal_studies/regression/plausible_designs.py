@@ -178,25 +178,27 @@ class ReleasedDesign:
     def squares(self) -> Floats:
         return self.moments[self.size : 2 * self.size]
 
-    def beyond(self, designs: Sequence["DesignRows"]) -> Floats:
-        """Return what part of predictors' variances `designs` lack, as expected, shape (q,).
+    def beyond(self, designs: Sequence["DesignRows"]) -> tuple[Floats, Floats]:
+        """Return what part of predictors' variances `designs` lack: as seen, and as expected, (q,).
 
         Where few records lie far out, the first round shows a variance that no marginal of a design
-        has. What noise hides of it counts as far as it may be there; nothing does where only the
+        has. What noise hides of it is expected as far as it may be there. Both are 0 where the
         records' weights hide it.
         """
         halves = np.array([each.half_range for each in self.bounds])
         units = np.array([each.scale for each in self.columns]) / halves / REACH
-        shown = np.mean([np.diagonal(each.covariance) for each in designs], axis=0)
-        own = shown * units[: len(shown)] ** 2
-        sds, squares_sds = self.noise_sd[: 2 * self.size].reshape(2, -1)[:, : len(shown)]
-        means = self.means[: len(shown)]
+        own = np.mean([np.diagonal(each.covariance) for each in designs], axis=0)
+        count = len(own)
+        own = own * units[:count] ** 2
+        sds, squares_sds = self.noise_sd[: 2 * self.size].reshape(2, -1)[:, :count]
+        means = self.means[:count]
         sd = np.hypot(squares_sds, 2.0 * means * sds)
-        away = self.squares[: len(shown)] - means**2 - own
-        more = away * ndtr(away / sd) + sd * np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(
-            2.0 * math.pi
-        )
-        return np.where(sd < constants.SHIFT_OF_WEIGHTED, more / (own + more), 0.0)
+        away = self.squares[:count] - means**2 - own
+        away[sd >= constants.SHIFT_OF_WEIGHTED] = -math.inf
+        density = np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(2.0 * math.pi)
+        more = np.maximum(away, 0.0)
+        expected = np.maximum(away, -1e9) * ndtr(away / sd) + sd * density
+        return more / (own + more), expected / (own + expected)
 
     def matrix(self, values: Floats) -> Floats:
         """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
