@@ -52,8 +52,8 @@ from typing import Final
 
 from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
-from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
-from shoal_agent.status import AskingView
+from shoal_agent.console.own_agent import request_of, signed_decision
+from shoal_agent.status import ApprovalsView, AskingView
 from shoal_hosting.peers.service_calls import Endpoint
 from shoal_hosting.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
@@ -196,7 +197,10 @@ async def test_an_agent_whose_vault_ended_logs_that_both_start_again_and_no_erro
 
     log, service = io.StringIO(), Gone()
     configure_logs(stream=log)
-    await _work(service, 1.0)  # type: ignore[arg-type]
+    try:
+        await _work(service, 1.0)  # type: ignore[arg-type]
+    finally:
+        structlog.reset_defaults()
     assert service.closed
     [line] = map(json.loads, log.getvalue().splitlines())
     assert line["level"] == "warning" and "started again" in line["event"]

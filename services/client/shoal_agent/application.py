@@ -19,8 +19,10 @@ from pyroaring import BitMap
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import (
     AgentPage,
+    ApprovalsView,
     ChainPage,
     HolderStatus,
+    JobView,
     Left,
     Line,
     Spent,
@@ -40,7 +42,6 @@ from shoal_hosting.server.openapi import (
     After,
     JobId,
     answers,
-    having,
     only_with,
     refusals,
     signed,
@@ -158,21 +159,15 @@ def create_agent_application(
             next=entries[-1].number if len(entries) == count else None,
         )
 
-    @owned.post("/v1/backup", **answers(having("sealed"), ProtocolError))
-    async def back_up() -> Response:
+    @owned.post("/v1/backup", responses=refusals(ProtocolError))
+    async def back_up() -> dict[str, str]:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
-        body = {"sealed": b64encode(await holder.backup()).decode()}
-        return Response(canonical_json(body), media_type=JSON)
+        return {"sealed": b64encode(await holder.backup()).decode()}
 
-    @owned.get(
-        "/v1/approvals",
-        **answers(
-            having("approval", "needed", "owners", "missing", "left", "jobs", "next"), UnknownJob
-        ),
-    )
+    @owned.get("/v1/approvals", responses=refusals(UnknownJob))
     async def show_approvals(
         after: After = 0, count: Askings = 100, job: JobId | None = None
-    ) -> Response:
+    ) -> ApprovalsView:
         """The jobs that asked this data holder's owners, and what they decided; or only `job`.
 
         Those that may still be decided come first, then the newest; `next` is where to go on.
@@ -181,16 +176,15 @@ def create_agent_application(
         """
         policy = await holder.vault.ask(Vault.policy)
         found = await holder.approvals(after=after, count=count, job=job)
-        body = {
-            "approval": policy.approval,
-            "needed": owners_needed(policy),
-            "owners": policy.owners,
-            "missing": owners_missing(policy),
-            "left": _left((await holder.committed()).values(), policy.cap).model_dump(),
-            "jobs": [each.model_dump(mode="json") for each in found],
-            "next": after + count if len(found) == count and job is None else None,
-        }
-        return Response(canonical_json(body), media_type=JSON)
+        return ApprovalsView(
+            approval=policy.approval,
+            needed=owners_needed(policy),
+            owners=policy.owners,
+            missing=owners_missing(policy),
+            left=_left((await holder.committed()).values(), policy.cap),
+            jobs=tuple(found),
+            next=after + count if len(found) == count and job is None else None,
+        )
 
     @owned.post(
         "/v1/approvals",
@@ -201,23 +195,16 @@ def create_agent_application(
         await holder.decide(await request.body())
         return Response(canonical_json({}), media_type=JSON)
 
-    @owned.get(
-        "/v1/jobs/{job}",
-        **answers(having("job", "request", "parties"), UnknownJob),
-    )
-    async def show_job(job: JobId) -> Response:
+    @owned.get("/v1/jobs/{job}", responses=refusals(UnknownJob))
+    async def show_job(job: JobId) -> JobView:
         """A job that was joined or is open, as its analyst signed it, and its parties."""
-        return Response((await holder.job(job)).model_dump_json(), media_type=JSON)
+        return await holder.job(job)
 
-    @owned.post(
-        "/v1/jobs/{job}/leave",
-        **answers(having("job", "slots", "answered_rounds"), UnknownJob, WrongPhase),
-    )
-    async def leave(job: JobId) -> Response:
+    @owned.post("/v1/jobs/{job}/leave", responses=refusals(UnknownJob, WrongPhase))
+    async def leave(job: JobId) -> dict[str, str | int]:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
         found = await holder.leave(job)
-        body = {"job": job, "slots": found.slots, "answered_rounds": found.answered}
-        return Response(canonical_json(body), media_type=JSON)
+        return {"job": job, "slots": found.slots, "answered_rounds": found.answered}
 
     app.include_router(owned)
     return app

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pydantic
+from nacl.signing import SigningKey
 from pydantic import ConfigDict, Field
 
 from shoal_holder.approvals import Asking
@@ -19,7 +20,7 @@ from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.encoding import Count, Delta, Loss
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 # Nothing of the state goes by the consortium's `retention_days`: caps and the refusal of replays
 # rest on it.
@@ -153,6 +154,46 @@ class JobView(pydantic.BaseModel):
 
 class AskingView(JobView, Asking):
     """A job of either kind that asked the owners."""
+
+
+class ApprovalsView(pydantic.BaseModel):
+    """A page of the jobs that ask an agent: `missing` says why none can be approved.
+
+    `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
+    """
+
+    approval: str
+    needed: Count
+    owners: dict[str, str]
+    missing: str | None
+    left: Left
+    jobs: tuple[AskingView, ...]
+    next: Count | None = None
+
+    def asking(self, job: str) -> AskingView:
+        """Return the job with this id.
+
+        Raises:
+            UnknownJob: it does not ask.
+        """
+        for each in self.jobs:
+            if each.job == job:
+                return each
+        raise UnknownJob("no such job asks its owners; see `shoal agent approvals`")
+
+    def owner_of(self, key: SigningKey) -> str:
+        """Return the name under which an owner's key is listed.
+
+        Raises:
+            ValueError: it is not.
+        """
+        public = bytes(key.verify_key).hex()
+        names = {listed: name for name, listed in self.owners.items()}
+        if public not in names:
+            raise ValueError(
+                f"the data holder's policy does not list this key among its `owners`: {public}"
+            )
+        return names[public]
 
 
 def job_view(job: str, encoded: bytes, manifest_of: Callable[[str], Manifest]) -> JobView:

@@ -6,56 +6,15 @@ It runs where the owner is, with the owner's key, and never in the agent.
 from datetime import datetime
 from typing import Any
 
-import pydantic
 from nacl.signing import SigningKey
 
-from shoal_agent.status import AskingView, JobView, Left
+from shoal_agent.status import ApprovalsView, JobView
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.encoding import Count, canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
-
-
-class ApprovalsView(pydantic.BaseModel):
-    """A page of the jobs that ask an agent: `missing` says why none can be approved.
-
-    `owners` has the listed names and keys in hex; `left` is before a job that is not joined yet.
-    """
-
-    approval: str
-    needed: Count
-    owners: dict[str, str]
-    missing: str | None
-    left: Left
-    jobs: tuple[AskingView, ...]
-    next: Count | None = None
-
-    def asking(self, job: str) -> AskingView:
-        """Return the job with this id.
-
-        Raises:
-            UnknownJob: it does not ask.
-        """
-        for each in self.jobs:
-            if each.job == job:
-                return each
-        raise UnknownJob("no such job asks its owners; see `shoal agent approvals`")
-
-    def owner_of(self, key: SigningKey) -> str:
-        """Return the name under which an owner's key is listed.
-
-        Raises:
-            ValueError: it is not.
-        """
-        public = bytes(key.verify_key).hex()
-        names = {listed: name for name, listed in self.owners.items()}
-        if public not in names:
-            raise ValueError(
-                f"the data holder's policy does not list this key among its `owners`: {public}"
-            )
-        return names[public]
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument
 
 
 def request_of(view: JobView) -> JobRequest | CrowdJobRequest:

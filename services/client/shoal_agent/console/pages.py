@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from shoal_agent.client_files import DIGEST
 from shoal_agent.console import sentences
-from shoal_agent.console.own_agent import ApprovalsView, request_of, signed_decision
-from shoal_agent.status import AgentPage, HolderStatus, JobView
+from shoal_agent.console.own_agent import request_of, signed_decision
+from shoal_agent.status import AgentPage, ApprovalsView, HolderStatus, JobView
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus
 from shoal_hosting.clock import Clock
