@@ -110,9 +110,9 @@ CONTRADICT: Final = 10.0
 LARGE_ERROR: Final = 0.3
 """Relative error of a design that is large."""
 
-FAR_SLOPES: Final = 0.2
+FAR_SLOPES: Final = 0.3
 """How far slopes of rows far out are from those of others beforehand: as those of a sample of the
-inverse square of this many records, 25."""
+inverse square of this many records, 11."""
 
 UNEVEN: Final = 0.25
 """By what part a slope's variance by the records' scatter is above that of records that scatter
