@@ -30,7 +30,7 @@ from shoal_protocol.log.entries import (
     decode_entry,
 )
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.encoding import Count, canonical_json
 from shoal_protocol.wire.errors import ProtocolError
 
 CHECKPOINT: Final = "checkpoint.json"
@@ -44,7 +44,7 @@ Read = Callable[[], tuple[bytes, list[bytes]]]
 
 class _Entries(pydantic.BaseModel):
     entries: list[dict[str, Any]]
-    next: int | None
+    next: Count | None
 
 
 def from_aggregator(endpoint: Endpoint) -> Read:

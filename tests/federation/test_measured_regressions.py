@@ -64,7 +64,9 @@ def with_another_point(certificate: ReleaseCertificate, number: int) -> ReleaseC
     rounds = list(certificate.rounds)
     signed = rounds[number].spec
     query: Any = signed.body.query
-    moved = query.model_copy(update={"point": tuple(each + 1e-3 for each in query.point)})
+    moved = query.model_copy(
+        update={"point": tuple(each + 0.01 * (1.0 + abs(each)) for each in query.point)}
+    )
     spec = replace(signed, body=signed.body.model_copy(update={"query": moved}))
     rounds[number] = rounds[number].model_copy(update={"spec": spec})
     return certificate.model_copy(update={"rounds": tuple(rounds)})

@@ -140,7 +140,7 @@ def test_counts_are_whole_records_on_the_lattice_whoever_has_no_level():
         count << 20 for count in (1, 2, 1, 4)
     ]
     alone = make_counts(1, other=True, records=3)
-    assert alone.encode(np.array([[0.0], [9.0], [9.0]])).tolist() == [-1 << 20, 3 << 20]
+    assert alone.encode(np.array([[0.0], [9.0], [9.0]])).tolist() == [1 << 20, 2 << 20, 3 << 20]
     assert in_units(query, np.array([1 << 19, 0, 3 << 20, 0])).tolist() == [0.5, 0.0, 3.0, 0.0]
 
 

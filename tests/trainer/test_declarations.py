@@ -57,7 +57,8 @@ async def test_equal_declarations_are_judged_once_and_each_holder_counts(
     assert await post(trainer, "/v1/jobs", signed_job(JOB)) == "refused-job"
     assert sorted(judged) == [0, 1]
     with pytest.raises(
-        declarations.RefusedJob, match=r"of 5 clients .*: 14 data holders: the analyst is not"
+        declarations.RefusedJob,
+        match=r"5 clients would answer, .* refused by 14 data holders: the analyst is not",
     ):
         await trainer.joining._declarations.check(JOB, CONSORTIUM)
 

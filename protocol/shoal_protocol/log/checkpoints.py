@@ -34,6 +34,9 @@ from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 MOST_BETWEEN: Final = 1000
 """Entries between two checkpoints of which one follows the other, and so hashes in a proof."""
 
+LARGEST_SUBMISSION_BYTES: Final = 128 * MOST_BETWEEN
+"""Most bytes of a checkpoint with the hashes before it."""
+
 Hashes = Annotated[tuple[Digest, ...], Field(max_length=MOST_BETWEEN)]
 
 

@@ -42,7 +42,7 @@ from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.checkpoints import Cosignature, WrongProof
+from shoal_protocol.log.checkpoints import LARGEST_SUBMISSION_BYTES, Cosignature, WrongProof
 from shoal_protocol.log.entries import CHECKPOINTS, Submission, UnknownLog, WrongStart
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
@@ -150,6 +150,7 @@ def create_app(
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
+            CHECKPOINTS: LARGEST_SUBMISSION_BYTES,
         },
     )
 
