@@ -295,13 +295,15 @@ def designs_of(size: int) -> int:
 
 
 def _tempered(logs: Floats) -> Floats:
-    """Return weights, shape (k,), by log evidence, so flat that enough of them count."""
-    power = 1.0
-    while True:
+    """Return weights, shape (k,), by log evidence, so flat that enough of them count.
+
+    They are even if the evidence is no number.
+    """
+    for power in 0.8 ** np.arange(100):
         weights = weights_of(power * logs)
         if 1.0 / np.sum(weights**2) >= constants.LEAST_EFFECTIVE * len(logs):
             return weights
-        power *= 0.8
+    return np.full(len(logs), 1.0 / len(logs))
 
 
 @dataclass(frozen=True)
