@@ -410,7 +410,8 @@ class Log:
         """Return the checkpoint in an answer if this aggregator signed it, under any version."""
         for version in reversed(self._own.book.versions):
             with suppress(ProtocolError):
-                return Witnessed.decode(body).checked(version)
+                found = Witnessed.decode(body).checked(version)
+                return found if found.aggregator == self._own.name else None
         return None
 
     def _stop(self, node: str, why: str) -> None:

@@ -101,7 +101,7 @@ class Planted:
         whole, tried = Vault.answer, faults.without_failing
 
         def answer(vault: Vault, frame: bytes) -> bytes:
-            self._message += frame[8:].startswith((b"Prepare", b"Crowd"))  # its name
+            self._message += frame[8:].startswith((b"Rounds.prepare", b"CrowdVault."))  # its name
             positions = vault._site.positions().items()
             [self.slot] = (slot for slot, position in positions if position == PLACE)
             sys.setprofile(self._see)
