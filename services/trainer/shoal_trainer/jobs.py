@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_hosting.installed_models import model_for
+from shoal_hosting.installed_models import ModelNotUsable, model_for
 from shoal_protocol.jobs.job_request import check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost, compose
 from shoal_protocol.queries import GradientSum, Query
@@ -159,7 +159,7 @@ _NO_ANSWER: Final = "the method could not compute an answer from the task and th
 
 def in_own_words(error: Exception) -> str:
     """Return what a method says of why it failed; a library's own words may quote numbers."""
-    is_own = type(error) is ValueError or isinstance(error, NoReliablePosterior)
+    is_own = type(error) is ValueError or isinstance(error, NoReliablePosterior | ModelNotUsable)
     return str(error) if is_own else _NO_ANSWER
 
 
