@@ -98,6 +98,16 @@ def test_two_checkpoints_of_one_size_convict_the_aggregator_and_who_signed_both(
     assert fork.value.witnesses == (NODES[1],)
 
 
+def test_the_logs_of_two_aggregators_are_no_fork_of_one() -> None:
+    first = examples.CONSORTIUM.manifest.aggregator
+    key = bytes(key_of("aggregator-2").verify_key).hex()
+    second = first.model_copy(update={"name": "aggregator-2", "verify_key": key})
+    later = examples.consortium(aggregator=second)
+    other = signed(ENTRIES[1:], manifest=later.manifest)
+    with pytest.raises(MalformedDocument, match="keep one copy of each"):
+        check_same(signed(ENTRIES[:-1]), other, PARTIES, later)
+
+
 def findings(*entries: Entry) -> list[tuple[int, str]]:
     monitor = Monitor()
     for each in entries:

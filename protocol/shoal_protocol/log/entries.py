@@ -135,10 +135,16 @@ def check_same(one: Witnessed, other: Witnessed, *versions: Parties) -> None:
 
     Raises:
         ForkedLog
-        MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as `Witnessed.checked`.
+        MalformedDocument: they are of two aggregators' logs; and as `Witnessed.checked`.
+        UnknownSigner, WrongSigner, BadSignature: as `Witnessed.checked`.
     """
     both = [*zip((one, other), versions, strict=True)]
     first, second = (each.checked(version) for each, version in both)
+    if first.aggregator != second.aggregator:
+        raise MalformedDocument(
+            f"the checkpoints are of the logs of {first.aggregator} and {second.aggregator}: keep "
+            "one copy of each"
+        )
     if first.size == second.size and first.head != second.head:
         signed = [each.cosigners(version).keys() for each, version in both]
         raise ForkedLog(one, other, witnesses=tuple(sorted(signed[0] & signed[1])))
