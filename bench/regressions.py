@@ -5,9 +5,10 @@
         [--quick] [--warn] [--json FILE]
 
 Every set is fitted at each price by `SimulatedFederation` at delta = 1e-5 with 20 dropouts and 20
-colluders, and compared with the exact fit to the same records. A line of the first table is one
-set at one price:
+colluders, and compared with the exact fit to the same records but those that decide a slope alone
+(`without_deciding`). A line of the first table is one set at one price:
 
+- aside: how many records these are;
 - held, worst: the share of 90 % intervals of slopes that contain the exact coefficient, and that of
   the slope of which fewest do; then both among fits whose verdict is "trustworthy";
 - trust, doubt, prior: the share of each verdict;
@@ -185,9 +186,8 @@ def without_deciding(each: DataSet) -> DataSet:
     """
     for _ in range(len(each.target) // RECORDS_A_DECIDING):
         fitted, _ = _fitted(each)
-        moved = np.abs(fitted.get_influence(observed=False).d_params / fitted.bse)[:, 1:].max(
-            axis=1
-        )
+        by_record = fitted.get_influence(observed=False).d_params[:, 1:]
+        moved = np.abs(by_record / fitted.bse[1:]).max(axis=1)
         if moved.max() <= MOST_MOVED:
             break
         kept = np.arange(len(moved)) != moved.argmax()
@@ -222,10 +222,12 @@ def line(each: DataSet, epsilon: float, repeats: int) -> dict[str, Any] | None:
 
     It is None if no finite slopes are best, since classes are apart.
     """
-    if not np.all(np.isfinite(exact(each)[1])):
+    slopes, errors = exact(each)
+    if not np.all(np.isfinite(errors)):
         return None
     others = without_deciding(each)
-    slopes, errors = exact(others)
+    if others is not each:
+        slopes, errors = exact(others)
     means, ends, verdicts, worse = [], [], [], []
     for seed in range(repeats):
         model = each.fit(epsilon=epsilon, delta=1e-5, dropouts=20, colluders=20, seed=seed)

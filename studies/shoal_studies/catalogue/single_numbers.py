@@ -34,7 +34,7 @@ from shoal_studies.catalogue.study import (
     Pseudocount,
     require_near,
 )
-from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.base import LEVEL, BasePosterior, normal_density
 from shoal_studies.posteriors.forms import (
     StoredDraws,
     Tails,
@@ -413,7 +413,7 @@ class _CutNormal:
         below, above = (-1.0 - parameters) / self.sd, (1.0 - parameters) / self.sd
         under, over = ndtr(below), ndtr(-above)
         inside = np.maximum(1.0 - under - over, 0.0)
-        falls = [np.exp(-0.5 * each**2) / math.sqrt(2.0 * math.pi) for each in (below, above)]
+        falls = [normal_density(each) for each in (below, above)]
         # About the parameter, where nothing cancels: first and second moment inside the bounds.
         first = self.sd * (falls[0] - falls[1])
         second = self.sd**2 * (inside + below * falls[0] - above * falls[1])

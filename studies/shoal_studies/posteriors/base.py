@@ -4,6 +4,7 @@ Tables of records are read by their columns' names, as libraries of data frames 
 library is imported, and numbers never come from texts.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -126,6 +127,11 @@ def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     values, weights = probability(mean[:, None] + sd[:, None] * nodes), weights / weights.sum()
     expected = values @ weights
     return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
+
+
+def normal_density(values: Floats) -> Floats:
+    """Return the standard normal density at values of any shape."""
+    return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
 
 
 def evenly_spread(count: int, size: int) -> Floats:

@@ -111,8 +111,8 @@ LARGE_ERROR: Final = 0.3
 """Relative error of a design that is large."""
 
 FAR_SLOPES: Final = 0.3
-"""How far slopes of rows far out are from those of others beforehand: as those of a sample of the
-inverse square of this many records, 11."""
+"""How far slopes of rows far out are from those of others beforehand, in residual deviations for a
+spread of a feature: as far as those of a sample of 11 records, the inverse of its square."""
 
 UNEVEN: Final = 0.25
 """By what part a slope's variance by the records' scatter is above that of records that scatter

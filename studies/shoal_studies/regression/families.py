@@ -16,12 +16,12 @@ from scipy.special import betainc, gammainc, ndtr
 
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_PREDICTOR, Family, mean_of, weight_of
+from shoal_studies.posteriors.base import normal_density
 
 _SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 13.0  # of a logarithm of a mean from that of most rows, where tables end
 NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
-_ROOT_2_PI: Final = np.sqrt(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Numbers(TargetFamily):
         limit, away = residuals.cut, predictors - residuals.means
         ends = (-limit - away) / dispersion, (limit - away) / dispersion
         under, upto = ndtr(ends[0]), ndtr(ends[1])
-        low, high = (np.exp(-0.5 * end * end) / _ROOT_2_PI for end in ends)
+        low, high = map(normal_density, ends)
         kept, beyond = upto - under, limit * (1.0 - upto - under)
         mean = away * kept + dispersion * (low - high) + beyond
         square = (away**2 + dispersion**2) * kept + 2.0 * away * dispersion * (low - high)

@@ -95,8 +95,7 @@ class RegressionEvidence:
     (k q,), is how far shrinking and cutting pull slopes. `covariance`, of the shape of `noise`, is
     by all of these and by scatter. `unevenness`, shape (q,) or none, is by what part the variances
     of slopes by scatter are above those of records that all scatter alike, times the part of
-    squares that narrow balls lose.
-    `level_error` is how far predictors are off in the mean.
+    squares that narrow balls lose. `level_error` is how far predictors are off in the mean.
     `large_error` is the probability that all designs are far off. `cut` is by how much the share of
     residuals that were cut is above the one expected, with noise of `cut_sd`. `mean_weight` is the
     mean over the largest weight that a record may have.

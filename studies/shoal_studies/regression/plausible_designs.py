@@ -16,7 +16,6 @@ anyhow.
 Nothing here is random but by the generator of the caller, which a learner seeds publicly.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -33,7 +32,7 @@ from shoal_protocol.queries.sums import Values, in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import REACH
-from shoal_studies.posteriors.base import evenly_spread
+from shoal_studies.posteriors.base import evenly_spread, normal_density
 from shoal_studies.regression import constants
 
 _QUANTILES: Final = np.linspace(-4.8, 4.8, 128)  # of a normal, where marginals are tabulated
@@ -195,11 +194,10 @@ class ReleasedDesign:
         means = self.means[:count]
         sd = np.hypot(squares_sds, 2.0 * means * sds)
         away = self.squares[:count] - means**2 - own
-        away[sd >= constants.SHIFT_OF_WEIGHTED] = -math.inf
-        density = np.exp(-0.5 * (away / sd) ** 2) / math.sqrt(2.0 * math.pi)
-        more = np.maximum(away, 0.0)
-        expected = np.maximum(away, -1e9) * ndtr(away / sd) + sd * density
-        return more / (own + more), expected / (own + expected)
+        expected = away * ndtr(away / sd) + sd * normal_density(away / sd)
+        is_told = sd < constants.SHIFT_OF_WEIGHTED
+        seen, expected = np.where(is_told, [np.maximum(away, 0.0), expected], 0.0)
+        return seen / (own + seen), expected / (own + expected)
 
     def matrix(self, values: Floats) -> Floats:
         """Return the products among `values`, shape (m,), as a matrix, shape (q + 1, q + 1)."""
@@ -417,7 +415,7 @@ class PlausibleDesigns:
         for place, (name, _) in enumerate(self._alone):
             if name in self.two_valued:  # Pearson 1900: a normal and its indicator
                 share = min(max(self.two_valued[name], 0.01), 0.99)
-                density = np.exp(-0.5 * ndtri(share) ** 2) / np.sqrt(2.0 * np.pi)
+                density = float(normal_density(np.array(ndtri(share))))
                 root[place] *= density / np.sqrt(share * (1.0 - share))
         return np.outer(root, root)
 
