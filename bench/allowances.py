@@ -26,7 +26,7 @@ from shoal_holder.faults import Faults
 from shoal_holder.records import MOST_ROWS, Identity, Records
 from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_holder.status import silent
-from shoal_hosting.clock import system_clock
+from shoal_kit.clock import system_clock
 from shoal_protocol.queries import (
     BinCounts,
     ClassScoreSum,

@@ -22,7 +22,7 @@ from bench.processes import cpu_seconds
 from shoal import Analyst
 from shoal_consortium.processes import Federation
 from shoal_holder.keys import read_holder_key
-from shoal_hosting.clock import system_clock
+from shoal_kit.clock import system_clock
 
 EPSILON: Final = 4.0
 

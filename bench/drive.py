@@ -21,9 +21,9 @@ from shoal_consortium.party_files import read_signing_key
 from shoal_consortium.processes import Process
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import load_party
-from shoal_hosting.peers.exchange import Connection
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import load_party
+from shoal_kit.peers.exchange import Connection
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix
 from shoal_protocol.rounds.batches import make_spec

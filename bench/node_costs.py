@@ -21,10 +21,10 @@ from bench.drive import FIRST_PHONE, Drive, matrix_query, phone_key, quickstart
 from shoal_compute.assembly import Service, assemble
 from shoal_compute.uploading import MOST_IN_BULK
 from shoal_holder.contribution import box_keys
-from shoal_hosting.clock import system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import load_party
-from shoal_hosting.server.logs import configure_logs
+from shoal_kit.clock import system_clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import load_party
+from shoal_kit.web.logs import configure_logs
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, EPOCH_BYTES, Header, frame, seal
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind

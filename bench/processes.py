@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 
 from shoal_consortium.processes import Process
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.tls_certificates import pinned_tls
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.tls_certificates import pinned_tls
 from shoal_protocol.trust.manifest import ServiceParty
 
 _READ_BYTES: Final = 65_536

@@ -14,7 +14,7 @@ from typing import Final
 
 PAGE: Final = Path(__file__).parents[1] / "docs/reading.md"
 AGENT: Final = "shoal_agent.__main__"
-WHEEL: Final = ("shoal_protocol", "shoal_holder", "shoal_agent", "shoal_hosting")
+WHEEL: Final = ("shoal_protocol", "shoal_holder", "shoal_agent", "shoal_kit")
 
 
 def loaded_by(*modules: str) -> set[str]:

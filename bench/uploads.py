@@ -14,7 +14,7 @@ from bench.command import measured
 from bench.drive import Drive, matrix_query, quickstart
 from bench.raw_requests import ask, request
 from shoal_consortium.processes import Federation
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame

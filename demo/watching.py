@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import httpx
 
 from shoal_consortium.processes import Process
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.tls_certificates import pinned_tls
 
 PATIENCE_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.02

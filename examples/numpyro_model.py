@@ -19,7 +19,7 @@ from matplotlib import pyplot
 from shoal import Federation, JobSettings, SimulatedFederation
 from shoal.estimators import NumpyroModel
 from shoal.jobs.federation import Learning
-from shoal_hosting.installed_models import digest_of
+from shoal_kit.installed_models import digest_of
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 

@@ -21,7 +21,14 @@ ROOT: Final = Path(__file__).parents[1]
 BUDGETS: Final = ROOT / "budgets.toml"
 VAULT: Final = "the vault"  # the room that is no folder: the modules that docs/reading.md lists
 PRODUCT: Final = (
-    *("protocol", "studies", "services/client", "services/hosting", "services/compute"),
+    *(
+        "protocol",
+        "studies",
+        "services/client",
+        "services/kit",
+        "services/service",
+        "services/compute",
+    ),
     *("services/aggregator", "services/trainer", "analysis", "consortium", "command"),
 )
 ROOMS: Final = (*PRODUCT, VAULT, "redteam", "bench", "tests")

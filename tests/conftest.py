@@ -33,7 +33,7 @@ GROUPS = {
     "tests/studies/test_numpyro_learning.py": "compiled models",
     "tests/protocol/test_numpyro_models.py": "compiled models",
     "tests/federation/test_numpyro_job.py": "compiled models",
-    "tests/hosting/test_installed_models.py": "compiled models",
+    "tests/kit/test_installed_models.py": "compiled models",
 }
 # All tests of a file here are for one worker: they share processes, or tell one story in order.
 WHOLE_FILES = "tests/end_to_end/"

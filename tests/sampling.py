@@ -36,7 +36,7 @@ EVERY: Final = {
     "test_a_service_that_does_not_answer_in_time_around_the_deadline_delays_a_job": 3,
     "tests/federation/test_partitions_and_clocks.py::"
     "test_clocks_that_are_three_minutes_off_change_nothing": 3,
-    "tests/hosting/test_vanished_host.py::"
+    "tests/service/test_vanished_host.py::"
     "test_the_successor_of_a_process_whose_host_vanished_waits_and_then_starts": 2,
     "tests/studies/test_families.py::"
     "test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not": 3,

@@ -38,13 +38,13 @@ NAMED_OF_HTTPX = {
 }
 REACHING = {"open_connection", "create_connection", "handle_async_request"}
 MAY_ASK = {
-    "shoal_hosting.peers.exchange": {
+    "shoal_kit.peers.exchange": {
         "self._transport.handle_async_request",
         "httpx.AsyncHTTPTransport",
         "httpx.Limits",
         "httpx.Proxy",
     },
-    "shoal_hosting.probe": {"http.client"},  # of the service beside it
+    "shoal_kit.probe": {"http.client"},  # of the service beside it
 }
 
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from shoal_agent.settings import Settings as AgentSettings
 from shoal_compute.settings import ComputeSettings
 from shoal_holder.settings import Settings as VaultSettings
-from shoal_hosting.running import ServiceSettings
-from shoal_hosting.settings import read_settings
+from shoal_kit.settings import read_settings
+from shoal_service.running import ServiceSettings
 from shoal_trainer.assembly import TrainerSettings
 from tests.command.running import run
 

@@ -23,12 +23,12 @@ IN_MID_JOB: Final = {
         "end_to_end/test_life_cycle.py::test_all_keys_change_while_a_job_runs_and_its_certificate_holds"
     ],
     "Renew a box key": [
-        "hosting/test_standing.py::test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_old",
-        "hosting/test_standing.py::test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them",
+        "service/test_standing.py::test_an_operator_is_asked_for_a_new_box_key_once_the_one_in_force_is_old",
+        "service/test_standing.py::test_replaced_box_and_tls_keys_are_erased_once_no_open_round_needs_them",
     ],
     "Renew a certificate": [
         "end_to_end/test_certificate_ends.py::test_a_party_whose_certificate_ended_is_cut_off_until_it_is_renewed",
-        "hosting/test_standing.py::test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day",
+        "service/test_standing.py::test_the_end_of_a_certificate_is_told_for_sixty_days_once_a_day",
     ],
     "Replace a node": [
         "federation/test_drills.py::test_a_node_is_replaced_by_one_of_another_name_and_its_job_submitted_anew",
@@ -48,7 +48,7 @@ IN_MID_JOB: Final = {
         "scenarios/test_set_back.py::test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_accepted_by_name",
     ],
     "Upgrade": [
-        "hosting/test_storage.py::test_a_schema_of_another_version_is_refused",
+        "service/test_storage.py::test_a_schema_of_another_version_is_refused",
         "federation/test_damaged_databases.py::test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do",
     ],
     "Monitor": [
@@ -57,7 +57,7 @@ IN_MID_JOB: Final = {
     ],
     "Retire a node": [
         "federation/test_parties_change.py::test_a_job_goes_on_without_a_node_that_was_retired",
-        "hosting/test_standing.py::test_a_retired_party_is_told_when_it_may_be_switched_off",
+        "service/test_standing.py::test_a_retired_party_is_told_when_it_may_be_switched_off",
     ],
     "The key of a service is lost": [
         "end_to_end/test_life_cycle.py::test_agents_that_were_off_while_all_certificates_changed_find_their_way"

@@ -25,10 +25,10 @@ from shoal_agent.directory import Directory
 from shoal_compute import assembly
 from shoal_consortium.publishing import publish_to_all
 from shoal_holder.status import silent
-from shoal_hosting.peers import service_calls
-from shoal_hosting.peers.exchange import Connection, Connections, Unavailable
-from shoal_hosting.peers.peer import Peer
-from shoal_hosting.peers.service_calls import Endpoint, Refused
+from shoal_kit.peers import service_calls
+from shoal_kit.peers.exchange import Connection, Connections, Unavailable
+from shoal_kit.peers.peer import Peer
+from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_trainer.peers import Peers
 from tests.world.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
 from tests.world.tls_identities import make_identity

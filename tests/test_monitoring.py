@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.assembly import Telemetry
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import read_pin
-from shoal_hosting.vitals import Vitals
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import read_pin
+from shoal_kit.vitals import Vitals
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust, make_trust
 

@@ -9,7 +9,7 @@ from bench import reading
 ONLY_WHERE_THE_POLICY_ALLOWS = (
     *("shoal_protocol.crowds", "shoal_holder.crowds."),
     "shoal_protocol.sharing.shamir",
-    "shoal_hosting.installed_models",
+    "shoal_kit.installed_models",
     "shoal_protocol.queries.models.numpyro_models",
 )
 NEVER = (
@@ -37,10 +37,10 @@ def test_an_agent_loads_no_model_of_records_nor_the_analysts_side_nor_the_comman
 @pytest.mark.slow
 def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -> None:
     loaded = reading.loaded_by(*reading.of_the_vault())
-    for gradients in ("shoal_holder.contribution", "shoal_hosting.installed_models"):
+    for gradients in ("shoal_holder.contribution", "shoal_kit.installed_models"):
         assert [name for name in reading.loaded_by(gradients) if name.startswith(NEVER)] == []
     assert [name for name in loaded if name.startswith(ONLY_WHERE_THE_POLICY_ALLOWS)] == []
     crowds, threshold, numpyro = reading.on_demand().values()
     assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.vault")
     assert set(threshold) <= reading.loaded_by("shoal_protocol.sharing.shamir")
-    assert set(numpyro) <= reading.loaded_by("shoal_hosting.installed_models")
+    assert set(numpyro) <= reading.loaded_by("shoal_kit.installed_models")

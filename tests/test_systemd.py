@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from shoal_agent.settings import Settings
-from shoal_hosting.running import ServiceSettings
-from shoal_hosting.settings import read_settings
+from shoal_kit.settings import read_settings
+from shoal_service.running import ServiceSettings
 
 SYSTEMD: Final = Path(__file__).parents[1] / "examples" / "systemd"
 ANALYZE: Final = shutil.which("systemd-analyze")

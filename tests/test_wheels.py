@@ -25,9 +25,8 @@ SITE = Path(sysconfig.get_path("purelib"))
 HOLDER, ANALYSIS = (
     tomllib.loads((ROOT / each / "pyproject.toml").read_text()) for each in (".", "analysis")
 )
-EXCLUDED = HOLDER["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
 PAGES = {"jinja2"}  # of certificates, which analysts' commands write by templates of the holder's
-RUN_BY_THE_IMAGE = {"shoal_hosting.probe"}
+RUN_BY_THE_IMAGE = {"shoal_kit.probe"}
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def imported(wheel: Wheel) -> Iterator[str]:
 def test_no_file_is_in_both_wheels(holder: Wheel, analysis: Wheel) -> None:
     assert holder.files & analysis.files == frozenset()
     assert holder.packages == {
-        *("shoal_agent", "shoal_command", "shoal_holder", "shoal_hosting"),
+        *("shoal_agent", "shoal_command", "shoal_holder", "shoal_kit"),
         *("shoal_loader", "shoal_protocol"),
     }
     assert analysis.packages == {
@@ -166,30 +165,32 @@ def test_a_wheel_carries_every_module_of_its_packages(holder: Wheel, analysis: W
             f"{path.relative_to((base / each).parent)}"
             for each in folders
             for path in (base / each).rglob("*.py")
-            if not any(path.is_relative_to(ROOT / left_out) for left_out in EXCLUDED)
         }
         assert {name for name in wheel.files if name.endswith(".py")} == expected
 
 
 @pytest.mark.slow
 def test_a_holder_installs_nothing_that_only_operators_run(holder: Wheel) -> None:
-    assert all((ROOT / each).exists() for each in EXCLUDED)
-    assert not [each for each in holder.files if "/storage/" in each or each.endswith("service.py")]
+    assert not [each for each in holder.files if each.startswith("shoal_service/")]
+    assert all(
+        "exclude" not in each["tool"]["hatch"]["build"]["targets"]["wheel"]
+        for each in (HOLDER, ANALYSIS)
+    )
 
 
 @pytest.mark.slow
-def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_path: Path) -> None:
-    of_hosting = {each for each in holder.modules if each.startswith("shoal_hosting")}
-    others = sorted(set(holder.modules) - of_hosting)
+def test_all_that_a_holder_installs_of_the_kit_is_used_there(holder: Wheel, tmp_path: Path) -> None:
+    of_kit = {each for each in holder.modules if each.startswith("shoal_kit")}
+    others = sorted(set(holder.modules) - of_kit)
     program = "import importlib, sys\n" + (
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
-        "print(*(name for name in sys.modules if name.startswith('shoal_hosting')))"
+        "print(*(name for name in sys.modules if name.startswith('shoal_kit')))"
     )
     needed = HOLDER["project"]["dependencies"] + holder.extras["agent"] + holder.extras["loader"]
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
-    lazily = {"shoal_hosting.installed_models"}
-    assert of_hosting - RUN_BY_THE_IMAGE - lazily <= set(loaded)
+    lazily = {"shoal_kit.installed_models"}
+    assert of_kit - RUN_BY_THE_IMAGE - lazily <= set(loaded)
     there.run("-c", program, *(RUN_BY_THE_IMAGE | lazily))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.jobs.job_failures import OutOfBudget as OutOfBudget
     from shoal.jobs.job_settings import CrowdSettings as CrowdSettings
     from shoal.jobs.job_settings import JobSettings as JobSettings
-    from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
+    from shoal_kit.manifest_book import ManifestBook as ManifestBook
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
     from shoal_protocol.queries.columns import ColumnBounds as ColumnBounds
     from shoal_protocol.sharing.schemes import AdditiveSharing as AdditiveSharing
@@ -41,7 +41,7 @@ _WHERE = {
     "JobInterrupted": "shoal.jobs.job_failures",
     "JobRefused": "shoal.jobs.job_failures",
     "JobSettings": "shoal.jobs.job_settings",
-    "ManifestBook": "shoal_hosting.manifests.manifest_book",
+    "ManifestBook": "shoal_kit.manifest_book",
     "OutOfBudget": "shoal.jobs.job_failures",
     "SimulatedFederation": "shoal_studies.simulation",
     "ThresholdSharing": "shoal_protocol.sharing.schemes",

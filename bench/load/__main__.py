@@ -27,9 +27,9 @@ from shoal.jobs.analyst import Analyst
 from shoal_command.connection import open_book
 from shoal_holder.keys import read_holder_key
 from shoal_holder.site_files import lock_key
-from shoal_hosting.clock import system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import Party, load_party
+from shoal_kit.clock import system_clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import Party, load_party
 
 
 def arguments() -> argparse.Namespace:

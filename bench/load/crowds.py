@@ -26,9 +26,9 @@ from shoal_holder.crowds.contributor import draw_noise, make_submission
 from shoal_holder.crowds.crowd import Crowd, judged, verified
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt, weights_digest
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, steps
 from shoal_protocol.wire.documents import Signed, decode

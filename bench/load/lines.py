@@ -3,8 +3,8 @@
 from typing import Any
 
 from bench.load.metering import Meter
-from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
-from shoal_hosting.peers.peer import LATER
+from shoal_kit.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
+from shoal_kit.peers.peer import LATER
 from shoal_protocol.trust.manifest import ServiceParty
 
 

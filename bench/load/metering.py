@@ -10,9 +10,9 @@ from typing import Final
 import httpx
 import numpy as np
 
-from shoal_hosting.peers.exchange import transport_to
-from shoal_hosting.peers.peer import LATER
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.peers.exchange import transport_to
+from shoal_kit.peers.peer import LATER
+from shoal_kit.tls_certificates import pinned_tls
 from shoal_protocol.trust.manifest import Consortium
 
 Monotonic = Callable[[], float]

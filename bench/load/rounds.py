@@ -22,12 +22,12 @@ from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
-from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.party import Party
-from shoal_hosting.peers.exchange import Connection, Unavailable
-from shoal_hosting.peers.peer import OK
+from shoal_kit.clock import Clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.party import Party
+from shoal_kit.peers.exchange import Connection, Unavailable
+from shoal_kit.peers.peer import OK
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ComputeParty

@@ -28,7 +28,7 @@ from shoal_holder.records import Records
 from shoal_holder.rounds import Answers
 from shoal_holder.site import Sources, Timer
 from shoal_holder.state import State
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 
 FEW: Final = 6
 """Data holders whose answers are averaged."""

@@ -12,7 +12,7 @@ import numpy as np
 from nacl import bindings
 
 from bench.drive import phone_key
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES

@@ -29,7 +29,6 @@ from shoal_compute.uploading import MOST_IN_BULK
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.contribution import box_keys, draw_noise
 from shoal_holder.noise import exact_noise
-from shoal_hosting.storage.database import open_engine, sqlite_url
 from shoal_protocol.queries import Column, VectorSum
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -39,6 +38,7 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.vectors import decode_uint64
+from shoal_service.storage.database import open_engine, sqlite_url
 from shoal_studies.catalogue.single_numbers import VectorSumTask
 
 VECTOR: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)

@@ -40,10 +40,10 @@ from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.restoring import allowed_of_crowds
 from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
-from shoal_hosting.clock import system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import read_pin, replace
-from shoal_hosting.tls_certificates import self_signed
+from shoal_kit.clock import system_clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import read_pin, replace
+from shoal_kit.tls_certificates import self_signed
 from shoal_protocol.trust.roster import key_fingerprint
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ from shoal_agent.client_files import hex_line
 from shoal_agent.console import sentences
 from shoal_agent.console.own_agent import request_of, signed_decision
 from shoal_agent.status import ApprovalsView, AskingView
-from shoal_hosting.peers.service_calls import Endpoint
-from shoal_hosting.private_files import write_new
+from shoal_kit.peers.service_calls import Endpoint
+from shoal_kit.private_files import write_new
 from shoal_protocol.jobs.membership import WAITS, Decision
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")

@@ -14,8 +14,8 @@ import typer
 
 from shoal_command.connection import read_file
 from shoal_command.terminal import AsJson, ExitStatus, fail, tell
-from shoal_hosting.manifests.manifest_book import HISTORY
-from shoal_hosting.manifests.manifest_chain import history_beside, open_chain
+from shoal_kit.manifest_book import HISTORY
+from shoal_kit.manifest_chain import history_beside, open_chain
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,

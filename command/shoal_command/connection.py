@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from shoal_holder.keys import read_private
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import TLS_CERTIFICATE, load_party
-from shoal_hosting.peers.service_calls import Endpoint
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import TLS_CERTIFICATE, load_party
+from shoal_kit.peers.service_calls import Endpoint
+from shoal_kit.startup import read_pin
 
 PartyDirectory = Annotated[
     Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")

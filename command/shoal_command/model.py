@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from shoal_command.terminal import AsJson, tell
-from shoal_hosting.installed_models import digest_of
+from shoal_kit.installed_models import digest_of
 
 app = typer.Typer(no_args_is_help=True, help="Compare the NumPyro models that are installed.")
 

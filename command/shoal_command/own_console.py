@@ -24,9 +24,9 @@ def serve_console(made_for: "Callable[[str], FastAPI]", *, port: int, extra: str
         ValueError: there is none.
     """
     try:  # no other command needs a web server, whose modules take a while to load
-        from shoal_hosting.pages.console import HOST, START
-        from shoal_hosting.server.logs import configure_logs
-        from shoal_hosting.server.serving import serve
+        from shoal_kit.pages.console import HOST, START
+        from shoal_kit.web.logs import configure_logs
+        from shoal_kit.web.serving import serve
     except ModuleNotFoundError as error:
         raise ValueError(f"the console needs more packages: pip install '{extra}'") from error
     token = secrets.token_urlsafe(24)

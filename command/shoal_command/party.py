@@ -7,7 +7,7 @@ import typer
 
 from shoal_agent.client_files import write_pin
 from shoal_command.terminal import say
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 
 app = typer.Typer(no_args_is_help=True, help="Make a party of a consortium, and pin its manifest.")
 

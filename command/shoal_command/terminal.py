@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal_command.rendering import plain, rendered
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import NoResult, Refused
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.peers.service_calls import NoResult, Refused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.errors import ProtocolError
 

@@ -9,7 +9,7 @@ from shoal_agent.console.sentences import chance
 from shoal_agent.console.sentences import price as price_in_words
 from shoal_command.certificate import certificate_facts, checked, sections
 from shoal_command.terminal import ExitStatus, fail, say
-from shoal_hosting.pages.templates import templates
+from shoal_kit.pages.templates import templates
 from shoal_protocol.certificates.checks import Verified
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError

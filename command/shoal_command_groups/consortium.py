@@ -33,8 +33,8 @@ from shoal_consortium.party_files import (
     read_signing_key,
 )
 from shoal_consortium.publishing import Outcome, publish_directory
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import public_half
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import public_half
 from shoal_protocol.log.checkpoints import lying_witnesses
 from shoal_protocol.queries import QueryName
 from shoal_protocol.trust.manifest import Consortium, ListedParty, Manifest, ServiceParty

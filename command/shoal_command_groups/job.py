@@ -31,8 +31,8 @@ from shoal_command.terminal import (
     warn,
 )
 from shoal_command_groups import job_views
-from shoal_hosting.manifests.manifest_book import history_paths
-from shoal_hosting.private_files import write_new
+from shoal_kit.manifest_book import history_paths
+from shoal_kit.private_files import write_new
 from shoal_protocol.certificates.release_certificate import pack, read_certificate
 from shoal_protocol.wire.phases import JobPhase
 from shoal_studies.posterior_report import PosteriorReport

@@ -17,8 +17,8 @@ from shoal_consortium.log_reading import (
     keep_evidence,
     read_log,
 )
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.peers.service_calls import Endpoint
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.peers.service_calls import Endpoint
 from shoal_protocol.log.checkpoints import Witnessed, WrongProof, lying_witnesses
 from shoal_protocol.log.entries import ForkedLog
 from shoal_protocol.trust.manifest import Consortium

@@ -12,7 +12,7 @@ from shoal_consortium.backups import back_up
 from shoal_consortium.backups import restore as put_back
 from shoal_consortium.party_files import KeyKind, fingerprint, new_party, write_party
 from shoal_consortium.party_files import rotate as rotate_keys
-from shoal_hosting.party import PartyRole
+from shoal_kit.party import PartyRole
 
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")

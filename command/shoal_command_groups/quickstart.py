@@ -11,7 +11,7 @@ from shoal_command.terminal import AsJson, now, shell_command, tell, warn
 from shoal_command_groups.dictionary import EXAMPLE
 from shoal_consortium.dictionary_files import read_variables
 from shoal_consortium.quickstart import agents, exists, make, services
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 
 WARNING: Final = (
     "for trying out only: this machine holds every key. In production every organisation makes "

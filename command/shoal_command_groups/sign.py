@@ -7,7 +7,7 @@ import pydantic_core
 import typer
 
 from shoal_command.connection import PartyDirectory, read_file
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire import documents

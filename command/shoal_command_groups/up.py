@@ -14,7 +14,7 @@ from shoal_command_groups.quickstart import WARNING
 from shoal_consortium.processes import Federation, Process
 from shoal_consortium.quickstart import agents, exists, records_of, services
 from shoal_holder.site_files import POLICY
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 
 _LOOK_SECONDS: Final = 1.0
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from shoal_hosting.manifests.manifest_book import HISTORY, MANIFEST, ROSTER
-from shoal_hosting.marks import pages_are_whole
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, locked
-from shoal_hosting.startup import PRIVATE_FILE, sync_directory
+from shoal_kit.manifest_book import HISTORY, MANIFEST, ROSTER
+from shoal_kit.marks import pages_are_whole
+from shoal_kit.private_files import PRIVATE_DIRECTORY, locked
+from shoal_kit.startup import PRIVATE_FILE, sync_directory
 
 ROLES: Final = ("compute", "aggregator", "trainer")
 _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")

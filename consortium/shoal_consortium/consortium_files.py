@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import locked, write_new
-from shoal_hosting.startup import replace
+from shoal_kit.manifest_book import HISTORY, history_paths
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.private_files import locked, write_new
+from shoal_kit.startup import replace
 from shoal_protocol.certificates.checks import LinkedVersions
 from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest

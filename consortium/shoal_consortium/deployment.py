@@ -12,7 +12,7 @@ from typing import Final, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from shoal_hosting.tls_certificates import EXPIRES_SOON, host_of, hosts_of, validity
+from shoal_kit.tls_certificates import EXPIRES_SOON, host_of, hosts_of, validity
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 
 LARGEST_EPSILON: Final = 10.0

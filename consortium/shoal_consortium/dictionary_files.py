@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 
 from shoal_holder.tables import CsvTable, flag_of, number_of
 from shoal_holder.toml_files import read_toml
-from shoal_hosting.manifests.manifest_book import HISTORY
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import replace
+from shoal_kit.manifest_book import HISTORY
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.private_files import write_new
+from shoal_kit.startup import replace
 from shoal_protocol.trust.dictionary import DataDictionary, Variable, open_dictionary
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Model, Signed, decode, sign

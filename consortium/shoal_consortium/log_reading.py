@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pydantic
 
-from shoal_hosting.peers.service_calls import Endpoint
-from shoal_hosting.startup import replace
+from shoal_kit.peers.service_calls import Endpoint
+from shoal_kit.startup import replace
 from shoal_protocol.log.checkpoints import (
     GENESIS,
     Entry,

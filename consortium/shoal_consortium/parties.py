@@ -10,7 +10,7 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium.party_files import entry_of, fingerprint, is_endorsed
-from shoal_hosting.party import Card
+from shoal_kit.party import Card
 from shoal_protocol.log.succession import may_be_emergency, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,

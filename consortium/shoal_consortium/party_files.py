@@ -16,7 +16,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_agent.client_files import hex_line, new_directory, refuse_filled, write_tls
-from shoal_hosting.party import (
+from shoal_kit.party import (
     CARD,
     Card,
     Endorsement,
@@ -26,8 +26,8 @@ from shoal_hosting.party import (
     read_card,
     read_seed,
 )
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
-from shoal_hosting.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
+from shoal_kit.private_files import PRIVATE_DIRECTORY, write_new
+from shoal_kit.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
 from shoal_protocol.trust.manifest import ComputeParty, ListedParty, ServiceParty
 from shoal_protocol.wire.documents import check_signature, describe
 from shoal_protocol.wire.encoding import canonical_json, domain, sha256

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shoal_hosting.probe import is_ready
+from shoal_kit.probe import is_ready
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0

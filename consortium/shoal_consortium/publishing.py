@@ -12,9 +12,9 @@ from typing import Final
 import httpx
 
 from shoal_consortium import consortium_files, dictionary_files
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.peers.exchange import Reply, Unavailable
-from shoal_hosting.peers.service_calls import Endpoint, Refused, call, json_of
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_kit.peers.service_calls import Endpoint, Refused, call, json_of
 from shoal_protocol.log.succession import check_believed
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty

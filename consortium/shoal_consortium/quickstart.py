@@ -23,10 +23,10 @@ from shoal_consortium.party_files import (
     write_party,
 )
 from shoal_consortium.processes import Process
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import PartyRole
-from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
-from shoal_hosting.tls_certificates import host_of, port_of, self_signed
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import PartyRole
+from shoal_kit.private_files import PRIVATE_DIRECTORY, write_new
+from shoal_kit.tls_certificates import host_of, port_of, self_signed
 from shoal_protocol.trust.dictionary import Variable
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy

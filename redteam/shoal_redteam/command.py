@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from shoal_command.terminal import AsJson, tell, warn
-from shoal_hosting.clock import system_clock
-from shoal_hosting.peers.service_calls import Refused
+from shoal_kit.clock import system_clock
+from shoal_kit.peers.service_calls import Refused
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Verdict
 from shoal_redteam.registry import chosen

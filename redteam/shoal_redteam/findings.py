@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from shoal_hosting.peers.exchange import Reply
+from shoal_kit.peers.exchange import Reply
 
 THREAT_MODEL: Final = "docs/threat-model.md"
 

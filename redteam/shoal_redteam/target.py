@@ -12,10 +12,10 @@ from nacl.signing import SigningKey
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.keys import read_holder_key
 from shoal_holder.site_files import HOLDER_KEY
-from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import Party, load_party
-from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
+from shoal_kit.clock import Clock
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import Party, load_party
+from shoal_kit.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import DocumentT, Signed, sign

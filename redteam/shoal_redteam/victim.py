@@ -21,7 +21,7 @@ from shoal_holder.noise import NoiseSampler, exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.rounds.round_spec import RoundSpec

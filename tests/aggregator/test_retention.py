@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
 from shoal_aggregator.assembly import DELETIONS
-from shoal_hosting.storage import retention
-from shoal_hosting.storage.retention import delete_due
+from shoal_service.storage import retention
+from shoal_service.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, engine, publish, with_sums
 
 __all__ = ["engine"]

@@ -7,11 +7,11 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import aggregator, schema, store
 from shoal_aggregator.aggregator import Outcome
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import Phase
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_schema import check_schema
 from tests.world import examples
 
 ROUND = examples.SPEC.digest

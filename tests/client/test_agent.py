@@ -21,9 +21,9 @@ from shoal_agent.settings import Settings
 from shoal_agent.status import ChainPage
 from shoal_consortium.consortium_files import create
 from shoal_holder.site import Sources
-from shoal_hosting.server.logs import configure_logs
-from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.settings import read_settings
+from shoal_kit.startup import StartupRefused
+from shoal_kit.web.logs import configure_logs
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.wire.encoding import format_time

@@ -17,9 +17,9 @@ from shoal_agent.client_files import hex_line
 from shoal_agent.console.own_agent import request_of
 from shoal_agent.crowds.taking_part import BETWEEN_LOOKS
 from shoal_holder.policy import Policy
-from shoal_hosting.peers import service_calls
-from shoal_hosting.private_files import write_new
-from shoal_hosting.tls_certificates import self_signed
+from shoal_kit.peers import service_calls
+from shoal_kit.private_files import write_new
+from shoal_kit.tls_certificates import self_signed
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import ApprovalNotice, approval_of
 from shoal_protocol.wire.documents import decode, sign

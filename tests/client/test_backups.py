@@ -16,7 +16,7 @@ from shoal_holder.backup import sealed_backup
 from shoal_holder.restoring import RESTORED
 from shoal_holder.site_files import owner_files_of
 from shoal_holder.state import State
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.trust.roster_changes import with_revoked
 from tests.client.test_agent import start, work, world
 from tests.client.test_charges import down

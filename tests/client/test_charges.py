@@ -21,8 +21,8 @@ from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
 from shoal_holder.state import State
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.marks import MemoryLost
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing import received

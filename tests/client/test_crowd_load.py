@@ -9,8 +9,8 @@ import pytest
 from bench.load import crowds
 from bench.load.crowds import CrowdLoad
 from shoal_holder.crowds.crowd import Crowd
-from shoal_hosting.outcome import ACKNOWLEDGED
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.wire.documents import Signed
 from tests.world.around_holder import World

@@ -19,7 +19,7 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.policy import Policy
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_holder.vault import Vault
-from shoal_hosting.outcome import OVER
+from shoal_kit.outcome import OVER
 from shoal_protocol.crowds.draws import Submission
 from shoal_protocol.crowds.tasks import design_rows, steps
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart

@@ -17,7 +17,7 @@ from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import Federation
 from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import JobSettings
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.release_certificate import Participations
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE

@@ -14,7 +14,7 @@ from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
 from shoal_holder.policy import Policy
 from shoal_holder.status import RoundStatus
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.log.succession import following_version
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from shoal_holder.contribution import encoded_together
 from shoal_holder.policy import Policy
-from shoal_hosting import installed_models
-from shoal_hosting.installed_models import digest_of
+from shoal_kit import installed_models
+from shoal_kit.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import (

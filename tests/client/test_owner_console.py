@@ -15,9 +15,9 @@ from shoal_agent.console.pages import JOBS, LEDGER, RULES, console_of
 from shoal_agent.console.sentences import rules
 from shoal_holder.policy import Policy
 from shoal_holder.vault import Vault
-from shoal_hosting.pages.console import SIGN_IN, START
-from shoal_hosting.peers.service_calls import Endpoint
-from shoal_hosting.security import server_tls
+from shoal_kit.pages.console import SIGN_IN, START
+from shoal_kit.peers.service_calls import Endpoint
+from shoal_kit.security import server_tls
 from shoal_protocol.jobs.membership import approval_of
 from shoal_protocol.wire.documents import sign
 from tests.world.around_holder import POLICY, PRIVACY, World

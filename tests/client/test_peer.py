@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 
-from shoal_hosting.peers import peer as peers
-from shoal_hosting.peers.exchange import Reply, Unavailable
-from shoal_hosting.peers.peer import Peer, outcomes
+from shoal_kit.peers import peer as peers
+from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_kit.peers.peer import Peer, outcomes
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import World, problem
 

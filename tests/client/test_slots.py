@@ -20,7 +20,7 @@ from shoal_holder.site import Sources
 from shoal_holder.site_files import STATE_FILE, records_in
 from shoal_holder.slots import injection, slots_by_id
 from shoal_holder.state import State
-from shoal_hosting.marks import MemoryLost
+from shoal_kit.marks import MemoryLost
 from shoal_protocol.jobs.charges import RoundCharged
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients

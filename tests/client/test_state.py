@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from shoal_holder import ledger, spending
 from shoal_holder.state import State
 from shoal_holder.status import read_jobs
-from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from tests.world.around_holder import charged_on

@@ -18,12 +18,12 @@ from sqlalchemy import Connection, create_engine, inspect
 
 from shoal_compute import schema
 from shoal_consortium.backups import back_up
-from shoal_hosting.running import LOCK
-from shoal_hosting.service import open_storage
-from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import sqlite_url
-from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.storage.database_schema import note_choice
+from shoal_kit.startup import StartupRefused
+from shoal_service.running import LOCK
+from shoal_service.service import open_storage
+from shoal_service.storage.database import sqlite_url
+from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.database_schema import note_choice
 from tests.command.running import refused, shoal
 from tests.world.trust import make_trust
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from shoal_hosting.tls_certificates import TlsIdentity, host_of, pinned_tls, self_signed
+from shoal_kit.tls_certificates import TlsIdentity, host_of, pinned_tls, self_signed
 
 NOW = datetime.now(UTC)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shoal_consortium.party_files import fingerprint, read_party_card, read_signing_key
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import load_party
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import load_party
 from shoal_protocol.trust.manifest import Consortium
 from tests.command.running import refused, run, shoal
 from tests.command.test_command import consortium, new_party, parties

@@ -14,9 +14,9 @@ from shoal_holder.backup import sealed_backup
 from shoal_holder.keys import read_holder_key
 from shoal_holder.site_files import STATE_FILE, owner_files_of
 from shoal_holder.state import State
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import check_party, load_party
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import check_party, load_party
+from shoal_kit.startup import read_pin
 from shoal_protocol.trust.roster import key_fingerprint
 from tests.command.running import refused, shoal
 

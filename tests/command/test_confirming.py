@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal_agent.client_files import read_enrolment
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.trust.roster import key_fingerprint
 from tests.command.running import run, shoal
 from tests.command.test_command import consortium, contents, parties

@@ -9,8 +9,8 @@ from nacl.signing import SigningKey
 from shoal_agent.client_files import Enrolment
 from shoal_consortium.parties import enrol, first_manifest
 from shoal_consortium.party_files import new_party, read_party_card
-from shoal_hosting.party import Card
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.party import Card
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster

@@ -16,8 +16,8 @@ from shoal_holder.keys import read_holder_key
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.site import Sources
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import read_pin
 from shoal_protocol.crowds import draws
 from tests.command.running import run
 from tests.command.test_job_command import Trial, no_logs, shoal, trainer_of

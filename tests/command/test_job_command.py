@@ -14,14 +14,14 @@ import pytest
 import structlog
 from typer.testing import Result
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.operators.view import Operator
-from shoal_hosting.party import load_party
-from shoal_hosting.private_files import OPERATOR_TOKEN, token_of
-from shoal_hosting.security import server_tls
-from shoal_hosting.server.serving import server
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import load_party
+from shoal_kit.private_files import OPERATOR_TOKEN, token_of
+from shoal_kit.security import server_tls
+from shoal_kit.startup import read_pin
+from shoal_kit.web.serving import server
 from shoal_protocol.privacy.ledger import GENESIS
+from shoal_service.view import Operator
 from shoal_trainer.assembly import assemble
 from tests.command.running import run
 from tests.world.consoles import HOSTILE_NAME

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.installed_models import digest_of
+from shoal_kit.installed_models import digest_of
 from tests.command.running import run
 from tests.world.installed_models import install
 

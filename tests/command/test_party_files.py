@@ -10,10 +10,10 @@ from shoal_consortium import consortium_files, party_files
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import new_party
 from shoal_holder.keys import read_holder_key
-from shoal_hosting import startup
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import StartupRefused, replace
+from shoal_kit import startup
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.private_files import write_new
+from shoal_kit.startup import StartupRefused, replace
 from shoal_protocol.trust.roster_changes import with_revoked
 from tests.command.test_consortium_building import (
     AUTHORITY,

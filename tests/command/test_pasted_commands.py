@@ -47,4 +47,4 @@ def test_no_printed_command_is_put_together_without_quotes() -> None:
                     text = before.value if isinstance(before, ast.Constant) else ""
                     if COMMAND.search(str(text)) and isinstance(after, ast.FormattedValue):
                         found.append(str(path.relative_to(ROOT)))
-    assert found == ["services/hosting/shoal_hosting/installed_models.py"]  # of an identifier
+    assert found == ["services/kit/shoal_kit/installed_models.py"]  # of an identifier

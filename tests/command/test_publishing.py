@@ -6,15 +6,15 @@ from prometheus_client import CollectorRegistry
 
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.publishing import logged, publish_to_all
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_routes import manifest_routes
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import Refused
-from shoal_hosting.server.application import create_application
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.peers.service_calls import Refused
+from shoal_kit.web.application import create_application
 from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import sign
+from shoal_service.manifest_routes import manifest_routes
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
 

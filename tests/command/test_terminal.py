@@ -12,9 +12,9 @@ from shoal.jobs.job_states import JobState
 from shoal_command.rendering import plain, rendered
 from shoal_command.terminal import one_line_for_errors
 from shoal_command_groups.job_views import progress
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import Refused
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.peers.service_calls import Refused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.wire.errors import BadSignature, ProtocolError
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from shoal_compute import announcing
-from shoal_hosting import work
-from shoal_hosting.manifests import manifest_book
-from shoal_hosting.storage.database_memory import StorageThread
+from shoal_kit import manifest_book
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service import work
+from shoal_service.storage.database_memory import StorageThread
 from tests.world.around_node import SECOND, Federation, called_off
 from tests.world.examples import signing_key
 

@@ -10,7 +10,7 @@ from shoal_compute.ledger_view import open_to_read, read_ledger
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import LedgerBroken
-from tests.hosting.test_ledger import tamper
+from tests.service.test_ledger import tamper
 from tests.world.around_node import Federation
 
 SETTINGS = {"dropouts": 1, "colluders": 2, "mu": 0.3}

@@ -21,10 +21,7 @@ from shoal_compute.shares import (
     add_shares,
 )
 from shoal_compute.store import LostRace
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.storage.database_schema import check_schema
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -32,7 +29,10 @@ from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
-from tests.hosting.test_manifest_book import next_version
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.database_schema import check_schema
+from tests.kit.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (
     POPULATION,

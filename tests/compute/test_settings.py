@@ -3,8 +3,8 @@
 import pytest
 
 from shoal_compute.settings import ComputeSettings
-from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.settings import read_settings
+from shoal_kit.startup import StartupRefused
 
 OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SHOAL_PORT": "1"}
 

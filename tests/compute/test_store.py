@@ -23,9 +23,6 @@ from shoal_compute.shares import (
     stored_digests,
 )
 from shoal_compute.store import LostRace
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.rounds.attestations import (
@@ -37,6 +34,9 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.database_schema import check_schema
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key

@@ -14,9 +14,9 @@ from pyroaring import BitMap
 from shoal_compute import summing as summing_module
 from shoal_compute.bulks import Packed, Place
 from shoal_compute.summing import Elsewhere, SharesMissing, Summing, open_summing, sum_shares
-from shoal_hosting import work
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_service import work
 from tests.compute.test_gossip import known_round
 from tests.world.adding import added
 from tests.world.examples import DIMENSION, seed

@@ -7,11 +7,11 @@ from sqlalchemy import exc
 
 from shoal_compute.jobs import end_job
 from shoal_compute.schema import VERSION, metadata, totals
-from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_schema import check_schema
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_schema import check_schema
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
 from tests.world.around_node import Federation

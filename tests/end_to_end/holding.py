@@ -10,9 +10,9 @@ from pathlib import Path
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.processes import Process
 from shoal_holder.site import Sources
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.startup import read_pin
 from tests.world.chance import FixedNoise
 from tests.world.trust import HOLDER_POLICY, Trust
 

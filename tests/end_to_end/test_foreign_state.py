@@ -10,7 +10,7 @@ import pytest
 from demo.ports import free_ports
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.trust.roster import key_fingerprint
 from tests.command.running import shoal
 from tests.end_to_end.holding import logged

@@ -14,7 +14,7 @@ import pytest
 
 from bench import rounds
 from shoal_consortium.processes import Federation, Process
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from tests.command.running import shoal

@@ -19,7 +19,7 @@ from shoal.jobs.analyst import Job
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation, Process
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.wire.phases import JobPhase

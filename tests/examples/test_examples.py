@@ -98,7 +98,7 @@ def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
 
     monkeypatch.setattr("shoal.jobs.federation.Federation", Real)
     monkeypatch.setattr("shoal.jobs.analyst.Analyst", RealAnalyst)
-    monkeypatch.setattr("shoal_hosting.installed_models.digest_of", lambda name: "0" * 64)
+    monkeypatch.setattr("shoal_kit.installed_models.digest_of", lambda name: "0" * 64)
     monkeypatch.setenv("SHOAL_FEDERATION", "my-federation")
     with pytest.raises(Opened) as raised:
         runpy.run_path(str(path))

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 from shoal.jobs.analyst import Analyst
 from shoal_command_groups.console.pages import console_of, parsed
-from shoal_hosting.clock import system_clock
-from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_kit.clock import system_clock
+from shoal_kit.pages.console import SIGN_IN, START
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from tests.world.browsers import DESK, PHONE, browser_page, faults, needs_browser, picture
 from tests.world.federation import Federation

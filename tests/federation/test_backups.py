@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal.jobs.job_failures import OutOfBudget
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.job_costs import epsilon_at
 from tests.command.running import shoal

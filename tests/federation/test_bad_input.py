@@ -9,7 +9,7 @@ import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Cost, price
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise

@@ -9,7 +9,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal.jobs.job_failures import JobRefused
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.certificates.release_certificate import (
     LostRound,

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec

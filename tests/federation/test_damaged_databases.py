@@ -20,8 +20,8 @@ import pytest
 
 from shoal_holder.opening import complaint
 from shoal_holder.site_files import STATE_FILE
-from shoal_hosting.running import refusing_what_is_on_file
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.startup import StartupRefused
+from shoal_service.running import refusing_what_is_on_file
 from tests.world.federation import Federation
 from tests.world.lives import Life
 from tests.world.trust import SITES, Trust

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.log.entries import CHECKPOINTS, CertificateEntry
 from shoal_protocol.trust.manifest import Consortium
 from tests.command.running import refused, shoal

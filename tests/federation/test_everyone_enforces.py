@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from shoal.jobs.job_failures import JobRefused
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import contradictions
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import Signed
-from tests.hosting.test_ledger import EMPTIED, tamper
+from tests.service.test_ledger import EMPTIED, tamper
 from tests.world import around_node as nodes
 from tests.world import examples
 from tests.world.around_holder import charged_on, state_of

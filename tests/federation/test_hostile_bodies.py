@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry
 from shoal_agent.application import create_agent_application
 from shoal_agent.console.pages import console_of as owners_console_of
 from shoal_command_groups.console.pages import console_of as analysts_console_of
-from shoal_hosting.operators.view import Operator
-from shoal_hosting.pages.console import SIGN_IN
-from shoal_hosting.party import load_party
-from shoal_hosting.peers.service_calls import Endpoint
+from shoal_kit.pages.console import SIGN_IN
+from shoal_kit.party import load_party
+from shoal_kit.peers.service_calls import Endpoint
 from shoal_protocol.wire.documents import Document, Role
+from shoal_service.view import Operator
 from tests.federation.test_bad_input import good_spec, offer
 from tests.protocol.test_documents import all_kinds
 from tests.world import examples

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.jobs.job_failures import JobWithdrawn
 from shoal_holder.state import State
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json

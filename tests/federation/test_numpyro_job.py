@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_hosting.installed_models import digest_of, model_for
+from shoal_kit.installed_models import digest_of, model_for
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum

@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.operators.view import Operator
-from shoal_hosting.pages.console import SIGN_IN, START
+from shoal_kit.pages.console import SIGN_IN, START
 from shoal_protocol.log.checkpoints import Witnessed
 from shoal_protocol.log.entries import CHECKPOINTS
+from shoal_service.view import Operator
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 

@@ -21,8 +21,8 @@ from shoal_consortium.party_files import (
     read_party_card,
     read_signing_key,
 )
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import PartyRole
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import PartyRole
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.jobs.totals import JobEnd

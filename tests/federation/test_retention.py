@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from shoal_hosting.storage import retention
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_service.storage import retention
 from tests.federation.test_certificates import certificate_of, learned
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust

@@ -17,7 +17,7 @@ from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
 from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED
 from shoal_holder.vault import Vault
-from shoal_hosting.server.logs import configure_logs
+from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.clock import NOW

@@ -59,7 +59,7 @@ def test_the_vault_loads_nothing_that_reaches_a_network() -> None:
     assert set(json.loads(loaded)) & FORBIDDEN - {"pickle"} == set()
     agent = {name for name in json.loads(loaded) if name.startswith("shoal_agent")}
     assert agent == set()
-    assert not {name for name in json.loads(loaded) if name.startswith("shoal_hosting.peers")}
+    assert not {name for name in json.loads(loaded) if name.startswith("shoal_kit.peers")}
 
 
 def test_no_socket_of_any_kind_can_be_made_once_a_process_is_isolated() -> None:

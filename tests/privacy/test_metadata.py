@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from shoal_holder.records import Records
-from shoal_hosting.server.logs import configure_logs
+from shoal_kit.web.logs import configure_logs
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.sharing.received import parse

@@ -50,7 +50,7 @@ from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_
 from tests.world.strategies import Path, at_path, paths, replaced
 
 PRODUCT: Final = (
-    "shoal_protocol shoal_holder shoal_agent shoal_loader shoal_hosting shoal_compute "
+    "shoal_protocol shoal_holder shoal_agent shoal_loader shoal_kit shoal_service shoal_compute "
     "shoal_aggregator shoal_trainer shoal_studies shoal shoal_consortium shoal_command "
     "shoal_command_groups"
 ).split()

@@ -10,7 +10,7 @@ import pytest
 import shoal_aggregator.app
 import shoal_holder.faults
 import shoal_trainer.jobs
-from shoal_hosting.server.problems import HTTP_PROBLEMS
+from shoal_kit.web.problems import HTTP_PROBLEMS
 from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.sharing.received import OVERHEAD_BYTES, SMALLEST_ENVELOPE
 from shoal_protocol.trust.policy import LARGEST_POPULATION

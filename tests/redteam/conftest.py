@@ -9,9 +9,9 @@ import httpx
 import pytest
 import structlog
 
-from shoal_hosting.operators.view import Operator
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_redteam.target import Target
+from shoal_service.view import Operator
 from tests.redteam.lag import LAG
 from tests.world.chance import fixed_bytes
 from tests.world.federation import Federation

@@ -13,9 +13,9 @@ from shoal_compute.bulks import AcceptedShare
 from shoal_compute.rounds import Intake, Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.server import openapi
-from shoal_hosting.server.application import BodyLimits
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.web import openapi
+from shoal_kit.web.application import BodyLimits
 from shoal_protocol.certificates import checks
 from shoal_protocol.log import succession
 from shoal_protocol.privacy.accounting import Balances

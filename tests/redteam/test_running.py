@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from shoal_hosting.peers.exchange import Reply
+from shoal_kit.peers.exchange import Reply
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, Verdict, refused, seen
 from shoal_redteam.running import run

@@ -7,9 +7,9 @@ import pytest
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.machine import IN_USE
 from shoal_holder.site import Sources
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.marks import MemoryLost
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.marks import MemoryLost
+from shoal_kit.startup import read_pin
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import Account, account_of
 from shoal_protocol.rounds.round_spec import RoundSpec

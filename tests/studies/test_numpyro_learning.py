@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_hosting.installed_models import digest_of, model_for
+from shoal_kit.installed_models import digest_of, model_for
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.catalogue.variational.posterior import VariationalPosterior

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdOpening,
@@ -21,6 +18,9 @@ from shoal_protocol.crowds.draws import (
     weights_digest,
 )
 from shoal_protocol.wire.documents import Signed
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.database_schema import check_schema
 from shoal_trainer import schema
 from shoal_trainer.assembly import Replica, Service
 from shoal_trainer.crowds import store

@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_trainer.assembly import Service
 from shoal_trainer.schema import ledger as tables
-from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
+from tests.service.test_ledger import EMPTIED, rewrite, tamper
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import running, state
 from tests.world.clock import HandMovedClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.storage.database import sqlite_url
+from shoal_service.storage.database import sqlite_url
 from shoal_trainer.assembly import Service, assemble
 from tests.trainer.test_jobs import running, state
 from tests.world.around_trainer import CONSORTIUM, Federation

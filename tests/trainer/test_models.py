@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.installed_models import digest_of
+from shoal_kit.installed_models import digest_of
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_studies.catalogue.variational import NumpyroTask

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Connections
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import Connections
 from shoal_trainer.peers import Peers
 from tests.world.around_trainer_crowds import CONSORTIUM
 

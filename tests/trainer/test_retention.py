@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import func, select
 
-from shoal_hosting.storage import retention
 from shoal_protocol.wire.phases import JobPhase
+from shoal_service.storage import retention
 from shoal_trainer import releases, schema, store
 from shoal_trainer.assembly import DELETIONS, Service
 from tests.trainer.conftest import Assemble

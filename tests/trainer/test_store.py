@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, Engine, exc
 
-from shoal_hosting.storage.database import open_engine
-from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.phases import JobEvent
+from shoal_service.storage.database import open_engine
+from shoal_service.storage.database_schema import check_schema
 from shoal_trainer import schema, store
 from shoal_trainer.store import Ledger
 from tests.world import examples

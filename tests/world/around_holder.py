@@ -23,7 +23,7 @@ from shoal_holder.records import Records
 from shoal_holder.site import Sources
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import HolderQuery, Join

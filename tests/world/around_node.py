@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.rounds import attestations
 from shoal_protocol.rounds.attestations import (

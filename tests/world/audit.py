@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from shoal_aggregator import log
 from shoal_holder.slots import slots_by_id
-from shoal_hosting.party import load_party
+from shoal_kit.party import load_party
 from shoal_protocol.log.entries import CHECKPOINTS, Submission
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds import attestations

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from shoal_hosting.storage.database import sqlite_url
+from shoal_service.storage.database import sqlite_url
 
 _NUMBERS = count()
 

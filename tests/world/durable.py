@@ -23,9 +23,9 @@ from unittest.mock import patch
 from sqlalchemy.engine.default import DefaultDialect
 
 from shoal_holder.state_file import StateFile
-from shoal_hosting.manifests import manifest_book
-from shoal_hosting.marks import Mark, MarkFile
-from shoal_hosting.storage.database_memory import StorageThread
+from shoal_kit import manifest_book
+from shoal_kit.marks import Mark, MarkFile
+from shoal_service.storage.database_memory import StorageThread
 from tests.world.lives import owner
 
 MARK = "mark"

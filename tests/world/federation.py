@@ -29,12 +29,12 @@ from shoal_aggregator import assembly as aggregator
 from shoal_compute import assembly as compute
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.site import Sources
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.operators.view import Operator
-from shoal_hosting.party import load_party
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import load_party
+from shoal_kit.startup import read_pin
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.wire.documents import Signed
+from shoal_service.view import Operator
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import assembly as trainer

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY

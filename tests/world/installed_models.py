@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting import installed_models
+from shoal_kit import installed_models
 
 EXAMPLES = Path(__file__).parents[2] / "examples/models"
 

@@ -9,8 +9,8 @@ from nacl.signing import SigningKey
 
 from shoal_consortium import consortium_files
 from shoal_consortium.log_reading import CHECKPOINT, ENTRIES
-from shoal_hosting.manifests.manifest_chain import open_chain
-from shoal_hosting.party import load_party
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.party import load_party
 from shoal_protocol.log.checkpoints import (
     GENESIS,
     Checkpoint,

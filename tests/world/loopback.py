@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import httpx
 from starlette.types import ASGIApp
 
-from shoal_hosting.server.serving import server
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.tls_certificates import pinned_tls
+from shoal_kit.web.serving import server
 
 
 @asynccontextmanager

@@ -13,12 +13,12 @@ from unittest.mock import patch
 
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from shoal_hosting.storage import database
+from shoal_service.storage import database
 
 _THEIR_NAMES = (
     "shoal_agent.vault_link.ThreadPoolExecutor",
-    "shoal_hosting.work.ThreadPoolExecutor",
-    "shoal_hosting.storage.database_memory.ThreadPoolExecutor",
+    "shoal_service.work.ThreadPoolExecutor",
+    "shoal_service.storage.database_memory.ThreadPoolExecutor",
 )
 
 

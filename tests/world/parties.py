@@ -8,8 +8,8 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from starlette.types import ASGIApp
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import Card, Party
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import Card, Party
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.documents import Document, sign
 from shoal_protocol.wire.encoding import domain

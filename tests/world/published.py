@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from shoal_hosting.server.application import Observation
+from shoal_kit.web.application import Observation
 
 UNDECLARED: list[str] = []
 """Answers that no document declares, since the last test."""

@@ -54,12 +54,12 @@ from shoal.jobs.trainer_line import (
 )
 from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
-from shoal_hosting.clock import Clock, system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import load_party
-from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, OK
-from shoal_hosting.startup import read_pin
+from shoal_kit.clock import Clock, system_clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.party import load_party
+from shoal_kit.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
+from shoal_kit.peers.peer import ACCEPTED, OK
+from shoal_kit.startup import read_pin
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate, unpack
 from shoal_protocol.crowds.draws import (

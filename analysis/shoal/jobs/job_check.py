@@ -21,7 +21,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from shoal.jobs.job_failures import naming_columns
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from shoal_hosting.peers.service_calls import NoResult, Refused
+from shoal_kit.peers.service_calls import NoResult, Refused
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
 from shoal_protocol.wire.errors import UnknownJob

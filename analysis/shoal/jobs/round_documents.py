@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.peers.service_calls import Endpoint, Refused, call
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.peers.service_calls import Endpoint, Refused, call
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import ServiceParty

@@ -17,10 +17,10 @@ import pydantic
 
 from shoal.jobs.job_failures import failure
 from shoal.jobs.round_documents import newest_first
-from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Reply, Unavailable
-from shoal_hosting.peers.peer import OK, Peer
+from shoal_kit.clock import Clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_kit.peers.peer import OK, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, describe

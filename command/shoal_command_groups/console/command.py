@@ -6,7 +6,7 @@ from shoal.jobs.analyst import Analyst
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory
 from shoal_command.own_console import Port, serve_console
 from shoal_command.terminal import warn
-from shoal_hosting.clock import system_clock
+from shoal_kit.clock import system_clock
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

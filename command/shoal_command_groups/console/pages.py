@@ -22,9 +22,9 @@ from shoal_agent.console.sentences import price
 from shoal_command_groups import job_views
 from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.crowd import described as crowd_described
-from shoal_hosting.clock import Clock
-from shoal_hosting.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_hosting.server.openapi import checked_job
+from shoal_kit.clock import Clock
+from shoal_kit.pages.console import HEADERS, START, Console, Form, application, go
+from shoal_kit.web.openapi import checked_job
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import CrowdPhase

@@ -7,7 +7,7 @@ from typing import Any, Final
 from shoal_holder.crowds.closings import faults
 from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
 from shoal_holder.crowds.memory import Evidence
-from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_kit.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     InstanceHead,

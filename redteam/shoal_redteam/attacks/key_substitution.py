@@ -10,9 +10,9 @@ from pathlib import Path
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
-from shoal_hosting.tls_certificates import TlsIdentity, self_signed
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import Connection, Reply, Unavailable
+from shoal_kit.tls_certificates import TlsIdentity, self_signed
 from shoal_protocol.log.succession import move_message
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_hosting.peers.exchange import Connection, Reply, Unavailable
+from shoal_kit.peers.exchange import Connection, Reply, Unavailable
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Document, Signed, sign

@@ -30,10 +30,7 @@ from shoal_aggregator.store import (
     move,
     named,
 )
-from shoal_hosting.job_standing import ask_standing
-from shoal_hosting.server.logs import describe_exception
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_new
+from shoal_kit.web.logs import describe_exception
 from shoal_protocol.log.checkpoints import Entry
 from shoal_protocol.log.entries import EndEntry, RoundEntry
 from shoal_protocol.rounds.attestations import (
@@ -61,6 +58,9 @@ from shoal_protocol.wire.service_errors import (
     WrongRound,
 )
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
+from shoal_service.job_standing import ask_standing
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_new
 
 log = structlog.get_logger()
 

@@ -10,9 +10,7 @@ from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.log import LOG, Log, cosigned_head, page, proof
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
-from shoal_hosting.manifests.manifest_routes import SIGNED_MANIFEST
-from shoal_hosting.operators.view import by_phase
-from shoal_hosting.server.openapi import (
+from shoal_kit.web.openapi import (
     SIGNED,
     After,
     answers,
@@ -22,16 +20,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.replies import (
-    Count,
-    RoundId,
-    document,
-    listed,
-    shown,
-    taken,
-)
-from shoal_hosting.server.waiting import WaitSeconds
-from shoal_hosting.service import Resources
 from shoal_protocol.log.entries import CHECKPOINTS, LogRequest
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
@@ -51,6 +39,18 @@ from shoal_protocol.wire.service_errors import (
     WrongRound,
     WrongShare,
 )
+from shoal_service.manifest_routes import SIGNED_MANIFEST
+from shoal_service.replies import (
+    Count,
+    RoundId,
+    document,
+    listed,
+    shown,
+    taken,
+)
+from shoal_service.service import Resources
+from shoal_service.view import by_phase
+from shoal_service.waiting import WaitSeconds
 
 _PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
 _WITNESSED: Final = having("checkpoint", "cosignatures")

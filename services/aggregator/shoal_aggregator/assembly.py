@@ -25,10 +25,10 @@ from shoal_aggregator.schema import (
     rounds,
 )
 from shoal_aggregator.store import NEWEST_FIRST, OPEN
-from shoal_hosting import service
-from shoal_hosting.storage.retention import Chosen, Deletions, Jobs, Retention
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service import service
+from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
 
 
 def _newest_rounds() -> Select[tuple[str]]:

@@ -18,12 +18,8 @@ from prometheus_client import Gauge
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from shoal_aggregator import schema, store
-from shoal_hosting.pace import Pace
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_ignoring
-from shoal_hosting.storage.ledger import RESTORE
-from shoal_hosting.work import Work
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.log.checkpoints import (
     GENESIS,
     MOST_BETWEEN,
@@ -50,6 +46,10 @@ from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_ignoring
+from shoal_service.storage.ledger import RESTORE
+from shoal_service.work import Work
 
 log = structlog.get_logger()
 

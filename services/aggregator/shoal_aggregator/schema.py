@@ -14,8 +14,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.database import Bytes, only_grows
-from shoal_hosting.storage.database_memory import memory_table
+from shoal_service.storage.database import Bytes, only_grows
+from shoal_service.storage.database_memory import memory_table
 
 VERSION: Final = 9
 

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from sqlalchemy import BindParameter, ColumnElement, Connection, Table, bindparam, func, select
 
 from shoal_aggregator import schema
-from shoal_hosting.storage.database import insert_new
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import AGGREGATION, AggregationEvent, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.storage.database import insert_new
 
 EPOCH: Final = datetime.fromtimestamp(0, UTC)  # with committees no further sum is waited for
 OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)

@@ -9,12 +9,12 @@ import structlog
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultGone
-from shoal_hosting.party import TLS_CERTIFICATE, TLS_KEY
-from shoal_hosting.security import server_tls
-from shoal_hosting.server.logs import configure_logs
-from shoal_hosting.server.serving import serve, step_for_ever
-from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import startup_of
+from shoal_kit.party import TLS_CERTIFICATE, TLS_KEY
+from shoal_kit.security import server_tls
+from shoal_kit.settings import read_settings
+from shoal_kit.startup import startup_of
+from shoal_kit.web.logs import configure_logs
+from shoal_kit.web.serving import serve, step_for_ever
 
 log = structlog.get_logger()
 

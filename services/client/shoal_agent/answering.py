@@ -19,9 +19,9 @@ from shoal_holder.jobs import Jobs
 from shoal_holder.messages import OpenJob, OpenRound
 from shoal_holder.rounds import Rounds
 from shoal_holder.vault import Vault
-from shoal_hosting.outcome import LOST
-from shoal_hosting.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
-from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
+from shoal_kit.outcome import LOST
+from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
+from shoal_kit.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, NotThere, Peer
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode

@@ -34,8 +34,9 @@ from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_hosting.server.application import create_application
-from shoal_hosting.server.openapi import (
+from shoal_kit.vitals import Vitals
+from shoal_kit.web.application import create_application
+from shoal_kit.web.openapi import (
     ANY,
     JSON,
     SIGNED,
@@ -46,8 +47,7 @@ from shoal_hosting.server.openapi import (
     refusals,
     signed,
 )
-from shoal_hosting.server.problems import refusal
-from shoal_hosting.vitals import Vitals
+from shoal_kit.web.problems import refusal
 from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
 from shoal_protocol.privacy.job_costs import epsilon_at, epsilon_left

@@ -21,11 +21,11 @@ from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.site import Sources
 from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.marks import LOSSES_ACCEPTED, MemoryLost
-from shoal_hosting.private_files import token_of
-from shoal_hosting.startup import StartupRefused, read_pin
-from shoal_hosting.vitals import Vitals
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.marks import LOSSES_ACCEPTED, MemoryLost
+from shoal_kit.private_files import token_of
+from shoal_kit.startup import StartupRefused, read_pin
+from shoal_kit.vitals import Vitals
 from shoal_protocol.wire.service_errors import StaleQuery
 
 _OFTEN: Final = frozenset({"contributions charged", "contributions settled"})

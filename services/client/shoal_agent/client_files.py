@@ -21,9 +21,9 @@ from nacl.signing import SigningKey, VerifyKey
 
 from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY
-from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import replace
-from shoal_hosting.tls_certificates import TlsIdentity
+from shoal_kit.private_files import write_new
+from shoal_kit.startup import replace
+from shoal_kit.tls_certificates import TlsIdentity
 from shoal_protocol.trust.roster import MOST_SLOTS
 from shoal_protocol.wire.encoding import domain
 

@@ -46,11 +46,11 @@ from shoal_holder.site import Site, Sources
 from shoal_holder.state import Joined, State
 from shoal_holder.status import RECORDS_TAKEN, Report, silent
 from shoal_holder.vault import Vault
-from shoal_hosting.clock import Clock, system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import JSON, Unavailable
-from shoal_hosting.startup import read_pin
+from shoal_kit.clock import Clock, system_clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.marks import MemoryLost
+from shoal_kit.peers.exchange import JSON, Unavailable
+from shoal_kit.startup import read_pin
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes

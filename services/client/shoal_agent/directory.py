@@ -12,10 +12,10 @@ from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import What
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
-from shoal_hosting.clock import Clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.peers.exchange import JSON, OCTETS, Reply, Unavailable
-from shoal_hosting.peers.peer import NotThere, Peer
+from shoal_kit.clock import Clock
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.exchange import JSON, OCTETS, Reply, Unavailable
+from shoal_kit.peers.peer import NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (

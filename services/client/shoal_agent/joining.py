@@ -15,9 +15,9 @@ from shoal_holder.charge_comparison import BETWEEN_COMPARISONS, ChargeComparison
 from shoal_holder.jobs import Jobs
 from shoal_holder.messages import Agenda, What
 from shoal_holder.vault import Vault
-from shoal_hosting.marks import MemoryLost
-from shoal_hosting.peers.exchange import JSON, Unavailable
-from shoal_hosting.peers.peer import OK, NotThere, Peer
+from shoal_kit.marks import MemoryLost
+from shoal_kit.peers.exchange import JSON, Unavailable
+from shoal_kit.peers.peer import OK, NotThere, Peer
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (

@@ -15,9 +15,9 @@ from shoal_holder.backup import MAGIC, Backup
 from shoal_holder.keys import KeyFile, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY, RECOVERY_KEY, STATE_FILE
 from shoal_holder.state import State
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.private_files import write_new
+from shoal_kit.startup import read_pin
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.errors import MalformedDocument
 

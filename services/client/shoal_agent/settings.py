@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from shoal_holder.settings import Settings as VaultSettings
-from shoal_hosting.settings import ListeningSettings
+from shoal_kit.settings import ListeningSettings
 
 
 class Settings(VaultSettings, ListeningSettings):

@@ -90,7 +90,7 @@ def check_same_key(name: str, bound_to: Consortium, current: Consortium) -> None
 def model_refusal(request: JobRequest) -> str | None:
     """Return why an installed model of a job is not used here, or None if all are."""
     for _, query in request.terms.installed_models():  # the owner's policy names them
-        from shoal_hosting.installed_models import refusal
+        from shoal_kit.installed_models import refusal
 
         if reason := refusal(query):
             return reason

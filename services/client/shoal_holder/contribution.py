@@ -84,7 +84,7 @@ def encoded_together(
     total = np.zeros(query.dimension, np.int64)
     if isinstance(query, GradientSum) and isinstance(query.model, InstalledModel):
         # a model is foreign code: it gets one slot at a time, so that one cannot fail for others
-        from shoal_hosting.installed_models import gradients_for  # the owner's policy names it
+        from shoal_kit.installed_models import gradients_for  # the owner's policy names it
 
         gradients = gradients_for(query)
         for records, there in zip(values, present, strict=True):

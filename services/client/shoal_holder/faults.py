@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from shoal_hosting.clock import Clock
+from shoal_kit.clock import Clock
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError
 

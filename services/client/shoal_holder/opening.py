@@ -18,8 +18,8 @@ from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
 from shoal_holder.slots import check_not_by_id, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import StartupRefused, read_pin
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import StartupRefused, read_pin
 from shoal_protocol.wire.errors import ProtocolError
 
 

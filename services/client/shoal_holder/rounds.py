@@ -29,8 +29,8 @@ from shoal_holder.messages import Decided, OnePart, OpenRound
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
-from shoal_hosting.manifests.manifest_book import HANDOVER
-from shoal_hosting.outcome import OVER
+from shoal_kit.manifest_book import HANDOVER
+from shoal_kit.outcome import OVER
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.queries import Query, Tables

@@ -18,8 +18,8 @@ from shoal_holder.opening import complaint, from_files
 from shoal_holder.settings import Settings
 from shoal_holder.site import Sources
 from shoal_holder.vault import Vault
-from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import CONFIGURATION_ERROR
+from shoal_kit.settings import read_settings
+from shoal_kit.startup import CONFIGURATION_ERROR
 from shoal_protocol.wire.errors import MalformedDocument
 
 TO_VAULT, FROM_VAULT = "to-vault", "from-vault"

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from shoal_holder.site_files import HOLDER_KEY, POLICY, records_in
-from shoal_hosting.settings import PartySettings
+from shoal_kit.settings import PartySettings
 
 
 class Settings(PartySettings):

@@ -18,8 +18,8 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Identity, Records, in_chosen_order
 from shoal_holder.state import State
 from shoal_holder.status import Report
-from shoal_hosting.clock import Clock, system_clock
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.clock import Clock, system_clock
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
-from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, spending
 from shoal_holder.state_file import StateFile
-from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_hosting.manifests.manifest_book import foreign
-from shoal_hosting.marks import (
+from shoal_kit.manifest_book import foreign
+from shoal_kit.marks import (
     DAMAGED,
     RESTORE,
     Mark,

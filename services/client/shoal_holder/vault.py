@@ -48,8 +48,8 @@ from shoal_holder.status import (
     count_adopted,
     read_jobs,
 )
-from shoal_hosting.marks import LOSSES_ACCEPTED
-from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_kit.marks import LOSSES_ACCEPTED
+from shoal_kit.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
 from shoal_protocol.privacy.ledger import LedgerEntry

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shoal_holder.records import grouped
 from shoal_holder.site_files import MAPPING, RECORDS_BY_ID
 from shoal_holder.tables import flag_of
-from shoal_hosting.startup import replace
+from shoal_kit.startup import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
 from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted

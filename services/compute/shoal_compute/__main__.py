@@ -15,7 +15,7 @@ if __name__ == "__main__":
         sys.exit(show_ledger(sys.argv[2:]))
     from shoal_compute.assembly import assemble
     from shoal_compute.settings import ComputeSettings
-    from shoal_hosting.running import run_service
+    from shoal_service.running import run_service
 
     run_service(
         "compute",

@@ -14,14 +14,6 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import documents, ledger, rounds, totals
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.ledger import (
-    Charged,
-    FiledRound,
-    LedgerFollower,
-    check_rounds,
-    see_one_state,
-)
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
@@ -32,6 +24,14 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import BudgetExceeded
+from shoal_service.service import Resources
+from shoal_service.storage.ledger import (
+    Charged,
+    FiledRound,
+    LedgerFollower,
+    check_rounds,
+    see_one_state,
+)
 
 _JOBS_AT_HAND: Final = 16  # whose balances are in memory: up to 24 MB each, for 2^20 clients
 

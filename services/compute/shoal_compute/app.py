@@ -14,8 +14,7 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.operators.view import Look
-from shoal_hosting.server.openapi import (
+from shoal_kit.web.openapi import (
     ANY,
     BINARY,
     OCTETS,
@@ -28,15 +27,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.replies import (
-    RoundId,
-    document,
-    listed,
-    outcome,
-    shown,
-    taken,
-)
-from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
 from shoal_protocol.jobs.job_request import JobRequest
@@ -61,6 +51,16 @@ from shoal_protocol.wire.errors import (
     UnsupportedVersion,
     WrongManifest,
 )
+from shoal_service.replies import (
+    RoundId,
+    document,
+    listed,
+    outcome,
+    shown,
+    taken,
+)
+from shoal_service.service import Resources
+from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
 _OF_ENVELOPE: Final = (

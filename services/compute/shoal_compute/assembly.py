@@ -20,10 +20,10 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting import service
-from shoal_hosting.operators.view import by_phase, in_words, ledger_in_words
-from shoal_hosting.standing import BOX_KEY_LIFETIME
-from shoal_hosting.storage.retention import Deletions, Retention
+from shoal_service import service
+from shoal_service.standing import BOX_KEY_LIFETIME
+from shoal_service.storage.retention import Deletions, Retention
+from shoal_service.view import by_phase, in_words, ledger_in_words
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:

@@ -16,12 +16,12 @@ from shoal_compute import machines
 from shoal_compute.schema import ledger, rounds
 from shoal_compute.shares import stored_digests
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.service import Resources
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
+from shoal_service.service import Resources
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000

@@ -26,10 +26,9 @@ from shoal_compute.decisions import CastVote, decide
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
-from shoal_hosting.manifests.manifest_book import newest_with
-from shoal_hosting.pace import Pace
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.service import Resources
+from shoal_kit.manifest_book import newest_with
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.trust.manifest import ComputeParty
 from shoal_protocol.wire.documents import Model, describe, from_json
@@ -37,6 +36,7 @@ from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, pars
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.service import Resources
 
 log = structlog.get_logger()
 

@@ -13,9 +13,6 @@ from sqlalchemy import Connection, delete, exists, func, select, update
 
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, ledger, rounds, totals
-from shoal_hosting.job_standing import ask_standing
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_new
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -29,6 +26,9 @@ from shoal_protocol.wire.errors import (
     WrongSigner,
 )
 from shoal_protocol.wire.service_errors import ConflictingDocument, MissingRequest
+from shoal_service.job_standing import ask_standing
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_new
 
 _REQUEST: Final = b'{"request":'
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most

@@ -18,16 +18,16 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, selec
 
 from shoal_compute.schema import jobs, ledger, manifests
 from shoal_compute.settings import LedgerSettings
-from shoal_hosting.party import load_party
-from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused, startup_of
-from shoal_hosting.storage.database import translating_storage_errors
-from shoal_hosting.storage.database_schema import check_choice
-from shoal_hosting.storage.ledger import LedgerFollower, Line
+from shoal_kit.party import load_party
+from shoal_kit.settings import read_settings
+from shoal_kit.startup import StartupRefused, startup_of
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.storage.database import translating_storage_errors
+from shoal_service.storage.database_schema import check_choice
+from shoal_service.storage.ledger import LedgerFollower, Line
 
 _BROKEN: Final = 1  # the exit status
 

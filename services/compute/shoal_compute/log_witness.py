@@ -8,8 +8,6 @@ from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import log_views
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_new
 from shoal_protocol.log.checkpoints import (
     GENESIS,
     Checkpoint,
@@ -20,6 +18,8 @@ from shoal_protocol.log.checkpoints import (
 )
 from shoal_protocol.log.entries import Submission, UnknownLog, WrongStart
 from shoal_protocol.wire.documents import Signed
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_new
 
 
 class LogWitness:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from shoal_compute.schema import machines, rounds
-from shoal_hosting.storage.database import insert_new
 from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.wire.documents import Signed
+from shoal_service.storage.database import insert_new
 
 MOST_TOLD: Final = 500  # machines that one answer names
 _COUNTING: Final = (

@@ -22,14 +22,10 @@ from shoal_compute.schema import lease
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing, Summing, sum_shares
 from shoal_compute.witnesses import Witnesses
-from shoal_hosting.manifests.manifest_book import at_present
-from shoal_hosting.pace import Pace
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.server.logs import describe_exception
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_new
-from shoal_hosting.storage.database_memory import StorageThread
-from shoal_hosting.work import Work
+from shoal_kit.manifest_book import at_present
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.web.logs import describe_exception
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -45,6 +41,10 @@ from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_new
+from shoal_service.storage.database_memory import StorageThread
+from shoal_service.work import Work
 
 log = structlog.get_logger()
 

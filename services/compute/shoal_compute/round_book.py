@@ -16,12 +16,12 @@ from shoal_compute import store
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
 from shoal_compute.shares import TAKES_SHARES, count_held, held_answers
-from shoal_hosting.service import Resources
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
 from shoal_protocol.wire.phases import FINISHED, Phase
+from shoal_service.service import Resources
 
 log = structlog.get_logger()
 

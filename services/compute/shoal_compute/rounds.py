@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.store import Kept, SignedAttestation
-from shoal_hosting.party import KeyNotHere, Party
+from shoal_kit.party import KeyNotHere, Party
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,

@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from shoal_hosting.peers.exchange import OWN_MACHINE
-from shoal_hosting.running import ServiceSettings
-from shoal_hosting.standing import BOX_KEY_LIFETIME
+from shoal_kit.peers.exchange import OWN_MACHINE
+from shoal_service.running import ServiceSettings
+from shoal_service.standing import BOX_KEY_LIFETIME
 
 _SCHEDULER: Final = re.compile(
     r"(tcp|tls)://(?:\[([0-9A-Fa-f:]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII

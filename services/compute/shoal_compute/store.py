@@ -16,7 +16,6 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import documents, ledger, rounds
 from shoal_compute.shares import erase_payloads, held_answers
-from shoal_hosting.storage.database import insert_new, inserting_new
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -29,6 +28,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.storage.database import insert_new, inserting_new
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)

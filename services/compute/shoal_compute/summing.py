@@ -15,13 +15,13 @@ import numpy as np
 import structlog
 
 from shoal_compute.bulks import Packed, Place
-from shoal_hosting.server.logs import describe_exception
-from shoal_hosting.startup import StartupRefused
-from shoal_hosting.work import Answer, Worker
+from shoal_kit.startup import StartupRefused
+from shoal_kit.web.logs import describe_exception
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_service.work import Answer, Worker
 
 log = structlog.get_logger()
 

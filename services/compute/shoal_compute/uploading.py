@@ -13,8 +13,6 @@ from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
@@ -27,6 +25,8 @@ from shoal_protocol.wire.service_errors import (
     Superseded,
     TooLate,
 )
+from shoal_service.service import Resources
+from shoal_service.storage.group_commit import Batches
 
 MOST_IN_BULK: Final = 10_000
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking any envelope takes as long as reading this many bytes

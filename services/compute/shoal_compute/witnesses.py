@@ -19,12 +19,9 @@ from sqlalchemy import Connection, func, select
 from shoal_compute import machines
 from shoal_compute.schema import accepted_losses, documents, ledger, rounds
 from shoal_compute.store import SignedAttestation
-from shoal_hosting.marks import ACCEPT
-from shoal_hosting.pace import Pace
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.service import Resources
-from shoal_hosting.storage.database import insert_ignoring
-from shoal_hosting.storage.ledger import RESTORE
+from shoal_kit.marks import ACCEPT
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import PartialSum, Vote
@@ -38,6 +35,9 @@ from shoal_protocol.wire.errors import (
     RevokedHolder,
     UnknownManifest,
 )
+from shoal_service.service import Resources
+from shoal_service.storage.database import insert_ignoring
+from shoal_service.storage.ledger import RESTORE
 
 log = structlog.get_logger()
 

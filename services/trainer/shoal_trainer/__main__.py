@@ -1,6 +1,6 @@
 """`python -m shoal_trainer`: runs a trainer until it is told to stop."""
 
-from shoal_hosting.running import run_service
+from shoal_service.running import run_service
 from shoal_trainer.assembly import TrainerSettings, assemble_serving
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import FastAPI, HTTPException, Path, Request, Response
 from sqlalchemy import Connection, Row
 
-from shoal_hosting.operators.view import by_phase, ledger_in_words
-from shoal_hosting.server.openapi import (
+from shoal_kit.web.openapi import (
     ANY,
     BINARY,
     SIGNED,
@@ -22,14 +21,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.replies import (
-    Count,
-    document,
-    settled,
-    shown,
-    taken,
-)
-from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.membership import (
     ApprovalNotice,
@@ -59,6 +50,15 @@ from shoal_protocol.wire.service_errors import (
     OutdatedDeclaration,
     StaleQuery,
 )
+from shoal_service.replies import (
+    Count,
+    document,
+    settled,
+    shown,
+    taken,
+)
+from shoal_service.view import by_phase, ledger_in_words
+from shoal_service.waiting import WaitSeconds
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
 from shoal_trainer import notices, releases, store

@@ -14,14 +14,14 @@ import structlog
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
-from shoal_hosting import service
-from shoal_hosting.running import ServiceSettings
-from shoal_hosting.startup import StartupRefused
-from shoal_hosting.storage.retention import Chosen, Deletions, Jobs, Retention
-from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service import service
+from shoal_service.running import ServiceSettings
+from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
+from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier

@@ -14,10 +14,9 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
-from shoal_hosting.manifests.manifest_book import at_present, newest_with
-from shoal_hosting.pace import Pace
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.work import Work
+from shoal_kit.manifest_book import at_present, newest_with
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
@@ -34,6 +33,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_service.work import Work
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import releases, store

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from shoal_hosting.manifests.manifest_book import HISTORY
-from shoal_hosting.startup import StartupRefused
+from shoal_kit.manifest_book import HISTORY
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import (
     DataDictionary,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_hosting.installed_models import ModelNotUsable, model_for
+from shoal_kit.installed_models import ModelNotUsable, model_for
 from shoal_protocol.jobs.job_request import check_round_of_job, job_refusal
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost, compose
 from shoal_protocol.queries import GradientSum, Query

@@ -10,8 +10,7 @@ import structlog
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.server.replies import Outcome, documents_in
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.membership import (
     REFUSED,
     STATES,
@@ -37,6 +36,7 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
+from shoal_service.replies import Outcome, documents_in
 from shoal_studies.study_request import JobCheck, StudyRequest
 from shoal_trainer import notices, store
 from shoal_trainer.declarations import Declarations, in_words

@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Connection, exists, func, select
 
-from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, State
 from shoal_protocol.wire.documents import BoundDocument, Signed
 from shoal_protocol.wire.phases import JobPhase
+from shoal_service.storage.database import insert_ignoring
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.manifests.manifest_exchange import exchange
-from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.manifest_exchange import exchange
+from shoal_kit.peers.exchange import Connections, Reply, Unavailable
 from shoal_protocol.log.checkpoints import LogProof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty

@@ -9,11 +9,11 @@ import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 
-from shoal_hosting import service
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.documents import Role
+from shoal_service import service
 from shoal_studies.study_request import JobsQuery
 from shoal_trainer.store import Charges, Ledger
 

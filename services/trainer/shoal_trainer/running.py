@@ -17,11 +17,10 @@ import structlog
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
-from shoal_hosting.installed_models import ModelNotUsable, model_for
-from shoal_hosting.manifests.manifest_book import HANDOVER, at_present
-from shoal_hosting.peers.exchange import Unavailable
-from shoal_hosting.server.logs import describe_exception
-from shoal_hosting.work import Work
+from shoal_kit.installed_models import ModelNotUsable, model_for
+from shoal_kit.manifest_book import HANDOVER, at_present
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.web.logs import describe_exception
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import Abandonment, Result
 from shoal_protocol.rounds.batches import SPARE, choose_batch, participations
@@ -33,6 +32,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.work import Work
 from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.registry import Posterior, learner_for

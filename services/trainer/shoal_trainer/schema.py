@@ -17,10 +17,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.storage.database import Bytes, only_changes, only_grows
-from shoal_hosting.storage.database_memory import memory_table
-from shoal_hosting.storage.ledger import LedgerTables
-from shoal_hosting.storage.shared_manifests import manifest_table
+from shoal_service.storage.database import Bytes, only_changes, only_grows
+from shoal_service.storage.database_memory import memory_table
+from shoal_service.storage.ledger import LedgerTables
+from shoal_service.storage.shared_manifests import manifest_table
 
 
 class CrowdTables:

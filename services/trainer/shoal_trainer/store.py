@@ -11,14 +11,6 @@ from typing import Any
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Table, func, select
 
-from shoal_hosting.storage.database import insert_new
-from shoal_hosting.storage.ledger import (
-    FiledRound,
-    LedgerFollower,
-    Line,
-    check_rounds,
-    see_one_state,
-)
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
@@ -29,6 +21,14 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
+from shoal_service.storage.database import insert_new
+from shoal_service.storage.ledger import (
+    FiledRound,
+    LedgerFollower,
+    Line,
+    check_rounds,
+    see_one_state,
+)
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import certificates, ledger, rounds

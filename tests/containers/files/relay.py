@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 
 from shoal import Analyst, ColumnBounds, JobSettings, ThresholdSharing
-from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.startup import read_pin
-from shoal_hosting.tls_certificates import pinned_tls
+from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import read_pin
+from shoal_kit.tls_certificates import pinned_tls
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 
 PARTY, CONSORTIUM = Path("/party"), Path("/consortium")

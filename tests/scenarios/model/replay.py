@@ -21,7 +21,7 @@ from shoal_compute import node as node_module
 from shoal_compute.assembly import Service
 from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
-from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.wire.documents import Signed, decode, sign

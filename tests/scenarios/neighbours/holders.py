@@ -24,8 +24,8 @@ from shoal_agent.vault_link import VaultGone
 from shoal_consortium.consortium_files import create
 from shoal_holder.policy import Policy
 from shoal_holder.site import Sources
-from shoal_hosting.server.logs import configure_logs
-from shoal_hosting.settings import read_settings
+from shoal_kit.settings import read_settings
+from shoal_kit.web.logs import configure_logs
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries import QueryName
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask, query_for

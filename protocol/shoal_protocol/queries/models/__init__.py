@@ -1,7 +1,7 @@
 """Models whose log-likelihood clients differentiate: built in, or a data holder's installed ones.
 
 An installed model's code is compared with the digest before it is imported
-(`shoal_hosting.installed_models`).
+(`shoal_kit.installed_models`).
 """
 
 from typing import Annotated, Final, Literal

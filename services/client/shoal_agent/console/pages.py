@@ -18,9 +18,9 @@ from shoal_agent.console.own_agent import request_of, signed_decision
 from shoal_agent.status import AgentPage, ApprovalsView, HolderStatus, JobView
 from shoal_holder.policy import Policy
 from shoal_holder.status import JobStatus
-from shoal_hosting.clock import Clock
-from shoal_hosting.pages.console import START, Console, Form, application, go
-from shoal_hosting.peers.service_calls import Endpoint, Refused
+from shoal_kit.clock import Clock
+from shoal_kit.pages.console import START, Console, Form, application, go
+from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import WAITS, Decision
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob

@@ -14,7 +14,7 @@ from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
 from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
-from shoal_hosting.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, LOST, PENDING
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest

@@ -13,8 +13,8 @@ from shoal_agent.directory import Part
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.crowds.vault import CrowdVault, OpenCrowd
-from shoal_hosting.outcome import OVER
-from shoal_hosting.peers.exchange import Unavailable
+from shoal_kit.outcome import OVER
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.crowds.draws import CrowdClosed, RefusedDraw, Submission
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, ProtocolError, UnknownJob

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from shoal_agent.client_files import DIGEST
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
-from shoal_hosting.peers.exchange import JSON, Reply
-from shoal_hosting.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
+from shoal_kit.peers.exchange import JSON, Reply
+from shoal_kit.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,

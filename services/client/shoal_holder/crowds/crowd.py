@@ -6,7 +6,7 @@ from typing import Final
 import pydantic
 
 from shoal_holder.crowds.status import WRONG_RECEIPT
-from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_kit.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,

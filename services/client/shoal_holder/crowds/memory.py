@@ -17,7 +17,7 @@ from shoal_holder import ledger
 from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
-from shoal_hosting.outcome import PENDING
+from shoal_kit.outcome import PENDING
 from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Signed, decode

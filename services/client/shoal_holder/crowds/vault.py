@@ -23,7 +23,7 @@ from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.messages import Decided, Outcome, Parts, TwoParts
 from shoal_holder.policy import Policy
 from shoal_holder.site import Part
-from shoal_hosting.outcome import ACKNOWLEDGED, OVER
+from shoal_kit.outcome import ACKNOWLEDGED, OVER
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
     CrowdJobRequest,

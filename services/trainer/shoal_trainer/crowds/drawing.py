@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from shoal_hosting.server.openapi import ID_PATTERN
-from shoal_hosting.storage.group_commit import Batches
+from shoal_kit.web.openapi import ID_PATTERN
 from shoal_protocol.crowds.draws import CrowdClosed, Draw, InstanceHead, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_service.storage.group_commit import Batches
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.store import CrowdBook, CrowdRecord
 from shoal_trainer.resources import Resources

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 from numpy.typing import NDArray
 
-from shoal_hosting.server.openapi import (
+from shoal_kit.web.openapi import (
     ANY,
     SIGNED,
     After,
@@ -21,15 +21,6 @@ from shoal_hosting.server.openapi import (
     signed,
     stores,
 )
-from shoal_hosting.server.replies import (
-    Count,
-    document,
-    listed,
-    outcome,
-    shown,
-    taken,
-)
-from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.crowds.draws import (
     ContributionsUsedUp,
     CrowdClosed,
@@ -56,6 +47,15 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
+from shoal_service.replies import (
+    Count,
+    document,
+    listed,
+    outcome,
+    shown,
+    taken,
+)
+from shoal_service.waiting import WaitSeconds
 from shoal_studies.crowds.monitor import WINDOWS, turned_at
 from shoal_studies.study_request import JobsQuery
 from shoal_trainer import notices, schema

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Column, Connection, Row, Select, select
 
-from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
@@ -23,6 +22,7 @@ from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
+from shoal_service.storage.database import insert_ignoring
 from shoal_studies.crowds.monitor import WINDOWS
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, notices

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
-from shoal_hosting.server.replies import documents_in
-from shoal_hosting.storage.database import insert_ignoring
-from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.crowds.draws import (
     ContributionsUsedUp,
     CrowdClosed,
@@ -38,6 +35,9 @@ from shoal_protocol.wire.documents import Role, Signed
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
+from shoal_service.replies import documents_in
+from shoal_service.storage.database import insert_ignoring
+from shoal_service.storage.group_commit import Batches
 from shoal_studies.crowds.monitor import WINDOWS, sums_of
 from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, log_entry, pack, windows_of
 from shoal_trainer.resources import Resources

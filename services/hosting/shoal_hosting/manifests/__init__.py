@@ -1,1 +1,0 @@
-"""Manifest versions and their rosters as a service keeps, takes and serves them."""

@@ -1,0 +1,297 @@
+"""The manifest versions that a party has accepted, kept in files.
+
+A party starts from the version that it pinned and goes on only along the authority's chain. Of the
+versions before, each is the one whose digest the next one names.
+"""
+
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from nacl.signing import VerifyKey
+
+from shoal_kit.startup import StartupRefused, replace
+from shoal_protocol.log.checkpoints import TooFewWitnesses
+from shoal_protocol.log.succession import following_version
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
+from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
+from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    UnknownManifest,
+    UnsupportedVersion,
+    WrongManifest,
+)
+from shoal_protocol.wire.versions import WIRE
+
+MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
+_VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
+_BOUND_TO: Final = re.compile(rb'"manifest":"([0-9a-f]{64})"')
+_VERSION_FIELD: Final = b'"version":%d' % WIRE
+
+
+def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
+    """Return where version `sequence` of manifest and roster lie below `directory`."""
+    return (
+        directory / HISTORY / f"{sequence:06d}-{MANIFEST}",
+        directory / HISTORY / f"{sequence:06d}-{ROSTER}",
+    )
+
+
+class ManifestBook:
+    """All accepted versions, the newest of them in force. Safe to share between threads."""
+
+    def __init__(self, first: Consortium, data_directory: Path) -> None:
+        """Begin with the pinned version; `data_directory` keeps those that follow."""
+        self.directory = data_directory
+        """Where the versions that follow the pinned one are kept."""
+        self.published: Path | None = None  # the consortium directory, where it was opened from one
+        self._versions = {first.digest: first}
+        self.current = first
+        """The version in force."""
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, consortium_directory: Path, pin: str, data_directory: Path) -> "ManifestBook":
+        """Open the pinned version, then every later one on file in either directory.
+
+        Versions that were accepted before, in `data_directory`, take precedence over published
+        ones: a rival version could enrol a client again that this party has seen revoked.
+
+        Raises:
+            StartupRefused: no version there has the pinned digest, one is broken, two rival
+                versions have the same number, or `data_directory` is of another consortium.
+        """
+        versions = _versions_below(consortium_directory)
+        for manifest, roster in versions:
+            if _decoded(manifest).digest == pin:
+                try:
+                    first = Consortium.pinned(
+                        manifest.read_bytes(), roster.read_bytes(), digest=pin
+                    )
+                except (ProtocolError, OSError) as error:
+                    raise StartupRefused(f"{manifest}: {error}") from error
+                book = cls(first, data_directory)
+                book.published = consortium_directory
+                for path, _ in _versions_below(data_directory):
+                    refuse_foreign(data_directory, _decoded(path).body.identity, first)
+                book._go_back(first, consortium_directory)
+                book._follow(manifest, _versions_below(data_directory) + versions)
+                return book
+        raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
+
+    def _go_back(self, first: Consortium, directory: Path) -> None:
+        """Take over the versions before the pinned one, as far as they are on file and whole."""
+        earlier = [first]
+        with suppress(ProtocolError, OSError):
+            while (previous := earlier[0].manifest.previous) is not None:
+                signed, roster = (
+                    path.read_bytes()
+                    for path in history_paths(directory, earlier[0].manifest.sequence - 1)
+                )
+                earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
+        self._versions = {each.digest: each for each in earlier}
+
+    def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
+        accepted = {self.current.manifest.sequence: (self.current.digest, first)}
+        # the sort is stable: of two with the same number, the one listed first is followed
+        for manifest, roster in sorted(versions, key=lambda paths: paths[0].name):
+            sequence = int(manifest.name[:6])
+            if sequence == self.current.manifest.sequence + 1:
+                try:
+                    self.accept(manifest.read_bytes(), roster.read_bytes())
+                except TooFewWitnesses:
+                    return  # it was made, and not published yet
+                except (ProtocolError, OSError) as error:
+                    raise StartupRefused(f"{manifest}: {error}") from error
+                accepted[sequence] = (self.current.digest, manifest)
+            elif sequence in accepted:
+                digest, known = accepted[sequence]
+                if _decoded(manifest).digest != digest:
+                    raise StartupRefused(
+                        f"{manifest} and {known} are rival versions {sequence} of the manifest; "
+                        "ask the consortium's authority which of them holds"
+                    )
+
+    @property
+    def versions(self) -> tuple[Consortium, ...]:
+        """Return all accepted versions, oldest first."""
+        return tuple(self._versions.values())
+
+    def get(self, digest: str) -> Consortium:
+        """Return an accepted version.
+
+        Raises:
+            UnknownManifest: it was never accepted here.
+        """
+        if digest not in self._versions:
+            raise UnknownManifest
+        return self._versions[digest]
+
+    def version(self, sequence: int) -> Consortium:
+        """Return the accepted version of that number.
+
+        Raises:
+            UnknownManifest: it was never accepted here.
+        """
+        digests = {each.manifest.sequence: each.digest for each in self.versions}
+        return self.get(digests.get(sequence, ""))
+
+    def roster(self, digest: str) -> Roster:
+        """Return the roster of that digest of an accepted version.
+
+        Raises:
+            UnknownManifest: no accepted version names it.
+        """
+        rosters = {each.manifest.roster.digest: each.roster for each in self.versions}
+        if digest not in rosters:
+            raise UnknownManifest("no accepted version of the manifest names this roster")
+        return rosters[digest]
+
+    def known(self, signed_manifest: bytes) -> Consortium | None:
+        """Return the accepted version that a signed manifest is of, or None for another one."""
+        return self._versions.get(decode(signed_manifest, Manifest).digest)
+
+    def in_force(self, digest: str) -> Consortium:
+        """Return the version in force, which must have this digest.
+
+        Raises:
+            WrongManifest: another is in force.
+        """
+        if self.current.digest != digest:
+            raise WrongManifest
+        return self.current
+
+    def decode(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document, once its signature holds by a version that was accepted.
+
+        Whether that is the version which the document is bound to is for the caller to verify.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion
+            UnknownManifest: none holds, and it is bound to a version that was never accepted here.
+            UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder: none holds.
+        """
+        return decode(encoded, *kinds, check=self._check_signature)
+
+    def _check_signature(
+        self, kinds: Sequence[type[Document]], body: bytes, signer: str, signature: str
+    ) -> bytes:
+        refusals: list[ProtocolError] = []
+        tried = set()
+        for kind in kinds:
+            named = kind.model_fields["kind"].default
+            if f'"kind":"{named}"'.encode() not in body:
+                continue
+            role = kind.signed_by
+            found = re.search(rb'"%s":(\d{1,10})[,}]' % role.value.encode(), body)
+            for version in reversed(self.versions):
+                try:
+                    key = version.key_of(role, signer, int(found[1]) if found else None)
+                    if (named, key) not in tried:
+                        tried.add((named, key))
+                        check_signature(VerifyKey(key), domain(named) + body, signature)
+                        return key
+                except ProtocolError as error:
+                    refusals.append(error)
+        if not refusals:
+            raise MalformedDocument("a document of another kind is due here")
+        bound_to = _BOUND_TO.search(body)
+        if bound_to is not None and bound_to[1].decode() not in self._versions:
+            raise UnknownManifest
+        if _VERSION_FIELD not in body:
+            raise UnsupportedVersion
+        raise next((each for each in refusals if isinstance(each, BadSignature)), refusals[0])
+
+    def accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
+        """Put the next version in force, durably. A known version changes nothing.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature, TooFewWitnesses, WrongProof: as
+                `Consortium.successor`.
+            OSError: it could not be stored; it is not in force.
+        """
+        with self._lock:
+            known = self.known(signed_manifest)
+            if known is not None:
+                return known
+            successor = following_version(self.current, signed_manifest, roster)
+            for earlier in self._versions.values():
+                if successor.roster.takes_again(earlier.roster, since=self.current.roster):
+                    raise MalformedDocument("a key is back that was revoked or replaced")
+            paths = history_paths(self.directory, successor.manifest.sequence)
+            # the roster first: a manifest on file always has its roster
+            replace(paths[1], roster)
+            replace(paths[0], signed_manifest)
+            self._versions[successor.digest] = successor
+            self.current = successor
+            return successor
+
+
+def _decoded(manifest: Path) -> Signed[Manifest]:
+    """Return the manifest in a file.
+
+    Raises:
+        StartupRefused: the file holds none.
+    """
+    try:
+        return decode(manifest.read_bytes(), Manifest)
+    except (ProtocolError, OSError) as error:
+        raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
+
+
+def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
+    return [
+        (path, history_paths(directory, int(path.name[:6]))[1])
+        for path in sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
+        if _VERSION.match(path.name)
+    ]
+
+
+def foreign(where: object, theirs: str, ours: str) -> str | None:
+    """Say that state belongs to another consortium, and what to do; None if it is ours.
+
+    Consortia are named by the keys of their first authorities, in hex; `where` is where it lies.
+    """
+    if theirs == ours:
+        return None
+    keys = [key_fingerprint(bytes.fromhex(each)) for each in (theirs, ours)]
+    return (
+        f"{where} holds the state of another consortium: the key of its first authority is "
+        f"{keys[0]}, and that of the consortium here is {keys[1]}. Start with the keys and the "
+        "consortium that the state belongs to. If nobody needs that state any more, move it away "
+        "(`sh examples/compose/trial.sh down` takes a trial in containers away)"
+    )
+
+
+def refuse_foreign(where: object, theirs: str, own: Consortium) -> None:
+    """Refuse to start over state of another consortium; see `foreign`.
+
+    Raises:
+        StartupRefused: it is one's.
+    """
+    if (reason := foreign(where, theirs, own.manifest.identity)) is not None:
+        raise StartupRefused(reason)
+
+
+HANDOVER: Final = timedelta(seconds=30)
+"""How long after a new version of the manifest a round may still begin under the one before."""
+
+
+def newest_with(book: ManifestBook, name: str) -> Consortium:
+    """Return the newest version that lists a party, or the one in force if none does."""
+    return next((each for each in reversed(book.versions) if each.lists(name)), book.current)
+
+
+def at_present(book: ManifestBook, party: ServiceParty) -> ServiceParty:
+    """Return a service with its present address and certificate."""
+    found = newest_with(book, party.name)
+    listed = found.party(party.name) if found.lists(party.name) else party
+    return listed if isinstance(listed, ServiceParty) else party

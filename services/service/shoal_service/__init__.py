@@ -1,0 +1,1 @@
+"""What every service of an operator is made of: its database, application, and work."""

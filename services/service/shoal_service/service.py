@@ -1,0 +1,396 @@
+"""Settings, resources and start-up that all services of the manifest share.
+
+The environment and the clock are read here, once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NotRequired, Self, TypedDict, Unpack
+
+import httpx
+from fastapi import FastAPI
+from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Table, select
+
+from shoal_kit.clock import Clock
+from shoal_kit.manifest_book import HANDOVER, ManifestBook, newest_with
+from shoal_kit.manifest_exchange import exchange
+from shoal_kit.party import Party
+from shoal_kit.peers.exchange import ANSWER_SECONDS, Connections
+from shoal_kit.startup import StartupRefused
+from shoal_kit.vitals import Vitals
+from shoal_kit.web.application import create_application
+from shoal_kit.web.openapi import only_with
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import BoundDocument, DocumentT, Signed, sign
+from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
+from shoal_service.manifest_routes import (
+    MANIFEST_LIMIT_BYTES,
+    MANIFEST_PATH,
+    manifest_routes,
+)
+from shoal_service.operator_page import console_routes
+from shoal_service.standing import Standing
+from shoal_service.storage.database import open_engine, sqlite_url
+from shoal_service.storage.database_memory import (
+    MARK,
+    StorageThread,
+    check_log,
+    check_new,
+    open_memory,
+)
+from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.ledger import RESTORE
+from shoal_service.storage.shared_manifests import SharedManifests
+from shoal_service.view import Look, Operator
+from shoal_service.waiting import Changes
+from shoal_service.work import Worker
+
+
+class Given(TypedDict):
+    """The parts from which every service is assembled; see `Resources.open`."""
+
+    party: Party
+    book: ManifestBook
+    data_directory: Path
+    database_url: str | None
+    clock: Clock
+    transport: NotRequired[httpx.AsyncBaseTransport | None]
+    accept_loss: NotRequired[str | None]
+    operator: NotRequired[Operator | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """The resources that all parts of a service share: identity, trust, storage, peers, clock."""
+
+    party: Party
+    book: ManifestBook
+    storage: StorageThread
+    clock: Clock
+    peers: Connections
+    standing: Standing
+    data_directory: Path
+    operator: Operator | None = None
+    """Who may see what is not for strangers; None, in a simulation: anybody may."""
+    manifests: SharedManifests | None = None
+    """Where processes over one database hand each other manifests; None: there are no others."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    changes: Changes = field(default_factory=Changes)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is work."""
+    on_manifest: list[Callable[[], None]] = field(default_factory=list)
+    """Called in the event loop when another version of the manifest may be in force."""
+    _workers: dict[str, Worker] = field(default_factory=dict)
+    _handover: dict[str, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        schema: ModuleType,
+        *,
+        alone: bool,
+        mark: str = MARK,
+        answer_seconds: float = ANSWER_SECONDS,
+        manifests: Table | None = None,
+        **given: Unpack[Given],
+    ) -> Self:
+        """Open the database of the party that is `given`, and go on from what is in it.
+
+        `schema` is the module with the service's tables: it has `metadata`, `VERSION`, `memory`
+        and `ledger`. With `alone`, no other process may use the database. Commits are marked in
+        the file `mark`. Who is asked has `answer_seconds` for an answer's head. `transport` stands
+        in for the network.
+        `accept_loss` is the token of a loss that the operator accepts.
+
+        Raises:
+            StartupRefused: the database is not ours, or forgot what it acknowledged.
+            StorageUnavailable: it does not answer.
+        """
+        party, book, directory = given["party"], given["book"], given["data_directory"]
+        url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
+        storage = open_storage(
+            schema,
+            url,
+            directory / mark,
+            own=book.current,
+            accept_loss=given.get("accept_loss"),
+            alone=alone,
+        )
+        registry = CollectorRegistry()
+        return cls(
+            party=party,
+            book=book,
+            storage=storage,
+            registry=registry,
+            standing=Standing(party, book, given["clock"], registry),
+            clock=given["clock"],
+            peers=Connections(
+                given.get("transport"),
+                answer_seconds=answer_seconds,
+                exchange=partial(exchange, book=book),
+            ),
+            data_directory=directory,
+            operator=given.get("operator"),
+            manifests=None if manifests is None else SharedManifests(book, manifests),
+            _handover={book.current.digest: given["clock"]()},  # over, when it starts
+        )
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        """Return what monitoring watches."""
+        return Vitals(
+            self.registry, book=self.book, directory=self.data_directory, clock=self.clock
+        )
+
+    @property
+    def for_the_operator(self) -> list[Any]:
+        """Return the dependencies of a route that is for the operator alone."""
+        return [] if self.operator is None else [only_with(self.operator.token)]
+
+    @property
+    def name(self) -> str:
+        """Return the party's name in the manifest."""
+        return self.party.name
+
+    @property
+    def patience(self) -> timedelta:
+        """Return how long after its time the end of a round, or of a job, is waited for.
+
+        It is one for all parties, so that nobody waits for somebody who has given up.
+        """
+        return timedelta(seconds=self.book.current.manifest.policy.maximum_round_seconds)
+
+    def sign(self, body: DocumentT) -> Signed[DocumentT]:
+        """Sign a document as this party, by the key of the version that it is bound to.
+
+        What is bound to none is signed by the key in force.
+
+        Raises:
+            UnknownManifest, UnknownSigner: it is bound to a version without this party.
+            KeyNotHere: the party's directory lacks the key.
+        """
+        manifest = body.manifest if isinstance(body, BoundDocument) else None
+        return sign(body, self.name, self.key_in(manifest))
+
+    def key_in(self, manifest: str | None = None) -> SigningKey:
+        """Return the signing key of a version, by its digest, or of the newest with this party.
+
+        Raises:
+            UnknownManifest, UnknownSigner, KeyNotHere: as `sign`.
+        """
+        version = newest_with(self.book, self.name) if manifest is None else self.book.get(manifest)
+        return self.party.signing_key_in(version)
+
+    def beginning_under(self, digest: str) -> Consortium:
+        """Return the version under which a round begins: the one in force, or for a while before.
+
+        A trainer may have signed it before it heard of the version in force.
+
+        Raises:
+            WrongManifest: another is in force.
+        """
+        current = self.book.current
+        if digest == current.manifest.previous and self.clock() < self._handed_over_by():
+            with suppress(UnknownManifest):
+                return self.book.get(digest)
+        return self.book.in_force(digest)
+
+    def _handed_over_by(self) -> datetime:
+        """Return until when rounds may begin under the version before the one in force."""
+        return self._handover.setdefault(self.book.current.digest, self.clock() + HANDOVER)
+
+    async def ready(self) -> None:
+        """Raise `StorageUnavailable` unless the database answers."""
+        await self.storage.run(lambda db: db.execute(select(1)))
+
+    async def read(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+        """Decode a signed document as `ManifestBook.decode` does, beside the event loop if large.
+
+        The version that it is bound to may be one that another process has accepted.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
+            BadSignature, UnknownHolder, RevokedHolder, StorageUnavailable
+        """
+        decoding = partial(
+            self.worker("reading").run_sized, len(encoded), self.book.decode, encoded, *kinds
+        )
+        try:
+            signed: Signed[DocumentT] = await decoding()
+            if isinstance(signed.body, BoundDocument):
+                self.book.get(signed.body.manifest)
+        except UnknownManifest:
+            await self.share_manifests()
+            signed = await decoding()
+        return signed
+
+    async def share_manifests(self) -> None:
+        """Take the manifests that other processes have accepted, and hand them those they lack.
+
+        Raises:
+            StorageUnavailable
+        """
+        if self.manifests is not None:
+            await self.storage.run(self.manifests.exchange)
+        self.follow_manifest()
+
+    def follow_manifest(self) -> None:
+        """Do what is to be done where another version of the manifest is in force than before."""
+        self._handed_over_by()
+        self.standing.look()
+        for follow in self.on_manifest:
+            follow()
+
+    def worker(self, name: str, *, threads: int = 1) -> Worker:
+        """Return the worker of that name, with so many threads."""
+        if name not in self._workers:
+            self._workers[name] = Worker(name, threads=threads)
+        return self._workers[name]
+
+    def adopt_manifests(self) -> None:
+        """Do what `share_manifests` does, for start-up: it waits for the database."""
+        if self.manifests is not None:
+            self.storage.run_here(self.manifests.exchange)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let go of the database if the service cannot start over it.
+
+        Raises:
+            StartupRefused: its ledger is broken.
+        """
+        try:
+            yield
+        except LedgerBroken as error:
+            self.storage.let_go()
+            raise StartupRefused(f"{error}; {RESTORE}") from None
+        except UnknownManifest:
+            self.storage.let_go()
+            raise
+
+    def application(
+        self,
+        title: str,
+        *,
+        body_limit_bytes_by_ending: Mapping[str, int],
+        busy: Callable[[], Awaitable[bool]],
+        look: Look | None = None,
+        ready: Callable[[], Awaitable[None]] | None = None,
+    ) -> FastAPI:
+        """Return an application with what all services answer, and the manifest's routes.
+
+        `busy` tells whether something is open here that began under the party's own version; the
+        console shows what `look` returns beside what every service shows.
+        """
+
+        async def told() -> dict[str, str]:
+            await (ready or self.ready)()
+            return await self.standing.told(busy)
+
+        app = create_application(
+            title,
+            ready=told,
+            registry=self.registry,
+            vitals=self.vitals,
+            metrics_token=None
+            if self.operator is None or self.operator.metrics_for_anybody
+            else self.operator.token,
+            body_limit_bytes_by_ending={
+                **body_limit_bytes_by_ending,
+                MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
+            },
+            streamed=(MANIFEST_PATH,),
+        )
+        app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
+        if self.operator is not None and self.operator.console:
+            app.include_router(
+                console_routes(
+                    title,
+                    party=self.name,
+                    token=self.operator.token,
+                    ready=told,
+                    look=look,
+                    book=self.book,
+                    vitals=self.vitals,
+                    peers=self.peers,
+                    registry=self.registry,
+                    clock=self.clock,
+                )
+            )
+        return app
+
+    async def close(self) -> None:
+        """Let go of connections, the database and threads."""
+        await self.peers.close()
+        await self.storage.close()
+        for worker in self._workers.values():
+            worker.close()
+
+
+def open_storage(
+    schema: ModuleType,
+    url: str,
+    mark: Path,
+    *,
+    own: Consortium | None = None,
+    accept_loss: str | None,
+    alone: bool,
+) -> StorageThread:
+    """Open the database of the tables in `schema`, whose commits are marked in the file `mark`.
+
+    A refusal leaves no database where there was none.
+
+    Raises:
+        StartupRefused, StorageUnavailable: as `Resources.open`.
+    """
+    beginning = partial(check_new, mark, accept=accept_loss)
+    if check_log(url, mark):
+        beginning()
+    engine = open_engine(url, alone=alone)
+    try:
+        check_schema(
+            engine,
+            schema.metadata,
+            schema.VERSION,
+            beginning=beginning,
+            own=own,
+        )
+        memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    except StartupRefused:
+        engine.dispose()
+        raise
+    return StorageThread(engine, memory)
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """A service: its caller serves `app`, and calls `step` on every `wake`."""
+
+    app: FastAPI
+    resources: Resources
+
+    @property
+    def wake(self) -> asyncio.Event:
+        """Return the event that is set when there is work."""
+        return self.resources.wake
+
+    async def step(self) -> None:
+        """Do all the work that is due now, once."""
+        raise NotImplementedError
+
+    def stop_waiting(self) -> None:
+        """Answer all long polls now: the service is about to stop."""
+        self.resources.changes.close()
+
+    async def close(self) -> None:
+        """End what is under way, and let go of connections and the database."""
+        self.stop_waiting()
+        await self.resources.close()
