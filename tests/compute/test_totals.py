@@ -19,10 +19,11 @@ from tests.world.examples import signing_key
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32
+REPORT, OTHER_REPORT = "cd" * 32, "ef" * 32
 
 
-def end_of(federation: Federation) -> Signed[JobEnd]:
-    body = JobEnd(manifest=federation.consortium.digest, job=federation.job)
+def end_of(federation: Federation, report: str = REPORT) -> Signed[JobEnd]:
+    body = JobEnd(manifest=federation.consortium.digest, job=federation.job, report=report)
     return sign(body, "trainer", signing_key("trainer"))
 
 
@@ -71,12 +72,14 @@ async def test_a_node_that_has_signed_its_total_takes_no_further_round_of_the_jo
     assert await announce(federation, first) == REFUSED
     assert await announce(federation, zeroth) == KNOWN
     assert await announce(federation, federation.spec(mu=CAP / 4, job=OTHER_JOB)) == TAKEN
-    assert await total_of(federation, end_of(federation)) == signed
+    for report in (REPORT, OTHER_REPORT):  # a second report gets the total of the first
+        assert await total_of(federation, end_of(federation, report)) == signed
     assert signed.body == JobTotal(
         manifest=federation.consortium.digest,
         job=federation.job,
         node="compute-0",
         rounds=(zeroth.digest,),
+        report=REPORT,
     )
 
 
@@ -100,6 +103,7 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
         job=federation.job,
         node="compute-0",
         rounds=("5" * 64,),
+        report=REPORT,
     )
     with engine.begin() as db:
         document = sign(other, "compute-0", signing_key("compute-0")).encode()
@@ -116,8 +120,10 @@ def test_a_total_is_signed_once_and_stays(database_url: str) -> None:
 
     def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
         calls.append(charged)
-        signed = JobTotal(manifest="0" * 64, job=OTHER_JOB, node="compute-0", rounds=charged)
-        return sign(signed, "compute-0", signing_key("compute-0"))
+        total = JobTotal(
+            manifest="0" * 64, job=OTHER_JOB, node="compute-0", rounds=charged, report=REPORT
+        )
+        return sign(total, "compute-0", signing_key("compute-0"))
 
     answers = []
     for _ in range(2):

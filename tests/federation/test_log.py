@@ -12,8 +12,6 @@ from structlog.testing import capture_logs
 
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
-from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.log.checkpoints import (
     Checkpoint,
     Entry,
@@ -23,9 +21,7 @@ from shoal_protocol.log.checkpoints import (
 )
 from shoal_protocol.log.entries import (
     CHECKPOINTS,
-    CertificateEntry,
     EndEntry,
-    RoundEntry,
     Submission,
     decode_entry,
 )
@@ -66,38 +62,15 @@ async def test_a_job_leaves_its_rounds_and_ends_in_a_log_that_all_nodes_sign(
     federation: Federation,
 ) -> None:
     await federation.learn()
-    witnessed = await cosigned(federation, 4)
+    witnessed = await cosigned(federation, 3)
     head = witnessed.cosigned(federation.trust.consortium)
     assert witnessed.cosigners(federation.trust.consortium).keys() == set(federation.nodes)
     found = await entries_of(federation, head.size)
-    assert [each.kind for each in found] == ["manifest", "round", "result", "certificate"]
+    assert [each.kind for each in found] == ["manifest", "round", "result"]
     [version] = [each for each in found if isinstance(each, ManifestEntry)]
     assert version.digest == federation.trust.consortium.digest
     [end] = [each for each in found if isinstance(each, EndEntry)]
     assert end.ledgers.keys() == set(federation.nodes)
-
-
-async def test_a_certificate_carries_the_proof_that_the_log_has_it(federation: Federation) -> None:
-    job = await federation.submit()
-    await federation.finish(job)
-
-    async def is_logged() -> bool:
-        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
-        return answer.is_success and read_certificate(answer.content).log_proof is not None
-
-    await federation.until(is_logged)
-    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
-    manifest = federation.trust.consortium.signed_manifest.encode()
-    logged = verify_certificate(encoded, manifest).logged
-    assert logged is not None
-    assert set(logged.signed_by) == set(federation.nodes)
-    found = await entries_of(federation, logged.checkpoint.size)
-    certificate = read_certificate(encoded).body
-    assert found[logged.place] == certificate.log_entry
-    assert [each.digest for each in found if isinstance(each, RoundEntry)] == [
-        each.spec.digest for each in certificate.rounds
-    ]
-    assert sum(isinstance(each, CertificateEntry) for each in found) == 1
 
 
 def checkpoints_sent(federation: Federation) -> list[Checkpoint]:
@@ -146,7 +119,7 @@ async def test_an_aggregator_that_was_set_back_signs_nothing_and_its_rounds_go_o
 ) -> None:
     federation = watched
     await federation.learn(privacy=CHEAP)
-    first = await cosigned(federation, 4)
+    first = await cosigned(federation, 3)
     await federation.copy_of("aggregator", tmp_path / "backup")
     await federation.learn(privacy=CHEAP)
     second = await cosigned(federation, first.checkpoint.body.size + 3)
@@ -171,7 +144,7 @@ async def test_a_log_with_another_history_is_told_by_the_first_node_that_knows(
     federation = watched
     await federation.copy_of("aggregator", tmp_path / "empty")
     await federation.learn(privacy=CHEAP)
-    await cosigned(federation, 4)
+    await cosigned(federation, 3)
     # no node answers the aggregator while it grows another history
     await federation.set_back("aggregator", tmp_path / "empty")
     await federation.start_the_dead()

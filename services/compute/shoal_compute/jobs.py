@@ -188,7 +188,13 @@ class Totals:
 
         def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
             return self._own.sign(
-                JobTotal(manifest=end.manifest, job=end.job, node=node, rounds=charged)
+                JobTotal(
+                    manifest=end.manifest,
+                    job=end.job,
+                    node=node,
+                    rounds=charged,
+                    report=end.report,
+                )
             )
 
         total = await self._own.storage.run(end_job, end.job, attest)
