@@ -141,6 +141,7 @@ class Federation:
         charged = tuple(each.digest for each in specs)
         body = JobTotal(
             manifest=end.body.manifest,
+            entry=examples.LINK,
             job=end.body.job,
             node=name,
             rounds=charged,

@@ -9,12 +9,9 @@ of a job for ever: a second report of the job gets no total from an honest node.
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from shoal_protocol.journal import Statement
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import (
-    NodeDocument,
-    Signed,
-    TrainerDocument,
-)
+from shoal_protocol.wire.documents import Signed, TrainerDocument
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import ChangedReport, WrongCharge
@@ -28,7 +25,7 @@ class JobEnd(TrainerDocument):
     report: Digest
 
 
-class JobTotal(NodeDocument):
+class JobTotal(Statement):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
     Those that were given back count. They are in the order of the node's ledger, which is that of
@@ -40,6 +37,11 @@ class JobTotal(NodeDocument):
     job: Digest
     rounds: tuple[Digest, ...]
     report: Digest
+
+    @property
+    def subject(self) -> str:
+        """Return the job."""
+        return self.job
 
 
 def nodes_of(versions: Sequence[Parties]) -> list[str]:
