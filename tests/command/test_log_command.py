@@ -10,7 +10,7 @@ from nacl.signing import SigningKey
 from shoal_consortium import consortium_files
 from shoal_consortium.log_reading import CHECKPOINT
 from shoal_protocol.log.checkpoints import Entry, Witnessed
-from shoal_protocol.log.succession import following_version
+from shoal_protocol.trust.succession import following_version
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NOW, following, proved
 from tests.world import examples

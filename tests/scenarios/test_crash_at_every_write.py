@@ -17,9 +17,9 @@ import pytest
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import following_version
 from tests.world.audit import audit, look_at
 from tests.world.batches import BATCH, CONSORTIUM, HOLDERS, TASK
 from tests.world.durable import MARK, Death, DurableSteps, Step, When

@@ -168,7 +168,7 @@ class ReleaseCertificate(TrainerDocument):
     """
 
     most_values: ClassVar[int] = MOST_VALUES
-    is_logged: ClassVar[bool] = True
+    is_countersigned: ClassVar[bool] = True
 
     kind: Literal["release_certificate"] = "release_certificate"
     job: Digest

@@ -40,9 +40,9 @@ from shoal_protocol.log.entries import (
     Submission,
     WrongStart,
 )
-from shoal_protocol.log.succession import check_successor
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
+from shoal_protocol.trust.succession import check_successor
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable

@@ -134,7 +134,7 @@ class Certifier:
         request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
         proof = await self._peers.logged(request, listed, aggregator=current.manifest.aggregator)
         proof.check(entry, current)
-        proved = replace(signed, log_proof=proof.encode().decode())
+        proved = replace(signed, countersignatures=proof.encode().decode())
         packed = await asyncio.to_thread(lambda: pack(proved.encode()))
         await own.storage.run(releases.keep_log_proof, job, packed)
         own.changes.tell(job)
