@@ -22,6 +22,7 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
@@ -216,7 +217,13 @@ def certificate(of: Consortium, width: int) -> bytes:
         [
             signed(
                 node,
-                JobTotal(manifest=of.digest, job=request.digest, node=node, rounds=(spec.digest,)),
+                JobTotal(
+                    manifest=of.digest,
+                    entry=Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS),
+                    job=request.digest,
+                    node=node,
+                    rounds=(spec.digest,),
+                ),
             )
             for node in spec.compute_nodes
         ],

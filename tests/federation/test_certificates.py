@@ -13,6 +13,7 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.world.audit import audit
+from tests.world.examples import LINK
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
@@ -124,7 +125,7 @@ async def test_a_total_that_the_certificate_could_not_hold_is_not_kept(
         end = decode(request.content, JobEnd).body
         name = "compute-1" if lie == "another node's" else "compute-0"
         manifest = later.digest if lie == "another version's" else end.manifest
-        body = JobTotal(manifest=manifest, job=end.job, node=name, rounds=(round_id,))
+        body = JobTotal(manifest=manifest, entry=LINK, job=end.job, node=name, rounds=(round_id,))
         key = load_party(trust.directory / "parties" / name).signing_key
         return httpx.Response(200, content=sign(body, name, key).encode())
 

@@ -139,7 +139,13 @@ class Federation:
         specs = [each for each in self.rounds[name].values() if each.job == end.body.job]
         specs.sort(key=lambda each: each.number)
         charged = tuple(each.digest for each in specs)
-        body = JobTotal(manifest=end.body.manifest, job=end.body.job, node=name, rounds=charged)
+        body = JobTotal(
+            manifest=end.body.manifest,
+            entry=examples.LINK,
+            job=end.body.job,
+            node=name,
+            rounds=charged,
+        )
         return examples.named(name, body).encode()
 
     def _result(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:

@@ -115,6 +115,7 @@ class Making:
                         for each in reversed(versions)
                         if node in [one.name for one in each.manifest.compute_nodes]
                     ),
+                    entry=examples.LINK,
                     job=request.digest,
                     node=node,
                     rounds=tuple(

@@ -24,6 +24,7 @@ from shoal_protocol.jobs.membership import (
     approval_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
 from shoal_protocol.log.entries import CertificateEntry, LogRequest
 from shoal_protocol.privacy.accounting import Cost
@@ -414,10 +415,17 @@ CHARGES = Charges(
         ),
     ),
 )
+LINK = Link(epoch=f"1-{'5a' * 16}", number=1, previous=GENESIS)
 TOTALS = [
     named(
         node,
-        JobTotal(manifest=CONSORTIUM.digest, job=JOB.digest, node=node, rounds=(SPEC.digest,)),
+        JobTotal(
+            manifest=CONSORTIUM.digest,
+            entry=LINK,
+            job=JOB.digest,
+            node=node,
+            rounds=(SPEC.digest,),
+        ),
     )
     for node in SPEC.compute_nodes
 ]

@@ -8,12 +8,9 @@ node took part.
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from shoal_protocol.journal import Statement
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import (
-    NodeDocument,
-    Signed,
-    TrainerDocument,
-)
+from shoal_protocol.wire.documents import Signed, TrainerDocument
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import WrongCharge
@@ -26,7 +23,7 @@ class JobEnd(TrainerDocument):
     job: Digest
 
 
-class JobTotal(NodeDocument):
+class JobTotal(Statement):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
     Those that were given back count. They are in the order of the node's ledger, which is that of
@@ -36,6 +33,11 @@ class JobTotal(NodeDocument):
     kind: Literal["job_total"] = "job_total"
     job: Digest
     rounds: tuple[Digest, ...]
+
+    @property
+    def subject(self) -> str:
+        """Return the job."""
+        return self.job
 
 
 def nodes_of(versions: Sequence[Parties]) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
 from shoal_compute import store
-from shoal_compute.jobs import check_next, request_of
+from shoal_compute.jobs import TOTAL, check_next, request_of
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import documents, ledger, rounds, totals
+from shoal_compute.schema import documents, journal, ledger, rounds
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.jobs.totals import JobTotal
@@ -85,7 +85,7 @@ class Ledger:
         for entry in entries:
             if entry.kind == "charge":
                 charged.setdefault(entry.job, []).append(entry.round)
-        for document in db.execute(select(totals.c.document)).scalars():
+        for document in journal.of_kind(db, TOTAL):
             total = decode(document, JobTotal).body
             if list(total.rounds) != charged.get(total.job, []):
                 raise LedgerBroken("this node has signed that a job had other rounds")

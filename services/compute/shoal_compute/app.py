@@ -52,6 +52,7 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
 )
 from shoal_service.replies import (
+    Count,
     RoundId,
     document,
     listed,
@@ -60,6 +61,7 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal
 from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
@@ -129,6 +131,7 @@ def create_app(
     rounds: RoundBook,
     announcements: Announcements,
     totals: Totals,
+    journal: Journal,
     uploads: Uploads,
     jobs: Jobs,
     charges: ChargesAnswers,
@@ -181,10 +184,17 @@ def create_app(
         known, new = await announcements.announce(await request.body())
         return taken(_state(known, rounds.held(known)), is_new=new)
 
-    @app.post("/v1/totals", **answers(signed(JobTotal), *SIGNED, takes=signed(JobEnd)))
+    @app.post(
+        "/v1/totals", **answers(signed(JobTotal), *SIGNED, LedgerBroken, takes=signed(JobEnd))
+    )
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
         return document(await totals.sign(await request.body()))
+
+    @app.get("/v1/journal", **answers(having("entries", "next")))
+    async def show_journal(after: After = 0, count: Count = 100) -> Response:
+        """Show entries of this node's journal in order, beyond the number `after`."""
+        return document(await journal.shown(after, count))
 
     @app.post(
         "/v1/withdrawals",

@@ -20,8 +20,10 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
+from shoal_protocol.jobs.totals import JobTotal
 from shoal_service import service
 from shoal_service.standing import BOX_KEY_LIFETIME
+from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import Deletions, Retention
 from shoal_service.view import by_phase, in_words, ledger_in_words
 
@@ -113,6 +115,7 @@ def assemble(
     with own.starting():
         rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
+        journal = Journal(schema.journal, own.storage, JobTotal)
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -131,7 +134,8 @@ def assemble(
         own,
         rounds=rounds,
         announcements=announcements,
-        totals=Totals(own, rounds),
+        totals=Totals(own, rounds, witnesses, journal),
+        journal=journal,
         uploads=uploads,
         jobs=Jobs(own),
         charges=ChargesAnswers(own, witnesses),

@@ -18,12 +18,13 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.storage.database import Bytes, only_grows
+from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
+from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 metadata = MetaData()
 
@@ -42,14 +43,9 @@ rounds = Table(
     UniqueConstraint("job", "place"),
 )
 
-# What this node signed of a job that is over: it takes no further round of it.
-totals = Table(
-    "totals",
-    metadata,
-    Column("job", String(64), primary_key=True),
-    Column("document", Bytes, nullable=False),
-)
-only_grows(totals)
+# What this node signs once and for ever: totals of jobs that are over, of which it takes no
+# further round.
+journal = JournalTables(metadata)
 
 # What each round may cost each client of its population. A round that was abandoned before it held
 # a share is given back.
