@@ -37,7 +37,7 @@ TWINS = {"compute-1", "clinic-b"}  # run the same program as the party before th
 KNOWN = {
     "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "agree"}
     | {"keep_and_cast", "publish", "roster.bin", "manifest.json"},
-    "aggregator": {"check_schema", "add_round", "offer_partial_sum", "publish", "manifest.json"},
+    "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_joins", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
     "clinic": {"_prepare", "add_job", "settle_letter", "add_round", "record_answer"}
@@ -47,7 +47,7 @@ ROUNDS = 2
 # those that each of two rounds has anew: a death in the second is not covered by one in the first
 IN_EACH_ROUND = {
     "compute": {"_add", "add_shares", "freeze", "agree", "publish"},
-    "aggregator": {"add_round", "offer_partial_sum", "publish"},
+    "aggregator": {"add_round", "offer", "publish"},
     "trainer": {"add_round", "open_round", "publish_round"},
     "clinic": {"add_round", "record_answer", "settle_envelope"},
 }
