@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from shoal_aggregator import schema, store
+from shoal_aggregator import store
 from shoal_aggregator.assembly import Service
+from shoal_aggregator.schema import WORD, received
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE
 from shoal_protocol.wire.documents import decode
@@ -173,10 +174,10 @@ async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
 
 
 async def rows_of_evidence(service: Service) -> list[tuple[object, ...]]:
-    columns = schema.evidence.c
-    kept = select(columns.party, columns.kind, columns.document).order_by(columns.party)
+    columns = received.c
+    kept = select(columns.node, columns.slot, columns.document).order_by(columns.node)
     rows = await service.resources.storage.run(
-        lambda db: db.execute(kept.order_by(columns.kind)).all()
+        lambda db: db.execute(kept.where(columns.slot != WORD).order_by(columns.slot)).all()
     )
     return [tuple(row) for row in rows]
 

@@ -43,7 +43,7 @@ def with_sums(engine: Engine, count: int) -> None:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
             taken = Outcome.ENOUGH if signed is SUMS[2] else Outcome.STORED
-            assert aggregator.offer_partial_sum(db, signed) is taken
+            assert aggregator.offer(db, signed) is taken
 
 
 def publish(db: Connection) -> bool:
@@ -59,7 +59,7 @@ def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: 
     with_sums(engine, 2)
     with engine.begin() as db:
         assert not store.abandon(db, abandonment("aggregator"), stored=3)
-        aggregator.offer_partial_sum(db, SUMS[2])
+        aggregator.offer(db, SUMS[2])
         assert store.abandon(db, abandonment("aggregator"), stored=3)
         assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED

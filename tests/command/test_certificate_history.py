@@ -10,10 +10,10 @@ from typer.testing import Result
 
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run

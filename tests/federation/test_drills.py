@@ -135,7 +135,7 @@ async def test_the_recovery_key_stands_in_for_a_lost_authority_while_a_job_runs(
 async def test_an_aggregator_is_replaced_in_an_emergency_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trust = make_trust(tmp_path / "federation", cosignatures=2)
+    trust = make_trust(tmp_path / "federation", manifest_signatures=2)
     monkeypatch.chdir(trust.directory)
     async with Drilled(trust, trust.directory / "data") as federation:
         await federation.learn(privacy=CHEAP)

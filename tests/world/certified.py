@@ -15,7 +15,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
-from shoal_protocol.log.succession import following_version, move_message
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import Query
@@ -31,6 +30,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
+from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_studies.catalogue.linear_regression import (

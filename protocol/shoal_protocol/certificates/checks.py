@@ -26,7 +26,6 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.log.succession import check_believed, check_successor
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
@@ -43,6 +42,7 @@ from shoal_protocol.trust.manifest import (
     Parties,
 )
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import check_believed, check_successor
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import (
@@ -92,7 +92,7 @@ class LinkedVersions:
             if found is not None and signed.digest not in believed:
                 try:
                     check_successor(found, signed)
-                    check_believed(found, signed.body, signed.log_proof)
+                    check_believed(found, signed.body, signed.countersignatures)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error
                 else:

@@ -14,21 +14,20 @@ from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import Counter
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, func, select
 
-from shoal_aggregator import schema, store
+from shoal_aggregator import store
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import (
     OPEN,
     Standing,
-    count,
-    find_abandonment,
-    insert_abandonment,
-    insert_partial_sum,
+    end,
+    keep,
     lock,
     milliseconds,
     move,
-    named,
+    over,
+    words,
 )
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.log.checkpoints import Entry
@@ -60,14 +59,8 @@ from shoal_protocol.wire.service_errors import (
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_service.job_standing import ask_standing
 from shoal_service.service import Resources
-from shoal_service.storage.database import insert_new
 
 log = structlog.get_logger()
-
-_SUMS: Final = schema.partial_sums.c
-_OFFERED: Final = select(
-    _SUMS.node, _SUMS.digest, _SUMS.cohort, _SUMS.cohort_size, _SUMS.nodes
-).where(_SUMS.round == bindparam("round_id"))
 
 
 class Outcome(StrEnum):
@@ -83,8 +76,15 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"
 
 
-def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
-    """Store a partial sum that was checked, unless something on file contradicts it.
+def offer(
+    db: Connection,
+    signed: Signed[PartialSum] | Signed[Abandonment],
+    decision: Signed[Abandonment] | None = None,
+) -> Outcome:
+    """Store a Compute node's checked word on a round, unless something on file contradicts it.
+
+    A node has one word: a partial sum, or an abandonment. If too few nodes are left after an
+    abandonment, the round ends with it by our `decision`.
 
     Sums over several cohorts may be on file as long as each cohort could still have a threshold
     of them: a node that lies first must not keep the others out.
@@ -92,83 +92,53 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     Raises:
         UnknownRound
     """
-    body = signed.body
+    body, is_sum = signed.body, isinstance(signed.body, PartialSum)
     phase, nodes, needed = lock(db, body.round)
-    rows = db.execute(_OFFERED, {"round_id": body.round}).all()
-    own = {row.node: row.digest for row in rows}.get(body.node)
-    if own is not None and own != signed.digest:
+    known = words(db, body.round)
+    own = next((each for each in known if each.node == signed.signer), None)
+    if own is not None and own.digest != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    if phase is Phase.ABANDONED:  # also if the sum is on file: its node must learn of the end
+    if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
         return Outcome.ABANDONED
     if own is not None:
         return Outcome.KNOWN
-    if find_abandonment(db, body.round, body.node) is not None:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
-    here = cohorts.count((body.cohort, body.cohort_size, named(body)))
+    if not is_sum:
+        keep(db, signed, Standing.GAVE_UP, needed=needed)
+        lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
+        if decision is None or phase not in OPEN or lost <= nodes - needed:
+            return Outcome.STORED
+        end(db, decision, phase)
+        return Outcome.ENDED
+    cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
+    here = cohorts.count(over(body))
     if len(cohorts) - here > nodes - needed:
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
     if phase is Phase.PUBLISHED:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
-    insert_partial_sum(db, signed, Standing.OPEN, needed=needed)
-    enough = needed if body.nodes is None else len(body.nodes)
+    keep(db, signed, Standing.OPEN, needed=needed)
+    named = getattr(body, "nodes", None)
+    enough = needed if named is None else len(named)
     return Outcome.ENOUGH if here + 1 >= enough else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
     """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
-    body, table = signed.body, schema.partial_sums
-    needed = lock(db, body.round).needed
-    mine = (table.c.round == body.round) & (table.c.node == body.node)
-    own = db.execute(select(table.c.digest).where(mine)).scalar_one_or_none()
+    needed = lock(db, signed.body.round).needed
+    found = (each for each in words(db, signed.body.round) if each.node == signed.signer)
+    own = next(found, None)
     if own is None:
-        insert_partial_sum(db, signed, standing, needed=needed)
+        keep(db, signed, standing, needed=needed)
         return Outcome.LATE
-    if own != signed.digest:
+    if own.digest != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     return Outcome.KNOWN
-
-
-def offer_abandonment(
-    db: Connection, signed: Signed[Abandonment], decision: Signed[Abandonment]
-) -> Outcome:
-    """Store a Compute node's abandonment and, if too few nodes are left, with it our `decision`.
-
-    A node whose partial sum is on file can abandon no more: that conflicts.
-
-    Raises:
-        UnknownRound
-    """
-    body, sums = signed.body, schema.partial_sums
-    phase, nodes, needed = lock(db, body.round)
-    stored = find_abandonment(db, body.round, body.party)
-    if stored is not None and decode(stored, Abandonment).digest == signed.digest:
-        return Outcome.KNOWN
-    summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
-    if stored is not None or db.execute(summed).first() is not None:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    insert_abandonment(db, signed)
-    lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
-    if phase not in OPEN or lost <= nodes - needed:
-        return Outcome.STORED
-    move(db, body.round, phase, AggregationEvent.GIVEN_UP)
-    insert_abandonment(db, decision)
-    return Outcome.ENDED
 
 
 def _keep_as_evidence(
     db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
 ) -> Outcome:
-    insert_new(
-        db,
-        schema.evidence,
-        round=signed.body.round,
-        party=signed.signer,
-        kind=signed.body.kind,
-        digest=signed.digest,
-        document=signed.encode(),
-    )
+    keep(db, signed, Standing.EVIDENCE, needed=0)
     return outcome
 
 
@@ -342,7 +312,7 @@ class Aggregator:
         """
         spec = await self._spec(round_id)
         signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._own.storage.run(offer_partial_sum, signed)
+        outcome = await self._own.storage.run(offer, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._settle(outcome, signed)
@@ -381,7 +351,7 @@ class Aggregator:
         why = signed.body.reason
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._own.storage.run(offer_abandonment, signed, decision)
+        outcome = await self._own.storage.run(offer, signed, decision)
         if outcome is Outcome.ENDED:
             self._log_end(decision, {})
         self._settle(outcome, signed)
@@ -426,10 +396,10 @@ class Aggregator:
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _add_up(self, round_id: str) -> None:
-        spec, sums = await self._spec(round_id), schema.partial_sums
+        spec = await self._spec(round_id)
         is_over = self._own.clock() >= spec.give_up_at
         if round_id in self._unusable and not is_over:
-            if await self._own.storage.run(store.count, sums, round_id) == self._unusable[round_id]:
+            if await self._own.storage.run(store.count_sums, round_id) == self._unusable[round_id]:
                 return
         self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)

@@ -87,7 +87,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
 
         Of an abandoned round nothing is released, its partial sums included.
         """
-        result, abandonment, sums = await run(store.find_end, round_id, resources.name, standing)
+        result, abandonment, sums = await run(store.find_end, round_id, standing)
         if abandonment is not None:
             raise RoundAbandoned(decode(abandonment, Abandonment).body.reason.code)
         return result, sums
@@ -205,7 +205,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     )
     async def show_abandonment(round_id: RoundId) -> Response:
         """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        _, abandonment, _ = await run(store.find_end, round_id, resources.name)
+        _, abandonment, _ = await run(store.find_end, round_id)
         if abandonment is None:
             raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)

@@ -17,15 +17,8 @@ from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
 from shoal_aggregator.log import Log
-from shoal_aggregator.schema import (
-    abandonments,
-    evidence,
-    partial_sums,
-    results,
-    rounds,
-)
-from shoal_aggregator.store import NEWEST_FIRST, OPEN
-from shoal_protocol.wire.phases import Phase
+from shoal_aggregator.schema import ends, received, rounds
+from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
 from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
@@ -33,11 +26,11 @@ from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
 
 def _newest_rounds() -> Select[tuple[str]]:
     """Return SQL for the rounds with the sums that `find_newest_sum` finds."""
-    place = func.row_number().over(partition_by=partial_sums.c.node, order_by=NEWEST_FIRST)
+    place = func.row_number().over(partition_by=received.c.node, order_by=NEWEST_FIRST)
     ranked = (
         select(rounds.c.id, place.label("place"))
-        .join(partial_sums, rounds.c.id == partial_sums.c.round)
-        .where(rounds.c.phase == Phase.PUBLISHED.value)
+        .join(received, rounds.c.id == received.c.round)
+        .where(is_published_sum())
         .subquery()
     )
     return select(ranked.c.id).where(ranked.c.place == 1)
@@ -53,7 +46,8 @@ def _of_rounds(table: Table) -> Chosen:
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     """Return jobs all of whose rounds were decided, were over so long ago, and convict nobody."""
-    convicting = select(rounds.c.job).join(evidence, evidence.c.round == rounds.c.id)
+    convicting = select(rounds.c.job).join(received, received.c.round == rounds.c.id)
+    convicting = convicting.where(received.c.standing == Standing.EVIDENCE.value)
     undecided = select(rounds.c.job).where(rounds.c.phase.in_([each.value for each in OPEN]))
     left = select(rounds.c.job).where(rounds.c.id.not_in(_newest_rounds()))
     others = rounds.c.job.not_in(convicting.union(undecided)) & rounds.c.job.in_(left)
@@ -64,7 +58,7 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 
 DELETIONS: Final = Deletions(
     (
-        *((table, _of_rounds(table)) for table in (partial_sums, results, abandonments)),
+        *((table, _of_rounds(table)) for table in (received, ends)),
         (rounds, _goes),
     ),
     due=_due,

@@ -40,9 +40,9 @@ from shoal_protocol.log.entries import (
     Submission,
     WrongStart,
 )
-from shoal_protocol.log.succession import check_successor
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
+from shoal_protocol.trust.succession import check_successor
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
@@ -162,7 +162,7 @@ def proof(db: Connection, place: int) -> LogProof | None:
     return LogProof(before=head_at(db, place), after=after, witnessed=found.witnessed)
 
 
-def unlogged(db: Connection, aggregator: str) -> list[Entry]:
+def unlogged(db: Connection) -> list[Entry]:
     """Return the entries of all rounds and their ends that are not in the log, in order."""
     own, logged = schema.rounds.c, schema.log_entries.c
 
@@ -174,28 +174,16 @@ def unlogged(db: Connection, aggregator: str) -> list[Entry]:
         RoundEntry(digest=row.id, job=row.job, number=row.number)
         for row in db.execute(query.order_by(own.job, own.number))
     ]
-    results, ends = schema.results.c, schema.abandonments.c
-    published = select(results.round, results.digest).where(missing("result", results.digest))
-    entries += [
-        EndEntry(
-            kind="result",
-            digest=row.digest,
-            round=row.round,
-            ledgers={
-                body.node: body.charge.digest
-                for encoded in store.find_partial_sums(db, row.round, store.Standing.USED)
-                for body in [decode(encoded, PartialSum).body]
-            },
+    own_ends = schema.ends.c
+    for kind in ("result", "abandonment"):
+        query = select(own_ends.round, own_ends.digest).where(
+            missing(kind, own_ends.digest), own_ends.kind == kind
         )
-        for row in db.execute(published.order_by(results.round)).all()
-    ]
-    abandoned = select(ends.round, ends.digest).where(
-        missing("abandonment", ends.digest), ends.party == aggregator
-    )
-    entries += [
-        EndEntry(kind="abandonment", digest=row.digest, round=row.round, ledgers={})
-        for row in db.execute(abandoned.order_by(ends.round))
-    ]
+        for row in db.execute(query.order_by(own_ends.round)).all():
+            used = store.find_partial_sums(db, row.round, store.Standing.USED)
+            sums = [decode(encoded, PartialSum).body for encoded in used]
+            ledgers = {body.node: body.charge.digest for body in sums}
+            entries.append(EndEntry(kind=kind, digest=row.digest, round=row.round, ledgers=ledgers))
     return entries
 
 
@@ -341,7 +329,7 @@ class Log:
         self._size = await self._own.storage.run(size_of)
         self._newest = await self._own.storage.run(newest_head)
         self._cosigned = await self._own.storage.run(cosigned_head)
-        missed = await self._own.storage.run(unlogged, self._own.name)
+        missed = await self._own.storage.run(unlogged)
         came, self._pending = self._pending, []
         self._note_manifests()
         self._pending += [*missed, *came]
