@@ -28,7 +28,7 @@ def forged_certificate(
     charges: Charges = lambda number, entry: entry,
     totals: Totals = lambda total: total,
 ) -> bytes:
-    """Return the signed certificate of a job with another request, other rounds or other charges.
+    """Return the certificate of a job with another request, other rounds or other charges.
 
     Everything else follows from these, and whoever has to sign it does: without any change, it is
     a certificate that holds. `told` must be of a single version of the manifest, and no round lost.
@@ -66,11 +66,7 @@ def forged_certificate(
         )
     population = decode_clients(told.population)
     report = PosteriorReport.of(
-        asked,
-        [(each.spec.body, each.result.body) for each in rounds],
-        lost=[],
-        population=population,
-        posterior=told.report.body.posterior,
+        asked, rounds, [], population=population, posterior=told.report.body.posterior
     )
     whole = ReleaseCertificate.of(
         target.sign(asked, asked.analyst),
@@ -79,20 +75,20 @@ def forged_certificate(
         [
             target.sign(shown, shown.node)
             for each in told.totals
-            if (shown := totals(_total(each.body, asked.digest, rounds))) is not None
+            if (shown := totals(_total(each.body, report, rounds))) is not None
         ],
         target.sign(report, target.trainer),
         population=population,
         version=lambda digest: target.consortium,
     )
-    return target.sign(whole, target.trainer).encode()
+    return whole.encode()
 
 
-def _total(was: JobTotal, job: str, rounds: list[CertifiedRound]) -> JobTotal:
-    """Return the total that a node would have signed of these rounds."""
+def _total(was: JobTotal, report: PosteriorReport, rounds: list[CertifiedRound]) -> JobTotal:
+    """Return the total that a node would have signed of these rounds and this report."""
     charged = tuple(
         each.spec.digest
         for each in rounds
         if was.node in [signed.body.node for signed in each.partial_sums]
     )
-    return was.model_copy(update={"job": job, "rounds": charged})
+    return was.model_copy(update={"job": report.job, "rounds": charged, "report": report.digest})

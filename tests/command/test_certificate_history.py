@@ -1,6 +1,5 @@
 """Certificates from before the parties changed, checked by every version of the manifest."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typer.testing import Result
 
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
@@ -31,7 +29,6 @@ from tests.world.certified import (
     under,
 )
 from tests.world.examples import signing_key
-from tests.world.logs import proof, signed
 
 FIRST = examples.CONSORTIUM
 
@@ -120,7 +117,7 @@ def test_a_certificate_holds_by_every_version_and_a_forged_one_by_none(
         assert held.trusted.digest == HISTORY[place].digest
     for lies in (
         {"sum 0 compute-1": changed(cohort_size=10)},
-        {"certificate": changed(lost_rounds=(), job="0" * 64)},
+        {"certificate": changed(totals=())},
         {"report": changed(population_size=13)},
     ):
         with pytest.raises(RefusedCertificate):
@@ -158,15 +155,6 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
             verify_certificate(encoded, NOW.signed_manifest.encode(), history=[later])
 
 
-def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
-    """Return a certificate with a proof of a log of one entry, signed by a manifest's parties."""
-    certificate = read_certificate(making.encode())
-    entry = certificate.body.log_entry
-    nodes = [each.name for each in manifest.compute_nodes]
-    made = proof([entry], 0, signed([entry], nodes, manifest=manifest, keys=keys))
-    return replace(certificate, log_proof=made.encode().decode()).encode()
-
-
 def kept(consortium: Consortium, directory: Path, *later: Consortium) -> Path:
     consortium_files.create(directory, consortium.signed_manifest, consortium.roster)
     for each in later:
@@ -188,43 +176,6 @@ def checked_by(directory: Path, encoded: bytes, trusted: bytes) -> Result:
         "--consortium",
         str(directory / "consortium"),
     )
-
-
-def without_the_stolen() -> Consortium:
-    """Return the version after `NOW`, from which two nodes are gone: their keys were stolen."""
-    nodes = tuple(
-        node.model_copy(update={"verify_key": bytes(signing_key(node.name).verify_key).hex()})
-        for node in replaced(2)
-    )
-    later = following(compute_nodes=nodes, emergency="two sites burnt")
-    return following_version(NOW, later.encode(), NOW.roster.encode())
-
-
-def test_keys_of_parties_who_were_removed_before_prove_nothing(tmp_path: Path) -> None:
-    later = without_the_stolen()
-    kept(NOW, tmp_path / "consortium", later)
-    making = under(later)
-    forged = logged_by(making, NOW.manifest, signing_key)
-    for trusted in (later, NOW):
-        result = checked_by(tmp_path, forged, trusted.signed_manifest.encode())
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "does not hold. the log's proof" in in_one_line(result.stderr)
-    true = logged_by(making, later.manifest, signing_key)
-    result = checked_by(tmp_path, true, later.signed_manifest.encode())
-    assert result.exit_code == 0, result.output
-    assert "Entry 0 of the log of aggregator" in in_one_line(result.stdout)
-
-
-def test_a_proof_by_a_later_version_counts_where_it_links() -> None:
-    later = without_the_stolen()
-    encoded = logged_by(under(NOW), later.manifest, signing_key)
-    signed = [NOW.signed_manifest, later.signed_manifest]
-    for trusted in signed:
-        assert verify_certificate(encoded, trusted.encode(), history=signed).logged
-    unproved = following(compute_nodes=later.manifest.compute_nodes)
-    encoded = logged_by(under(NOW), unproved.body, signing_key)
-    with pytest.raises(RefusedCertificate, match="the log's proof"):
-        verify_certificate(encoded, NOW.signed_manifest.encode(), history=[unproved])
 
 
 def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:

@@ -34,7 +34,7 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
 
         async def is_logged() -> bool:
             answer = await federation.ask("aggregator", CHECKPOINTS)
-            return answer.is_success and Witnessed.decode(answer.content).checkpoint.body.size == 4
+            return answer.is_success and Witnessed.decode(answer.content).checkpoint.body.size == 3
 
         await federation.until(is_logged)
         aggregator = federation.party("aggregator")

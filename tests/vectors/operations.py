@@ -11,14 +11,12 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol.certificates import release_certificate
 from shoal_protocol.crowds import draws, tasks
 from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
 from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
-from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, round_spec
@@ -62,7 +60,6 @@ KINDS: Mapping[str, type[Document]] = {
         membership.ApprovalNotice,
         study_request.JobCheck,
         study_request.JobsQuery,
-        LogRequest,
         Checkpoint,
         Cosignature,
         membership.JobWithdrawal,
@@ -70,7 +67,6 @@ KINDS: Mapping[str, type[Document]] = {
         NodeQuery,
         charges.Charges,
         posterior_report.PosteriorReport,
-        release_certificate.ReleaseCertificate,
         round_spec.RoundSpec,
         attestations.Holdings,
         attestations.Vote,

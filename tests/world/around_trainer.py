@@ -145,6 +145,7 @@ class Federation:
             job=end.body.job,
             node=name,
             rounds=charged,
+            report=end.body.report,
         )
         return examples.named(name, body).encode()
 

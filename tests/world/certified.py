@@ -81,7 +81,7 @@ class Making:
     def signed(self, place: str, name: str, body: Any) -> Signed[Any]:
         return examples.named(name, self.said(place, body))
 
-    def make(self) -> Signed[ReleaseCertificate]:
+    def make(self) -> ReleaseCertificate:
         """Return the certificate."""
         request = self.signed("request", "analyst", self.job)
         rounds = self.rounds(request)
@@ -92,15 +92,16 @@ class Making:
             request,
             self.said("rounds", rounds),
             [],
-            self.said("totals", self.totals(request, rounds)),
+            self.said("totals", self.totals(request, rounds, report.digest)),
             report,
             population=joined,
             version=versions.__getitem__,
         )
-        return self.signed("certificate", "trainer", body)
+        made: ReleaseCertificate = self.said("certificate", body)
+        return made
 
     def totals(
-        self, request: Signed[StudyRequest], rounds: Sequence[CertifiedRound]
+        self, request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], report: str
     ) -> tuple[Signed[JobTotal], ...]:
         """Return what each node signed of these rounds: those that it summed."""
         versions = [*self.consortia, *self.between]
@@ -123,6 +124,7 @@ class Making:
                         for each in rounds
                         if node in [one.body.node for one in each.partial_sums]
                     ),
+                    report=report,
                 ),
             )
             for node in nodes_of(versions)
@@ -229,11 +231,7 @@ def _report(
     request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], joined: BitMap
 ) -> PosteriorReport:
     return PosteriorReport.of(
-        request.body,
-        [(each.spec.body, each.result.body) for each in rounds],
-        lost=[],
-        population=joined,
-        posterior=examples.POSTERIOR,
+        request.body, rounds, [], population=joined, posterior=examples.POSTERIOR
     )
 
 

@@ -26,7 +26,6 @@ from shoal_protocol.jobs.membership import (
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
-from shoal_protocol.log.entries import CertificateEntry, LogRequest
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -372,9 +371,13 @@ def named(name: str, body: Document) -> Signed[Any]:
     return sign(body, name, key)
 
 
-REPORT = PosteriorReport.of(
-    JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
+CERTIFIED_ROUND = CertifiedRound(
+    spec=named("trainer", SPEC),
+    result=named("aggregator", RESULT),
+    partial_sums=tuple(named(f"compute-{node}", partial_sum(node)) for node in range(NODES)),
+    charge=charge(SPEC, "trainer"),
 )
+REPORT = PosteriorReport.of(JOB, [CERTIFIED_ROUND], [], population=POPULATION, posterior=POSTERIOR)
 CORRELATED_POSTERIOR = VariationalPosterior(
     names=("intercept", "age"),
     columns=("age", "pressure"),
@@ -425,22 +428,14 @@ TOTALS = [
             job=JOB.digest,
             node=node,
             rounds=(SPEC.digest,),
+            report=REPORT.digest,
         ),
     )
     for node in SPEC.compute_nodes
 ]
 CERTIFICATE = ReleaseCertificate.of(
     named("analyst", JOB),
-    [
-        CertifiedRound(
-            spec=named("trainer", SPEC),
-            result=named("aggregator", RESULT),
-            partial_sums=tuple(
-                named(f"compute-{node}", partial_sum(node)) for node in range(NODES)
-            ),
-            charge=charge(SPEC, "trainer"),
-        )
-    ],
+    [CERTIFIED_ROUND],
     [],
     TOTALS,
     named("trainer", REPORT),
@@ -449,12 +444,6 @@ CERTIFICATE = ReleaseCertificate.of(
 )
 
 
-LOGGED_CERTIFICATE = CertificateEntry(
-    digest=CERTIFICATE.digest,
-    job=JOB.digest,
-    rounds=1,
-    ledger=seed("newest entry of the trainer's ledger").hex(),
-)
 LOG_CHECKPOINT = Checkpoint(
     consortium=CONSORTIUM.manifest.consortium,
     aggregator="aggregator",
@@ -535,10 +524,8 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             ),
         ),
         named("trainer", REPORT),
-        named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest)),
+        named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest, report=REPORT.digest)),
         TOTALS[1],
-        named("trainer", CERTIFICATE),
-        named("trainer", LogRequest(manifest=CONSORTIUM.digest, entry=LOGGED_CERTIFICATE)),
         named("aggregator", LOG_CHECKPOINT),
         named(
             "compute-1",
