@@ -6,7 +6,7 @@ only one is made.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -30,8 +30,6 @@ from shoal_aggregator.store import (
     words,
 )
 from shoal_kit.web.logs import describe_exception
-from shoal_protocol.log.checkpoints import Entry
-from shoal_protocol.log.entries import EndEntry, RoundEntry
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -150,14 +148,10 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's result, and the nodes whose partial sums contradict it and were left out.
-
-    `ledgers` has the digest of the ledger entry in each partial sum that it rests on, by node.
-    """
+    """A round's result, and the nodes whose partial sums contradict it and were left out."""
 
     result: Result
     wrong: tuple[str, ...]
-    ledgers: Mapping[str, str]
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
@@ -195,8 +189,7 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
             if node in by_node and node not in wrong
         ),
     )
-    ledgers = {each.node: by_node[each.node].charge.digest for each in result.partial_sums}
-    return Summed(result, wrong, ledgers)
+    return Summed(result, wrong)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
@@ -252,10 +245,9 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(self, resources: Resources, log_entry: Callable[[Entry], None]) -> None:
-        """Go on from what the storage holds; what is decided is told to `log_entry`."""
+    def __init__(self, resources: Resources) -> None:
+        """Go on from what the storage holds."""
         self._own = resources
-        self._log_entry = log_entry
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -289,9 +281,6 @@ class Aggregator:
                 return signed.digest, False
             raise
         is_new = await self._own.storage.run(store.add_round, signed)
-        if is_new:
-            job, number = signed.body.job, signed.body.number
-            self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
         self._keep(signed.body)
         self._own.wake.set()
         return signed.digest, is_new
@@ -352,8 +341,6 @@ class Aggregator:
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._own.storage.run(offer, signed, decision)
-        if outcome is Outcome.ENDED:
-            self._log_end(decision, {})
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -415,8 +402,7 @@ class Aggregator:
         result, wrong = self._own.sign(summed.result), summed.wrong
         if await self._own.storage.run(store.publish, result, stored=len(stored), wrong=wrong):
             self._ends.labels("published").inc()
-            self._log_end(result, summed.ledgers)
-            log.info("round published", round=round_id, partial_sums=len(summed.ledgers))
+            log.info("round published", round=round_id, partial_sums=len(result.body.partial_sums))
             self._tell_wrong(spec, wrong)
         else:
             self._own.wake.set()  # unless it has ended, more sums have come and count too
@@ -431,18 +417,9 @@ class Aggregator:
     ) -> None:
         decision = self._abandonment(spec, code, detail)
         if await self._own.storage.run(store.abandon, decision, stored=stored):
-            self._log_end(decision, {})
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
-
-    def _log_end(
-        self, end: Signed[Result] | Signed[Abandonment], ledgers: Mapping[str, str]
-    ) -> None:
-        body = end.body
-        self._log_entry(
-            EndEntry(kind=body.kind, digest=end.digest, round=body.round, ledgers=dict(ledgers))
-        )
 
     def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
         body = Abandonment(
