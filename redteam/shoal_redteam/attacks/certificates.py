@@ -169,6 +169,17 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
             target, told, request={"round_seconds": policy.maximum_round_seconds + 1}
         ),
     }
+    privacy = told.report.body.privacy.model_copy(update={"epsilon": 0.0, "mu": 0.0})
+    lies |= {
+        f"another {name} in the report, which all nodes signed": forged_certificate(
+            target, told, report={name: value}
+        )
+        for name, value in (
+            ("privacy", privacy),
+            ("population_size", told.report.body.population_size * 100),
+            ("record", target.random_bytes(32).hex()),
+        )
+    }
     node = target.nodes[0]
 
     def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:

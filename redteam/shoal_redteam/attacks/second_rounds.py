@@ -25,7 +25,7 @@ class SecondRounds(Attack):
 
     name = "second-rounds"
     liar = "the trainer"
-    tries = "two rounds of one number, one out of turn, a round or a second report after the end"
+    tries = "two rounds of one number, a number out of turn, a round after the job's end"
     stopped_by = "conflicting-document: each number once, in order, and none after the signed total"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
@@ -61,16 +61,6 @@ class SecondRounds(Attack):
             and all(each.body.rounds == (first.signed.digest,) for each in totals),
             answered=f"{len(totals)} nodes: one round, the one that they took",
             check="a total names every round that its node charged",
-        )
-        other_end = end.model_copy(update={"report": target.random_bytes(32).hex()})
-        again = await target.tell(
-            target.nodes, "/v1/totals", target.sign(other_end, target.trainer).encode()
-        )
-        yield seen(
-            "a second report of the job",
-            stopped=all(again[name].body == ended[name].body for name in target.nodes),
-            answered=f"{len(again)} nodes: the total that they signed before, of the first report",
-            check="a node signs one total of a job, which names the report",
         )
         later = honest_spec(target, job=job, number=2)
         answers = await target.tell(
