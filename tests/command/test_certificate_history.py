@@ -18,7 +18,7 @@ from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
 from tests.command.test_certificate_command import in_one_line
-from tests.protocol.test_succession import NODES, NOW, following, proved, replaced
+from tests.protocol.test_succession import NODES, NOW, following, replaced
 from tests.world import examples
 from tests.world.certified import (
     TWO_ROUNDS,
@@ -29,6 +29,7 @@ from tests.world.certified import (
     under,
 )
 from tests.world.examples import signing_key
+from tests.world.signatures import countersigned
 
 FIRST = examples.CONSORTIUM
 
@@ -133,7 +134,7 @@ def test_a_history_that_does_not_link_to_the_trusted_version_is_refused() -> Non
             verify_certificate(encoded, trusted.encode(), history=at_hand)
 
 
-def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() -> None:
+def test_R8_a_version_after_the_trusted_one_must_be_signed_by_nodes_or_an_emergency() -> None:
     nodes = tuple(
         node.model_copy(update={"verify_key": bytes(signing_key(node.name).verify_key).hex()})
         for node in replaced(2)
@@ -141,8 +142,8 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
     emergency = following(compute_nodes=nodes, emergency="two sites burnt")
     for later, holds in (
         (following(), False),
-        (proved(following(), *NODES), True),
-        (proved(following(), NODES[0]), False),
+        (countersigned(NOW, following()), True),
+        (countersigned(NOW, following(), NODES[:1]), False),
         (emergency, True),
     ):
         version = following_version(NOW, later.encode(), NOW.roster.encode(), believe=False)
@@ -179,9 +180,9 @@ def checked_by(directory: Path, encoded: bytes, trusted: bytes) -> Result:
 
 
 def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:
-    unproved = following_version(NOW, following().encode(), NOW.roster.encode(), believe=False)
+    unsigned = following_version(NOW, following().encode(), NOW.roster.encode(), believe=False)
     encoded, manifest = under(NOW).encode(), NOW.signed_manifest.encode()
-    for known, tells in (((unproved,), False), ((NOW,), True), ((NOW, unproved), True)):
+    for known, tells in (((unsigned,), False), ((NOW,), True), ((NOW, unsigned), True)):
         verified = verify_certificate(encoded, manifest, known=known)
         assert (verified.holders_known, verified.all_rosters) == (tells, tells)
 
@@ -190,9 +191,9 @@ def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None
 def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does(
     is_first: bool,
 ) -> None:
-    good = proved(following(), *NODES)
+    good = countersigned(NOW, following())
     version = following_version(NOW, good.encode(), NOW.roster.encode())
-    unproved = replace(version, signed_manifest=following())
+    unsigned = replace(version, signed_manifest=following())
     encoded = under(version).encode()
     for copy in (following(), replace(good, signature="0" * 128)):
         for trusted in (NOW.signed_manifest, good):
@@ -201,7 +202,7 @@ def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does
             assert verify_certificate(encoded, trusted.encode(), history=history)
     for trusted in (NOW.signed_manifest, good):
         assert verify_certificate(
-            encoded, trusted.encode(), history=[good], known=[NOW, unproved]
+            encoded, trusted.encode(), history=[good], known=[NOW, unsigned]
         ).all_rosters
     broken = replace(NOW.signed_manifest, signature="0" * 128)
     copies = [broken, NOW.signed_manifest] if is_first else [NOW.signed_manifest, broken]

@@ -1,4 +1,4 @@
-"""A new version of the manifest: who signs it, who believes it, also after a loss."""
+"""A new version of the manifest in a federation: who signs it, and who believes it."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -25,7 +25,6 @@ from shoal_protocol.jobs.membership import (
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.journal import GENESIS, Link
-from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -65,6 +64,7 @@ from shoal_protocol.trust.manifest import (
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import roster_of, with_revoked
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
@@ -442,14 +442,6 @@ CERTIFICATE = ReleaseCertificate.of(
     population=POPULATION,
     version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
 )
-
-
-LOG_CHECKPOINT = Checkpoint(
-    consortium=CONSORTIUM.manifest.consortium,
-    aggregator="aggregator",
-    size=4,
-    head=seed("head of the log").hex(),
-)
 APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
@@ -526,10 +518,17 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", REPORT),
         named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest, report=REPORT.digest)),
         TOTALS[1],
-        named("aggregator", LOG_CHECKPOINT),
         named(
             "compute-1",
-            Cosignature(checkpoint=LOG_CHECKPOINT.digest, node="compute-1", at=OPENED_AT),
+            ManifestStatement(
+                manifest=CONSORTIUM.digest,
+                entry=LINK,
+                node="compute-1",
+                authority=CONSORTIUM.manifest.identity,
+                sequence=2,
+                emergency=False,
+                following=seed("the next version").hex(),
+            ),
         ),
     )
 }
