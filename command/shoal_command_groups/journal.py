@@ -202,6 +202,7 @@ def _sentences(reading: Reading, chain: Sequence[Consortium]) -> list[str]:
             for each in chain[1:]
         ),
         *_of_newer(_newer(reading), chain),
+        *([] if reading.findings else ["No contradictions."]),
         f"To show somebody else another version of the manifest, {lying_nodes(manifest)} of the "
         "Compute nodes must lie, with the authority; to have another certificate of a job, all.",
     ]
