@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 from prometheus_client import Gauge
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import Connection, Row, select
 
-from shoal_aggregator import schema, store
+from shoal_aggregator import schema
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.log.checkpoints import (
@@ -34,14 +34,11 @@ from shoal_protocol.log.checkpoints import (
 )
 from shoal_protocol.log.entries import (
     CHECKPOINTS,
-    EndEntry,
     LogRequest,
-    RoundEntry,
     Submission,
     WrongStart,
 )
 from shoal_protocol.log.succession import check_successor
-from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import ComputeParty, Manifest
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
@@ -160,31 +157,6 @@ def proof(db: Connection, place: int) -> LogProof | None:
         return None
     after = hashes(db, place + 1, found.size)
     return LogProof(before=head_at(db, place), after=after, witnessed=found.witnessed)
-
-
-def unlogged(db: Connection) -> list[Entry]:
-    """Return the entries of all rounds and their ends that are not in the log, in order."""
-    own, logged = schema.rounds.c, schema.log_entries.c
-
-    def missing(kind: str, digest: ColumnElement[str]) -> ColumnElement[bool]:
-        return ~select(logged.number).where(logged.kind == kind, logged.digest == digest).exists()
-
-    query = select(own.id, own.job, own.number).where(missing("round", own.id))
-    entries: list[Entry] = [
-        RoundEntry(digest=row.id, job=row.job, number=row.number)
-        for row in db.execute(query.order_by(own.job, own.number))
-    ]
-    own_ends = schema.ends.c
-    for kind in ("result", "abandonment"):
-        query = select(own_ends.round, own_ends.digest).where(
-            missing(kind, own_ends.digest), own_ends.kind == kind
-        )
-        for row in db.execute(query.order_by(own_ends.round)).all():
-            used = store.find_partial_sums(db, row.round, store.Standing.USED)
-            sums = [decode(encoded, PartialSum).body for encoded in used]
-            ledgers = {body.node: body.charge.digest for body in sums}
-            entries.append(EndEntry(kind=kind, digest=row.digest, round=row.round, ledgers=ledgers))
-    return entries
 
 
 BATCH: Final = timedelta(seconds=5)  # longest that an entry waits for others
@@ -329,10 +301,9 @@ class Log:
         self._size = await self._own.storage.run(size_of)
         self._newest = await self._own.storage.run(newest_head)
         self._cosigned = await self._own.storage.run(cosigned_head)
-        missed = await self._own.storage.run(unlogged)
         came, self._pending = self._pending, []
         self._note_manifests()
-        self._pending += [*missed, *came]
+        self._pending += came
         self._has_begun = True
 
     def _note_manifests(self) -> None:
