@@ -192,10 +192,16 @@ def certificate(of: Consortium, width: int) -> bytes:
         entry=PLACE,
     )
     size = width - 1
+    certified = CertifiedRound(
+        spec=signed("trainer", spec),
+        result=signed("aggregator", result),
+        partial_sums=tuple(sums),
+        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
+    )
     report = PosteriorReport.of(
         request,
-        [(spec, result)],
-        lost=[],
+        [certified],
+        [],
         population=BitMap(range(CLIENTS)),
         posterior=LinearRegressionPosterior(
             names=tuple(each.name for each in task.features),
@@ -208,15 +214,8 @@ def certificate(of: Consortium, width: int) -> bytes:
             prior_sd=(1.0,) * size,
         ),
     )
-    certified = CertifiedRound(
-        spec=signed("trainer", spec),
-        result=signed("aggregator", result),
-        partial_sums=tuple(sums),
-        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
-    )
-    asked, signed_report = signed("analyst", request), signed("trainer", report)
     body = ReleaseCertificate.of(
-        asked,
+        signed("analyst", request),
         [certified],
         [],
         [
@@ -228,15 +227,16 @@ def certificate(of: Consortium, width: int) -> bytes:
                     job=request.digest,
                     node=node,
                     rounds=(spec.digest,),
+                    report=report.digest,
                 ),
             )
             for node in spec.compute_nodes
         ],
-        signed_report,
+        signed("trainer", report),
         population=BitMap(range(CLIENTS)),
         version=lambda _: of,
     )
-    return signed("trainer", body).encode()
+    return body.encode()
 
 
 def main() -> None:

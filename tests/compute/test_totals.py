@@ -21,10 +21,11 @@ from tests.world.examples import signing_key
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32
+REPORT, OTHER_REPORT = "cd" * 32, "ef" * 32
 
 
-def end_of(federation: Federation) -> Signed[JobEnd]:
-    body = JobEnd(manifest=federation.consortium.digest, job=federation.job)
+def end_of(federation: Federation, report: str = REPORT) -> Signed[JobEnd]:
+    body = JobEnd(manifest=federation.consortium.digest, job=federation.job, report=report)
     return sign(body, "trainer", signing_key("trainer"))
 
 
@@ -73,13 +74,15 @@ async def test_a_node_that_has_signed_its_total_takes_no_further_round_of_the_jo
     assert await announce(federation, first) == REFUSED
     assert await announce(federation, zeroth) == KNOWN
     assert await announce(federation, federation.spec(mu=CAP / 4, job=OTHER_JOB)) == TAKEN
-    assert await total_of(federation, end_of(federation)) == signed
+    for report in (REPORT, OTHER_REPORT):  # a second report gets the total of the first
+        assert await total_of(federation, end_of(federation, report)) == signed
     assert signed.body == JobTotal(
         manifest=federation.consortium.digest,
         job=federation.job,
         node="compute-0",
         entry=signed.body.entry,
         rounds=(zeroth.digest,),
+        report=REPORT,
     )
     assert (signed.body.entry.number, signed.body.entry.previous) == (1, GENESIS)
 
@@ -111,7 +114,14 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
 
 
 def total(job: str, entry: Link, *charged: str) -> Signed[JobTotal]:
-    body = JobTotal(manifest="0" * 64, entry=entry, job=job, node="compute-0", rounds=charged)
+    body = JobTotal(
+        manifest="0" * 64,
+        entry=entry,
+        job=job,
+        node="compute-0",
+        rounds=charged,
+        report=REPORT,
+    )
     return sign(body, "compute-0", signing_key("compute-0"))
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -32,6 +31,7 @@ from shoal_protocol.trust.manifest import (
     Manifest,
 )
 from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_studies.study_request import StudyRequest
@@ -146,6 +146,7 @@ class Federation:
             job=end.body.job,
             node=name,
             rounds=charged,
+            report=end.body.report,
         )
         return examples.named(name, body).encode()
 

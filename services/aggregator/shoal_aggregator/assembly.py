@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Unpack
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
-from shoal_aggregator.log import Log
 from shoal_aggregator.schema import journal, received, rounds
 from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
 from shoal_protocol.rounds.attestations import END
-from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
 from shoal_service.storage import retention
 from shoal_service.storage.journal import Journal
@@ -72,10 +69,7 @@ DELETIONS: Final = Deletions(
     due=_due,
     knows_ends=False,
 )
-"""The newest of each node's sums stay, with their rounds; the log and evidence for ever."""
-
-
-_log = structlog.get_logger()
+"""The newest of each node's sums stay, with their rounds; evidence for ever."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,39 +77,28 @@ class Service(service.Service):
     """A running aggregator."""
 
     aggregator: Aggregator
-    log: Log
     retention: Retention
 
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
-        try:
-            await self.log.step()
-        except StorageUnavailable:
-            _log.warning("storage unavailable: the log goes on once it answers again")
         await self.retention.step()
         self.resources.standing.erase(())
-
-    async def close(self) -> None:
-        """End what is under way, and let go of connections and the database."""
-        await self.log.close()
-        await super().close()
 
 
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
 
-    It calls nobody but the Compute nodes, to sign the log, and, once retired, the trainer.
+    Once retired it calls the trainer, and nobody before.
 
     Raises:
         StartupRefused: as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
     resources = service.Resources.open(schema, alone=True, **given)
-    log = Log(resources)
     with resources.starting():
         kept = Journal(journal, resources.storage)
     aggregator = Aggregator(resources, kept)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    app = create_app(aggregator, log, resources)
-    return Service(app, resources, aggregator, log, Retention(resources, DELETIONS))
+    app = create_app(aggregator, kept, resources)
+    return Service(app, resources, aggregator, Retention(resources, DELETIONS))

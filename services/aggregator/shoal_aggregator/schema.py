@@ -4,7 +4,6 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     ForeignKey,
     Integer,
@@ -14,11 +13,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.storage.database import Bytes, only_grows
+from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.journal import JournalTables
 
-VERSION: Final = 10
+VERSION: Final = 11
 
 metadata = MetaData()
 
@@ -60,26 +59,3 @@ WORD: Final = "word"
 
 # The aggregator's word on each round: the result, or its abandonment, and never both.
 journal = JournalTables(metadata, forgets=True)
-
-# The consortium's log, an entry each. What is here is never changed, and signed once it is durable.
-log_entries = Table(
-    "log_entries",
-    metadata,
-    Column("number", BigInteger, primary_key=True, autoincrement=False),  # from 0, without gaps
-    Column("kind", String(16), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("entry", Bytes, nullable=False),
-    Column("head", String(64), nullable=False),  # after this entry
-    UniqueConstraint("kind", "digest"),
-)
-only_grows(log_entries)
-
-# Every checkpoint that was signed here, with the signatures of Compute nodes that came.
-log_checkpoints = Table(
-    "log_checkpoints",
-    metadata,
-    Column("size", BigInteger, primary_key=True, autoincrement=False),
-    Column("signed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
-    Column("document", Bytes, nullable=False),
-    Column("is_cosigned", Boolean, nullable=False),  # by a quorum
-)

@@ -14,13 +14,14 @@ from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
-from shoal_compute.log_witness import LogWitness
+from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
@@ -115,7 +116,7 @@ def assemble(
     with own.starting():
         rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
-        journal = Journal(schema.journal, own.storage, JobTotal)
+        journal = Journal(schema.journal, own.storage, JobTotal, ManifestStatement)
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -142,7 +143,7 @@ def assemble(
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        log_witness=LogWitness(own, witnesses),
+        manifest_signing=ManifestSigning(own, witnesses, journal),
         look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)

@@ -197,7 +197,14 @@ class Totals:
 
         def attest(charged: tuple[str, ...], entry: Link) -> Signed[JobTotal]:
             return self._own.sign(
-                JobTotal(manifest=end.manifest, entry=entry, job=end.job, node=node, rounds=charged)
+                JobTotal(
+                    manifest=end.manifest,
+                    entry=entry,
+                    job=end.job,
+                    node=node,
+                    rounds=charged,
+                    report=end.report,
+                )
             )
 
         await self._witnesses.check()

@@ -43,8 +43,8 @@ rounds = Table(
     UniqueConstraint("job", "place"),
 )
 
-# What this node signs once and for ever: totals of jobs that are over, of which it takes no
-# further round.
+# What this node signs once and for ever: versions of the manifest, one of each number, and totals
+# of jobs that are over, of which it takes no further round.
 journal = JournalTables(metadata)
 
 # What each round may cost each client of its population. A round that was abandoned before it held
@@ -130,16 +130,6 @@ lease = Table(
     Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
     Column("holder", String(32), nullable=False),
     Column("until", Double, nullable=False),  # seconds since 1970
-)
-
-# The last checkpoint of the log that this node signed; it never signs one that is inconsistent.
-log_views = Table(
-    "log_views",
-    metadata,
-    Column("aggregator", String(64), primary_key=True),
-    Column("size", BigInteger, nullable=False),
-    Column("head", String(64), nullable=False),
-    Column("document", Bytes, nullable=False),  # as it was signed here
 )
 
 manifests = manifest_table(metadata)
