@@ -56,6 +56,9 @@ COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+
+
 def key_of(name: str) -> SigningKey:
     """Return a party's key, the same every time."""
     return SigningKey(hashlib.sha256(name.encode()).digest())
@@ -174,6 +177,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 values=encode_uint64(vector),
                 charge=charge_of(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
                 **cohort,
+                entry=PLACE,
             ),
         )
         for node, vector in zip(spec.compute_nodes, vectors, strict=True)
@@ -185,6 +189,7 @@ def certificate(of: Consortium, width: int) -> bytes:
             PartialSumReference(node=each.signer, digest=each.digest) for each in sums
         ),
         **cohort,
+        entry=PLACE,
     )
     size = width - 1
     certified = CertifiedRound(

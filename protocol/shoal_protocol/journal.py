@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.wire.documents import Model, NodeDocument, Signed, from_json
+from shoal_protocol.wire.documents import BoundDocument, Model, Signed, from_json
 from shoal_protocol.wire.encoding import Digest, NonceHex, Place, canonical_json, sha256
 from shoal_protocol.wire.errors import MalformedDocument
 
@@ -49,10 +49,16 @@ class Link(Model):
     previous: Digest  # hash of the entry before it
 
 
-class Statement(NodeDocument):
-    """A document of which a node's journal has one of each kind about each subject, for ever."""
+class Statement(BoundDocument):
+    """A document of which its signer's journal has one of each slot about each subject, ever."""
 
     entry: Link
+
+    @property
+    def slot(self) -> str:
+        """Return the journal's kind of it: its own, or one that it shares with what excludes it."""
+        kind: str = getattr(self, "kind")  # noqa: B009 -- of its own class
+        return kind
 
     @property
     def subject(self) -> str:
@@ -127,7 +133,7 @@ class Chain:
         signed = None
         if shown.statement is not None:
             signed = _opened(shown, shown.statement, self._kinds)
-            key = (signed.body.kind, signed.body.subject)
+            key = (signed.body.slot, signed.body.subject)
             if key in self._subjects:
                 raise MalformedDocument(f"journal entry {number} is of a subject that had one")
             self._subjects.add(key)
@@ -148,6 +154,6 @@ def _opened(
     content = content_hash(statement.salt, statement.kind, statement.subject, encoded)
     if content != shown.content or body.entry != shown.link:
         raise MalformedDocument(f"journal entry {shown.number} shows a statement of another place")
-    if (statement.kind, statement.subject) != (body.kind, body.subject):
+    if (statement.kind, statement.subject) != (body.slot, body.subject):
         raise MalformedDocument(f"journal entry {shown.number} is filed under another subject")
     return signed

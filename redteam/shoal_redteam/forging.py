@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from nacl.signing import SigningKey
 
@@ -17,6 +17,9 @@ from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, f
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_redteam.played_round import PlayedRound
 from shoal_redteam.target import Target
+
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+"""Where a liar says that a statement stands in its journal."""
 
 
 def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> dict[str, Any]:
@@ -77,6 +80,7 @@ async def call_off(played: PlayedRound) -> None:
         round=played.signed.digest,
         party=node,
         reason=AbandonmentReason(code="called_off_by_node"),
+        entry=PLACE,
     )
     path = f"{played.path}/abandonments"
     await target.send(target.aggregator, path, target.sign(body, node).encode())
@@ -99,4 +103,5 @@ def claimed_sum(
         charge=charge_of(
             played.spec, ledger=node, after=EMPTY, at=played.spec.opened_at, job_rounds=1
         ),
+        entry=PLACE,
     )

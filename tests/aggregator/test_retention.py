@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
 from shoal_aggregator.assembly import DELETIONS
+from shoal_protocol.rounds.attestations import END
 from shoal_service.storage import retention
 from shoal_service.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, engine, publish, with_sums
@@ -52,8 +53,7 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
 
 
 def has_result(db: Connection) -> bool:
-    results = schema.ends
-    return bool(db.execute(results.select().where(results.c.round == SPEC.digest)).first())
+    return schema.journal.find(db, END, SPEC.digest) is not None
 
 
 def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

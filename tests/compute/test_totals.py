@@ -13,6 +13,7 @@ from shoal_protocol.journal import EMPTY, GENESIS, Chain, Link, Shown
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.journal import JournalWriter
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
 from tests.world.around_node import Federation
@@ -106,7 +107,7 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
         return total(federation.job, entry, "5" * 64)
 
     with engine.begin() as db:
-        end_job(db, EMPTY, job=federation.job, attest=attest)
+        end_job(JournalWriter(journal, db, EMPTY), federation.job, attest)
     engine.dispose()
     with pytest.raises(StartupRefused, match="signed that a job had other"):
         federation.crash(0)
@@ -136,7 +137,7 @@ def test_R9_a_total_is_signed_once_and_stays(database_url: str) -> None:
     answers = []
     for _ in range(2):
         with engine.begin() as db:
-            answers.append(end_job(db, EMPTY, job=OTHER_JOB, attest=attest))
+            answers.append(end_job(JournalWriter(journal, db, EMPTY), OTHER_JOB, attest))
     assert answers[0] == answers[1]
     assert calls == [()]
     for change in (journal.entries.delete(), journal.entries.update().values(body=b"")):

@@ -32,6 +32,7 @@ from tests.federation.test_consortium_changes import publish
 from tests.federation.test_forgetful_holders import CHEAP, SITE, Forgetful
 from tests.world.audit import audit
 from tests.world.clock import NOW
+from tests.world.examples import PLACE
 from tests.world.federation import Federation, InThread
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
@@ -145,6 +146,7 @@ async def test_an_old_key_signs_nothing_of_a_later_version(trust: Trust, tmp_pat
             round=round_id,
             party="compute-1",
             reason=AbandonmentReason(code="sum_failed"),
+            entry=PLACE,
         )
         forged = signed_by_an_old_key(trust, "compute-1", called_off)
         path = f"/v1/rounds/{round_id}/abandonments"
@@ -208,6 +210,7 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
             round=second_round.digest,
             party="compute-2",
             reason=AbandonmentReason(code="sum_failed"),
+            entry=PLACE,
         )
         forged = signed_by_an_old_key(trust, "compute-2", body)
         answer = await federation.ask("aggregator", path, method="POST", content=forged)

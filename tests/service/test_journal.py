@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pytest
 from sqlalchemy import Engine, MetaData, exc, text
@@ -14,7 +15,7 @@ from shoal_service.storage import journal as storage
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
-from shoal_service.storage.journal import Attest, Journal, JournalTables, Kept
+from shoal_service.storage.journal import Attest, Journal, JournalTables, JournalWriter
 from tests.world import examples
 
 METADATA = MetaData()
@@ -41,6 +42,7 @@ def signing(job: str, *rounds: str) -> Attest:
             entry=link,
             job=job,
             node="compute-0",
+            report="ab" * 32,
             rounds=rounds,
         )
         return examples.named("compute-0", body)
@@ -48,9 +50,17 @@ def signing(job: str, *rounds: str) -> Attest:
     return attest
 
 
+class Kept(NamedTuple):
+    """A statement, and the journal's last entry after it was kept."""
+
+    document: bytes
+    head: Head
+
+
 def append(engine: Engine, job: str, *rounds: str, after: Head = EMPTY) -> Kept:
     with engine.begin() as db:
-        return JOURNAL.append(db, after, KIND, job, signing(job, *rounds))
+        writer = JournalWriter(JOURNAL, db, after)
+        return Kept(writer.append(KIND, job, signing(job, *rounds)), writer.head)
 
 
 def verify(engine: Engine) -> Head:
@@ -90,7 +100,8 @@ def test_R9_a_second_statement_about_a_subject_is_the_first(engine: Engine) -> N
 def test_R9_a_statement_that_is_not_committed_leaves_its_place(engine: Engine) -> None:
     before = verify(engine)
     with pytest.raises(ZeroDivisionError), engine.begin() as db:
-        lost = JOURNAL.append(db, before, KIND, JOBS[4], signing(JOBS[4]))
+        lost = JournalWriter(JOURNAL, db, before)
+        lost.append(KIND, JOBS[4], signing(JOBS[4]))
         raise ZeroDivisionError  # a crash before the commit: nothing has left
     kept = append(engine, JOBS[5], after=before)
     assert (lost.head.number, kept.head.number) == (5, 5)
@@ -146,7 +157,7 @@ async def test_R10_a_process_remembers_what_it_let_go(engine: Engine) -> None:
     own = Journal(JOURNAL, thread, JobTotal)
 
     async def total(job: str) -> bytes:
-        return await own.keep(lambda db, after: JOURNAL.append(db, after, KIND, job, signing(job)))
+        return await own.run(JournalWriter.append, KIND, job, signing(job))
 
     signed = await total(JOBS[4])
     assert await total(JOBS[4]) == signed
@@ -200,5 +211,26 @@ def test_a_page_of_large_entries_is_shorter(
 
 def test_a_statement_of_another_place_is_not_kept(engine: Engine) -> None:
     with pytest.raises(ValueError, match="place"), engine.begin() as db:
-        JOURNAL.append(db, EMPTY, KIND, JOBS[4], signing(JOBS[5]))
+        JournalWriter(JOURNAL, db, EMPTY).append(KIND, JOBS[4], signing(JOBS[5]))
     assert verify(engine).number == 4
+
+
+def test_R6_a_statement_is_forgotten_and_its_entry_stays(database_url: str) -> None:
+    metadata = MetaData()
+    forgetful = JournalTables(metadata, forgets=True)
+    engine = open_engine(database_url)
+    check_schema(engine, metadata, 1)
+    with engine.begin() as db:
+        writer = JournalWriter(forgetful, db, EMPTY)
+        for job in JOBS[:3]:
+            writer.append(KIND, job, signing(job))
+    with engine.begin() as db:
+        assert forgetful.forget(db, KIND, JOBS[:2], most=1)
+        assert forgetful.forget(db, KIND, JOBS[:2], most=1)
+        assert not forgetful.forget(db, KIND, JOBS[:2], most=1)
+        found = [forgetful.find(db, KIND, job) is not None for job in JOBS[:3]]
+        assert found == [False, False, True]
+        assert forgetful.verify(db, JobTotal) == writer.head
+        with pytest.raises(LedgerBroken, match="forgotten"):
+            JournalWriter(forgetful, db, EMPTY).append(KIND, JOBS[0], signing(JOBS[0]))
+    engine.dispose()

@@ -36,6 +36,7 @@ from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_studies.study_request import StudyRequest
 from tests.world import examples
+from tests.world.examples import PLACE
 from tests.world.parties import reachable
 from tests.world.wire import Wire
 
@@ -164,6 +165,7 @@ class Federation:
             round=round_id,
             party=self.signer,
             reason=AbandonmentReason(code="cohort_too_small"),
+            entry=PLACE,
         )
         return sign(body, self.signer, examples.signing_key(self.signer)).encode()
 
@@ -212,4 +214,5 @@ def plain_result(spec: RoundSpec) -> Result:
             PartialSumReference(node=each.body.node, digest=each.digest)
             for each in plain_sums(spec)
         ),
+        entry=PLACE,
     )

@@ -43,6 +43,7 @@ from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.adding import added
+from tests.world.examples import PLACE
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
 _SHARES = {1: (1.0,), 2: (0.2, 0.8), 3: (0.1, 0.2, 0.7)}
@@ -157,6 +158,7 @@ class Making:
                 PartialSumReference(node=each.body.node, digest=each.digest) for each in sums
             ),
             **cohort,
+            entry=PLACE,
         )
         self._released.append(ReleasedSum.of(self._made[number], result))
         return CertifiedRound(
@@ -213,6 +215,7 @@ class Making:
                 values=encode_uint64(added(spec.sharing, [shares[node]], spec.dimension)),
                 charge=self._charge(f"charge {number} {name}", spec, name),
                 **cohort,
+                entry=PLACE,
             )
             sums.append(self.signed(f"sum {number} {name}", name, body))
         return sums

@@ -270,7 +270,8 @@ LAPLACE_SPEC = spec(
     manifest=LAPLACE_CONSORTIUM, mechanism="discrete_laplace", cost=Cost.pure(epsilon=1.5)
 )
 DIMENSION = SPEC.dimension
-_BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
+PLACE = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+_BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest, "entry": PLACE}
 
 
 def contribution(client: int) -> np.ndarray:
@@ -502,6 +503,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 manifest=CONSORTIUM.digest,
                 round_id=SPEC.digest,
                 node="compute-1",
+                entry=PLACE,
             ),
         ),
         named("compute-1", Vote(node="compute-1", nodes=SPEC.compute_nodes, **_COHORT, **_BOUND)),

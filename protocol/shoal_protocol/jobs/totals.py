@@ -11,7 +11,7 @@ from typing import Literal
 
 from shoal_protocol.journal import Statement
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import Signed, TrainerDocument
+from shoal_protocol.wire.documents import NodeDocument, Signed, TrainerDocument
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.service_errors import ChangedReport, WrongCharge
@@ -25,7 +25,7 @@ class JobEnd(TrainerDocument):
     report: Digest
 
 
-class JobTotal(Statement):
+class JobTotal(Statement, NodeDocument):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
     Those that were given back count. They are in the order of the node's ledger, which is that of

@@ -20,7 +20,14 @@ from shoal_protocol.trust.manifest import (
     Manifest,
     Parties,
 )
-from shoal_protocol.wire.documents import Embedded, Signed, check_signature, decode, describe
+from shoal_protocol.wire.documents import (
+    Embedded,
+    NodeDocument,
+    Signed,
+    check_signature,
+    decode,
+    describe,
+)
 from shoal_protocol.wire.encoding import (
     Digest,
     Place,
@@ -149,7 +156,7 @@ def lying_nodes(manifest: Manifest) -> int:
     return 2 * manifest.quorum - len(manifest.compute_nodes)
 
 
-class ManifestStatement(Statement):
+class ManifestStatement(Statement, NodeDocument):
     """Compute -> all: this version of the manifest, and no other, follows the one in force.
 
     `manifest` is the version in force at the node, and `following` the one that it signs.

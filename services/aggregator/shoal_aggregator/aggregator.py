@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -20,6 +21,7 @@ from shoal_aggregator import store
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import (
     OPEN,
+    AttestEnd,
     Standing,
     end,
     keep,
@@ -30,6 +32,7 @@ from shoal_aggregator.store import (
     words,
 )
 from shoal_kit.web.logs import describe_exception
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -57,6 +60,7 @@ from shoal_protocol.wire.service_errors import (
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_service.job_standing import ask_standing
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal, JournalWriter
 
 log = structlog.get_logger()
 
@@ -75,14 +79,14 @@ class Outcome(StrEnum):
 
 
 def offer(
-    db: Connection,
+    writer: JournalWriter,
     signed: Signed[PartialSum] | Signed[Abandonment],
-    decision: Signed[Abandonment] | None = None,
+    decision: AttestEnd | None = None,
 ) -> Outcome:
     """Store a Compute node's checked word on a round, unless something on file contradicts it.
 
     A node has one word: a partial sum, or an abandonment. If too few nodes are left after an
-    abandonment, the round ends with it by our `decision`.
+    abandonment, the round ends with it by our `decision`, signed then.
 
     Sums over several cohorts may be on file as long as each cohort could still have a threshold
     of them: a node that lies first must not keep the others out.
@@ -90,7 +94,7 @@ def offer(
     Raises:
         UnknownRound
     """
-    body, is_sum = signed.body, isinstance(signed.body, PartialSum)
+    db, body, is_sum = writer.db, signed.body, isinstance(signed.body, PartialSum)
     phase, nodes, needed = lock(db, body.round)
     known = words(db, body.round)
     own = next((each for each in known if each.node == signed.signer), None)
@@ -105,7 +109,7 @@ def offer(
         lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
         if decision is None or phase not in OPEN or lost <= nodes - needed:
             return Outcome.STORED
-        end(db, decision, phase)
+        end(writer, body.round, phase, AggregationEvent.GIVEN_UP, decision)
         return Outcome.ENDED
     cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
     here = cohorts.count(over(body))
@@ -148,10 +152,24 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's result, and the nodes whose partial sums contradict it and were left out."""
+    """A round's total, whose partial sums it is made of, and the nodes whose sums contradict it."""
 
-    result: Result
+    values: str
+    over: PartialSum  # one of those that it is made of
+    partial_sums: tuple[PartialSumReference, ...]
     wrong: tuple[str, ...]
+
+    def result(self, spec: RoundSpec, entry: Link) -> Result:
+        """Return the round's result, at a place in the aggregator's journal."""
+        return Result(
+            manifest=spec.manifest,
+            entry=entry,
+            round=spec.digest,
+            cohort=self.over.cohort,
+            cohort_size=self.over.cohort_size,
+            values=self.values,
+            partial_sums=self.partial_sums,
+        )
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
@@ -168,28 +186,24 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     """
     cohorts = [each.over for each in sums]
     largest = max(cohorts, key=cohorts.count)
-    cohort, cohort_size, _ = largest
     by_node = {each.node: each for each in sums if each.over == largest}
     combined = _combined(spec, list(by_node.values()))
     if combined is None:
         return CONTRADICTORY
     total = summation.decode(spec.sharing, combined.total)
-    if not is_possible(spec, total, cohort_size=cohort_size):
+    if not is_possible(spec, total, cohort_size=largest[1]):
         return IMPOSSIBLE
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    result = Result(
-        manifest=spec.manifest,
-        round=spec.digest,
-        cohort=cohort,
-        cohort_size=cohort_size,
+    return Summed(
         values=encode_uint64(to_ring(total)),
+        over=next(iter(by_node.values())),
         partial_sums=tuple(
             PartialSumReference(node=node, digest=by_node[node].digest)
             for node in spec.compute_nodes
             if node in by_node and node not in wrong
         ),
+        wrong=wrong,
     )
-    return Summed(result, wrong)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
@@ -245,9 +259,9 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Go on from what the storage holds."""
-        self._own = resources
+    def __init__(self, resources: Resources, journal: Journal) -> None:
+        """Go on from what the storage holds; what is decided is signed in the `journal`."""
+        self._own, self._journal = resources, journal
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -301,7 +315,7 @@ class Aggregator:
         """
         spec = await self._spec(round_id)
         signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._own.storage.run(offer, signed)
+        outcome = await self._journal.run(offer, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._settle(outcome, signed)
@@ -339,8 +353,8 @@ class Aggregator:
             raise WrongSigner("only Compute nodes call a round off here")
         why = signed.body.reason
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
-        decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._own.storage.run(offer, signed, decision)
+        decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
+        outcome = await self._journal.run(offer, signed, decision)
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -399,10 +413,16 @@ class Aggregator:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
                 return
             return await self._abandon(spec, "sum_failed", summed, stored=len(stored))
-        result, wrong = self._own.sign(summed.result), summed.wrong
-        if await self._own.storage.run(store.publish, result, stored=len(stored), wrong=wrong):
+        used, wrong = [each.node for each in summed.partial_sums], summed.wrong
+
+        def attest(entry: Link) -> Signed[Result]:
+            return self._own.sign(summed.result(spec, entry))
+
+        if await self._journal.run(
+            store.publish, round_id, attest, stored=len(stored), used=used, wrong=wrong
+        ):
             self._ends.labels("published").inc()
-            log.info("round published", round=round_id, partial_sums=len(result.body.partial_sums))
+            log.info("round published", round=round_id, partial_sums=len(used))
             self._tell_wrong(spec, wrong)
         else:
             self._own.wake.set()  # unless it has ended, more sums have come and count too
@@ -415,15 +435,18 @@ class Aggregator:
     async def _abandon(
         self, spec: RoundSpec, code: str, detail: str, *, stored: int | None
     ) -> None:
-        decision = self._abandonment(spec, code, detail)
-        if await self._own.storage.run(store.abandon, decision, stored=stored):
+        decision = partial(self._abandonment, spec, code, detail)
+        if await self._journal.run(store.abandon, spec.digest, decision, stored=stored):
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
 
-    def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
+    def _abandonment(
+        self, spec: RoundSpec, code: str, detail: str, entry: Link
+    ) -> Signed[Abandonment]:
         body = Abandonment(
             manifest=spec.manifest,
+            entry=entry,
             round=spec.digest,
             party=self._own.name,
             reason=AbandonmentReason.model_validate({"code": code, "detail": detail}),

@@ -33,6 +33,7 @@ from shoal_protocol.wire.service_errors import (
     WrongRound,
     WrongShare,
 )
+from shoal_service.journal_routes import journal_routes
 from shoal_service.replies import (
     RoundId,
     document,
@@ -41,6 +42,7 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal
 from shoal_service.view import by_phase
 from shoal_service.waiting import WaitSeconds
 
@@ -52,7 +54,7 @@ _SUMS: Final = listed_as("documents", signed(PartialSum))
 _OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
-def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
+def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`."""
 
     run = resources.storage.run
@@ -189,4 +191,5 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
             raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)
 
+    app.include_router(journal_routes(journal))
     return app

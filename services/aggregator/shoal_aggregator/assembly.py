@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
-from shoal_aggregator.schema import ends, received, rounds
+from shoal_aggregator.schema import journal, received, rounds
 from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
+from shoal_protocol.rounds.attestations import END
 from shoal_service import service
-from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
+from shoal_service.storage import retention
+from shoal_service.storage.journal import Journal
+from shoal_service.storage.retention import Deleting, Deletions, Jobs, Retention
 
 
 def _newest_rounds() -> Select[tuple[str]]:
@@ -37,8 +40,12 @@ def _goes(chosen: Jobs) -> ColumnElement[bool]:
     return rounds.c.job.in_(chosen) & rounds.c.id.not_in(_newest_rounds())
 
 
-def _of_rounds(table: Table) -> Chosen:
-    return lambda chosen: table.c.round.in_(select(rounds.c.id).where(_goes(chosen)))
+def _rounds_that_go(chosen: Jobs) -> Select[tuple[str]]:
+    return select(rounds.c.id).where(_goes(chosen))
+
+
+def _forget_ends(db: Connection, chosen: Jobs) -> bool:
+    return journal.forget(db, END, _rounds_that_go(chosen), most=retention.MOST_ROWS)
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -55,8 +62,9 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 
 DELETIONS: Final = Deletions(
     (
-        *((table, _of_rounds(table)) for table in (received, ends)),
-        (rounds, _goes),
+        Deleting(received, lambda chosen: received.c.round.in_(_rounds_that_go(chosen))),
+        _forget_ends,
+        Deleting(rounds, _goes),
     ),
     due=_due,
     knows_ends=False,
@@ -88,7 +96,9 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StorageUnavailable: the database does not answer.
     """
     resources = service.Resources.open(schema, alone=True, **given)
-    aggregator = Aggregator(resources)
+    with resources.starting():
+        kept = Journal(journal, resources.storage)
+    aggregator = Aggregator(resources, kept)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    app = create_app(aggregator, resources)
+    app = create_app(aggregator, kept, resources)
     return Service(app, resources, aggregator, Retention(resources, DELETIONS))

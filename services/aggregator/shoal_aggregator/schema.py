@@ -15,6 +15,7 @@ from sqlalchemy import (
 
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
+from shoal_service.storage.journal import JournalTables
 
 VERSION: Final = 11
 
@@ -56,12 +57,5 @@ received = Table(
 )
 WORD: Final = "word"
 
-# The aggregator's own word on a round: the result, or its abandonment, and never both.
-ends = Table(
-    "ends",
-    metadata,
-    Column("round", String(64), ForeignKey("rounds.id"), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("document", Bytes, nullable=False),
-)
+# The aggregator's word on each round: the result, or its abandonment, and never both.
+journal = JournalTables(metadata, forgets=True)

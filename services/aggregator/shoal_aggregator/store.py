@@ -3,7 +3,7 @@
 A round's row is locked first, so that of two decisions only one is made.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,15 +11,18 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func, select
 
-from shoal_aggregator.schema import WORD, ends, received, rounds
-from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_aggregator.schema import WORD, journal, received, rounds
+from shoal_protocol.journal import Link
+from shoal_protocol.rounds.attestations import END, Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import AGGREGATION, AggregationEvent, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.storage.database import insert_new
+from shoal_service.storage.journal import JournalWriter
 
+AttestEnd = Callable[[Link], Signed[Result] | Signed[Abandonment]]
 EPOCH: Final = datetime.fromtimestamp(0, UTC)  # with committees no further sum is waited for
 OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 
@@ -39,7 +42,6 @@ _MOVED: Final = (
 _WORDS: Final = select(
     received.c.node, received.c.standing, received.c.digest, received.c.over
 ).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
-_END: Final = select(ends.c.kind, ends.c.document).where(ends.c.round == _ROUND_ID)
 NEWEST_FIRST: Final = (rounds.c.give_up_at.desc(), rounds.c.number.desc(), rounds.c.id)
 
 
@@ -175,6 +177,18 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
     return is_new
 
 
+def find_phase(db: Connection, round_id: str) -> Phase:
+    """Return a round's phase.
+
+    Raises:
+        UnknownRound
+    """
+    phase = db.execute(select(rounds.c.phase).where(_IS_ROUND), {"round_id": round_id}).scalar()
+    if phase is None:
+        raise UnknownRound
+    return Phase(phase)
+
+
 def knows_round(db: Connection, round_id: str) -> bool:
     """Tell whether the round was announced."""
     return db.execute(_KNOWN, {"round_id": round_id}).first() is not None
@@ -223,34 +237,40 @@ def oldest_open_round(db: Connection) -> bytes | None:
     return db.execute(query.order_by(rounds.c.give_up_at).limit(1)).scalar()
 
 
-def publish(db: Connection, result: Signed[Result], *, stored: int, wrong: Collection[str]) -> bool:
-    """Store the result of `stored` partial sums and end the round with it.
+def publish(
+    writer: JournalWriter,
+    round_id: str,
+    attest: AttestEnd,
+    *,
+    stored: int,
+    used: Collection[str],
+    wrong: Collection[str],
+) -> bool:
+    """Sign the result of `stored` partial sums and end the round with it.
 
-    Those of the nodes `wrong` are left out for they contradict the others. False if the round has
-    ended already, or more partial sums have come meanwhile: they must be compared first.
+    It is made of those of the nodes `used`; those of the nodes `wrong` are left out, for they
+    contradict the others. False if the round has ended already, or more partial sums have come
+    meanwhile: they must be compared first.
     """
-    body = result.body
-    phase = lock(db, body.round).phase
-    if phase not in OPEN or count_sums(db, body.round) != stored:
+    db = writer.db
+    phase = lock(db, round_id).phase
+    if phase not in OPEN or count_sums(db, round_id) != stored:
         return False
-    for standing, nodes in (
-        (Standing.USED, [each.node for each in body.partial_sums]),
-        (Standing.WRONG, wrong),
-    ):
-        here = (received.c.round == body.round) & (received.c.slot == WORD)
+    for standing, nodes in ((Standing.USED, used), (Standing.WRONG, wrong)):
+        here = (received.c.round == round_id) & (received.c.slot == WORD)
         here &= received.c.node.in_(nodes)
         db.execute(received.update().where(here).values(standing=standing.value))
-    end(db, result, phase)
+    end(writer, round_id, phase, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED, attest)
     return True
 
 
-def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None) -> bool:
+def abandon(writer: JournalWriter, round_id: str, attest: AttestEnd, *, stored: int | None) -> bool:
     """End a round without a release; False if it has ended.
 
     `stored` is how many partial sums the decision was based on: False if there are more now. None
     means that they are too few for a result: False if they are not.
     """
-    round_id = decision.body.round
+    db = writer.db
     phase = lock(db, round_id).phase
     if stored is None:
         holds = db.execute(select(_lacking() > 0).where(rounds.c.id == round_id)).scalar_one()
@@ -258,20 +278,16 @@ def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None
         holds = count_sums(db, round_id) == stored
     if phase not in OPEN or not holds:
         return False
-    end(db, decision, phase)
+    end(writer, round_id, phase, AggregationEvent.GIVEN_UP, attest)
     return True
 
 
-def end(db: Connection, word: Signed[Result] | Signed[Abandonment], phase: Phase) -> None:
-    """Store the aggregator's only word on a round, which is locked in an open phase."""
-    is_result = isinstance(word.body, Result)
-    event = AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED if is_result else AggregationEvent.GIVEN_UP
-    move(db, word.body.round, phase, event)
-    db.execute(
-        ends.insert().values(
-            round=word.body.round, kind=word.body.kind, digest=word.digest, document=word.encode()
-        )
-    )
+def end(
+    writer: JournalWriter, round_id: str, phase: Phase, event: AggregationEvent, attest: AttestEnd
+) -> None:
+    """Sign the aggregator's only word on a round, which is locked in an open phase."""
+    move(writer.db, round_id, phase, event)
+    writer.append(END, round_id, attest)
 
 
 def find_partial_sums(
@@ -318,15 +334,11 @@ def find_end(
     Raises:
         UnknownRound
     """
-    if not knows_round(db, round_id):
-        raise UnknownRound
-    found = db.execute(_END, {"round_id": round_id}).one_or_none()
-    if found is None:
-        return None, None, ()
-    if found.kind != Result.model_fields["kind"].default:
-        return None, found.document, ()
-    sums = () if standing is None else find_partial_sums(db, round_id, standing)
-    return found.document, None, sums
+    found = journal.find(db, END, round_id)
+    if find_phase(db, round_id) is Phase.ABANDONED:
+        return None, found, ()
+    sums = () if standing is None or found is None else find_partial_sums(db, round_id, standing)
+    return found, None, sums
 
 
 def _lacking() -> ColumnElement[int]:

@@ -51,9 +51,9 @@ from shoal_protocol.wire.errors import (
     UnsupportedVersion,
     WrongManifest,
 )
+from shoal_service.journal_routes import journal_routes
 from shoal_service.manifest_routes import SIGNED_MANIFEST
 from shoal_service.replies import (
-    Count,
     RoundId,
     document,
     listed,
@@ -192,11 +192,6 @@ def create_app(
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
         return document(await totals.sign(await request.body()))
 
-    @app.get("/v1/journal", **answers(having("entries", "next")))
-    async def show_journal(after: After = 0, count: Count = 100) -> Response:
-        """Show entries of this node's journal in order, beyond the number `after`."""
-        return document(await journal.shown(after, count))
-
     @app.post(
         "/v1/withdrawals",
         **stores(
@@ -297,6 +292,7 @@ def create_app(
         return document(await gossip.receive(await request.body()))
 
     app.include_router(upload_routes(uploads))
+    app.include_router(journal_routes(journal))
     return app
 
 

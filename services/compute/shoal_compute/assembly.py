@@ -25,7 +25,7 @@ from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
-from shoal_service.storage.retention import Deletions, Retention
+from shoal_service.storage.retention import Deleting, Deletions, Retention
 from shoal_service.view import by_phase, in_words, ledger_in_words
 
 
@@ -35,7 +35,7 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 
 
 DELETIONS: Final = Deletions(
-    ((schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
+    (Deleting(schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
 )
 """All else stays: caps, own sums and the ledger's check rest on it."""
 
@@ -121,7 +121,7 @@ def assemble(
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
-    gossip = Gossip(own, rounds, leads)
+    gossip = Gossip(own, rounds, journal, leads)
     node = Node(
         own,
         rounds=rounds,
@@ -129,6 +129,7 @@ def assemble(
         summing=adder,
         leadership=leadership,
         witnesses=witnesses,
+        journal=journal,
     )
     uploads = Uploads(own, rounds)
     app = create_app(

@@ -18,7 +18,7 @@ from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.journal import Head, Link
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
@@ -32,7 +32,7 @@ from shoal_protocol.wire.service_errors import ConflictingDocument, MissingReque
 from shoal_service.job_standing import ask_standing
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
-from shoal_service.storage.journal import Journal, Kept
+from shoal_service.storage.journal import Journal, JournalWriter
 
 _REQUEST: Final = b'{"request":'
 TOTAL: Final = JobTotal.model_fields["kind"].default
@@ -208,7 +208,7 @@ class Totals:
             )
 
         await self._witnesses.check()
-        total = await self._journal.keep(partial(end_job, job=end.job, attest=attest))
+        total = await self._journal.run(end_job, end.job, attest)
         self._rounds.over(end.job)
         return total
 
@@ -226,22 +226,18 @@ class Totals:
 
 
 def end_job(
-    db: Connection,
-    after: Head,
-    *,
-    job: str,
-    attest: Callable[[tuple[str, ...], Link], Signed[JobTotal]],
-) -> Kept:
+    writer: JournalWriter, job: str, attest: Callable[[tuple[str, ...], Link], Signed[JobTotal]]
+) -> bytes:
     """Keep the total that `attest` signs over the charged rounds; return it or the one on file.
 
     Raises:
-        LedgerBroken: the journal lacks the entry `after`.
+        LedgerBroken: this node was set back.
     """
-    ledger.hold(db)  # as announcing does, so that no round is charged meanwhile
+    ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
     # a round is on file if and only if it was charged, and charged in order
     query = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
-    charged = tuple(db.execute(query).scalars())
-    return journal.append(db, after, TOTAL, job, partial(attest, charged))
+    charged = tuple(writer.db.execute(query).scalars())
+    return writer.append(TOTAL, job, partial(attest, charged))
 
 
 def _open_jobs(db: Connection, now: datetime) -> list[tuple[str, bytes]]:

@@ -6,7 +6,6 @@ it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 
 from typing import Final
 
-from shoal_compute.schema import journal
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.journal import Link
 from shoal_protocol.trust.manifest import Manifest
@@ -14,7 +13,7 @@ from shoal_protocol.trust.succession import ManifestStatement, check_successor, 
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.service import Resources
-from shoal_service.storage.journal import Journal
+from shoal_service.storage.journal import Journal, JournalWriter
 
 KIND: Final = ManifestStatement.model_fields["kind"].default
 
@@ -55,9 +54,7 @@ class ManifestSigning:
         def attest(entry: Link) -> Signed[ManifestStatement]:
             return own.sign(ManifestStatement.of(before, later, node=own.name, entry=entry))
 
-        kept = await self._journal.keep(
-            lambda db, after: journal.append(db, after, KIND, subject, attest)
-        )
+        kept = await self._journal.run(JournalWriter.append, KIND, subject, attest)
         if decode(kept, ManifestStatement).body.following != signed.digest:
             raise ConflictingDocument("this node signed another version of the manifest")
         return kept

@@ -111,8 +111,8 @@ machines = Table(
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,
 # for this node's own, the only one it may ever sign. A second, different one is kept as
 # evidence with `occurrence` 1; more would show nothing new.
-documents = Table(
-    "documents",
+received = Table(
+    "received",
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("round", ForeignKey(rounds.c.number), nullable=False),

@@ -6,7 +6,8 @@ replica asks for it. The statement is signed within that transaction, over its p
 
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
     CheckConstraint,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    bindparam,
     event,
     select,
     update,
@@ -44,22 +46,20 @@ from shoal_service.storage.database_memory import StorageThread
 LARGEST_PAGE_BYTES: Final = 1 << 20
 """Of one page, which has one entry at least."""
 
+_READ_AT_ONCE: Final = 100
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+StatementT = TypeVar("StatementT", bound=Statement)
 Attest = Callable[[Link], Signed[Statement]]
 """Signs a statement over its place."""
-
-
-class Kept(NamedTuple):
-    """A signed statement on file, and the last entry of the journal after it was kept."""
-
-    document: bytes
-    head: Head
 
 
 class JournalTables:
     """The two tables of a journal, and the transactions on them."""
 
-    def __init__(self, metadata: MetaData) -> None:
-        """Add the tables to `metadata`."""
+    def __init__(self, metadata: MetaData, *, forgets: bool = False) -> None:
+        """Add the tables to `metadata`; unless it `forgets`, the database refuses any change."""
         self.entries = Table(
             "journal",
             metadata,
@@ -68,9 +68,10 @@ class JournalTables:
             Column("previous", String(64), nullable=False),
             Column("kind", String(32), nullable=False),
             Column("subject", String(200), nullable=False),
-            Column("salt", String(32), nullable=False),
-            Column("body", Bytes, nullable=False),  # the signed document
-            Column("hash", String(64), nullable=False),  # of all of the above
+            Column("salt", String(32)),  # NULL once the statement is forgotten, as its body
+            Column("body", Bytes),  # the signed document
+            Column("content", String(64), nullable=False),  # the hash of the statement
+            Column("hash", String(64), nullable=False),  # of place and content
             UniqueConstraint("kind", "subject"),
         )
         self.head = Table(
@@ -81,55 +82,47 @@ class JournalTables:
             Column("number", Integer, nullable=False),
             Column("hash", String(64), nullable=False),
         )
-        only_grows(self.entries)
+        # built once: building a statement takes longer than SQLite takes to carry it out
+        head, here = self.head.c, self.entries.c
+        self._locked = select(head.epoch, head.number, head.hash).with_for_update()
+        self._hash_at = select(here.hash).where(here.number == bindparam("at"))
+        self._on_file = select(here.body).where(
+            here.kind == bindparam("of_kind"), here.subject == bindparam("about")
+        )
+        in_order = select(self.entries).order_by(here.number).limit(bindparam("most"))
+        self._after = in_order.where(here.number > bindparam("after"))
+        self.new = self.entries.insert()
+        self.newest = update(self.head).values(number=bindparam("last"), hash=bindparam("newest"))
+        (only_changes if forgets else only_grows)(self.entries)
         only_changes(self.head)
         event.listen(self.head, "after_create", _begin)
 
-    def append(self, db: Connection, after: Head, kind: str, subject: str, attest: Attest) -> Kept:
-        """Keep the statement that `attest` signs over its place; return it, or the one on file.
-
-        There is one of each kind about each subject, for ever. The entry `after`, which this
-        process saw, must still be there. `db` locks nothing else afterwards.
+    def lock(self, db: Connection) -> tuple[str, Head]:
+        """Lock the journal against new entries until `db` is done; return its epoch and last entry.
 
         Raises:
-            LedgerBroken: `after` is gone: the database was set back.
+            LedgerBroken: the head row is missing.
         """
-        epoch, head = self._locked_head(db)
-        if not self.holds(db, after):
-            raise LedgerBroken("an entry of the journal is gone: the database was set back")
-        if (on_file := self.find(db, kind, subject)) is not None:
-            return Kept(on_file, head)
-        link = Link(epoch=epoch, number=head.number + 1, previous=head.hash)
-        signed = attest(link)
-        if (signed.body.kind, signed.body.subject, signed.body.entry) != (kind, subject, link):
-            raise ValueError("the statement is of another kind, subject or place")
-        salt, body = secrets.token_hex(16), signed.encode()
-        newest = entry_hash(link, content_hash(salt, kind, subject, body))
-        row = {"kind": kind, "subject": subject, "salt": salt, "body": body, "hash": newest}
-        db.execute(self.entries.insert().values(**link.model_dump(), **row))
-        db.execute(update(self.head).values(number=link.number, hash=newest))
-        return Kept(body, Head(link.number, newest))
-
-    def _locked_head(self, db: Connection) -> tuple[str, Head]:
-        columns = self.head.c
-        query = select(columns.epoch, columns.number, columns.hash).with_for_update()
-        row = db.execute(query).one_or_none()
+        row = db.execute(self._locked).one_or_none()
         if row is None:
             raise LedgerBroken("the journal's head is gone")
         return row.epoch, Head(row.number, row.hash)
 
     def holds(self, db: Connection, head: Head) -> bool:
         """Tell whether `head` is or was the journal's last entry."""
-        columns = self.entries.c
-        query = select(columns.hash).where(columns.number == head.number)
-        return head == EMPTY or db.execute(query).scalar_one_or_none() == head.hash
+        found = db.execute(self._hash_at, {"at": head.number})
+        return head == EMPTY or found.scalar_one_or_none() == head.hash
 
     def find(self, db: Connection, kind: str, subject: str) -> bytes | None:
         """Return the signed statement of a kind about a subject, or None."""
-        columns = self.entries.c
-        query = select(columns.body).where(columns.kind == kind, columns.subject == subject)
-        body: bytes | None = db.execute(query).scalar_one_or_none()
+        found = db.execute(self._on_file, {"of_kind": kind, "about": subject})
+        body: bytes | None = found.scalar_one_or_none()
         return body
+
+    def knows(self, db: Connection, kind: str, subject: str) -> bool:
+        """Tell whether there is a statement of a kind about a subject, or was one."""
+        found = db.execute(self._on_file, {"of_kind": kind, "about": subject})
+        return found.one_or_none() is not None
 
     def of_kind(self, db: Connection, kind: str) -> Iterator[bytes]:
         """Return all signed statements of a kind, in order."""
@@ -145,15 +138,28 @@ class JournalTables:
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
-        columns, size = self.entries.c, 0
-        found: list[Shown] = []
-        query = select(self.entries).where(columns.number > after).order_by(columns.number)
-        for row in db.execute(query.limit(count)):
-            size += len(row.body)
+        size, found = 0, list[Shown]()
+        for row in db.execute(self._after, {"after": after, "most": count}):
+            shown = _read(row)
+            size += 0 if shown.statement is None else len(row.body)
             if found and size > LARGEST_PAGE_BYTES:
                 break
-            found.append(_read(row))
+            found.append(shown)
         return found
+
+    def forget(self, db: Connection, kind: str, subjects: Any, *, most: int) -> bool:
+        """Forget up to `most` statements about `subjects`, a selection; tell if there may be more.
+
+        Their entries stay: the chain can still be checked.
+        """
+        here = self.entries.c
+        found = select(here.number).where(
+            here.kind == kind, here.subject.in_(subjects), here.body.is_not(None)
+        )
+        numbers = db.execute(found.limit(most)).scalars().all()
+        forgotten = update(self.entries).where(here.number.in_(numbers))
+        db.execute(forgotten.values(salt=None, body=None))
+        return len(numbers) == most
 
     def verify(self, db: Connection, *kinds: type[Statement]) -> Head:
         """Check the whole journal, which has statements of these kinds; return its last entry.
@@ -161,13 +167,14 @@ class JournalTables:
         Raises:
             LedgerBroken: it is not whole.
         """
-        _, head = self._locked_head(db)
+        _, head = self.lock(db)
         chain = Chain(*kinds)
-        for row in db.execute(select(self.entries).order_by(self.entries.c.number)):
-            try:
-                chain.follow(_read(row))
-            except ProtocolError as error:
-                raise LedgerBroken(f"the journal is broken: {error}") from error
+        while page := self.page(db, chain.head.number, _READ_AT_ONCE):
+            for shown in page:
+                try:
+                    chain.follow(shown)
+                except ProtocolError as error:
+                    raise LedgerBroken(f"the journal is broken: {error}") from error
         if chain.head != head:
             raise LedgerBroken("the journal does not end where it did: entries were removed")
         return head
@@ -186,25 +193,93 @@ def _read(row: Row[Any]) -> Shown:
         LedgerBroken
     """
     try:
-        shown = Shown(
-            epoch=row.epoch,
-            number=row.number,
-            previous=row.previous,
-            content=content_hash(row.salt, row.kind, row.subject, row.body),
-            statement=ShownStatement(
-                salt=row.salt,
-                kind=row.kind,
-                subject=row.subject,
-                document=parse_canonical_json(row.body),
-            ),
+        place = {"epoch": row.epoch, "number": row.number, "previous": row.previous}
+        shown = Shown(**place, content=row.content)
+        is_whole = row.body is None or row.content == content_hash(
+            row.salt, row.kind, row.subject, row.body
         )
-        if shown.hash != row.hash:
+        if shown.hash != row.hash or not is_whole:
             raise ValueError("the row is not the entry of which it has the hash")
+        if row.kind not in PUBLIC or row.body is None:
+            return shown
+        statement = ShownStatement(
+            salt=row.salt,
+            kind=row.kind,
+            subject=row.subject,
+            document=parse_canonical_json(row.body),
+        )
     except (ProtocolError, ValueError, TypeError):  # of a field
         raise LedgerBroken(
             f"entry {row.number} of the journal is not one that this program wrote"
         ) from None
-    return shown if row.kind in PUBLIC else shown.model_copy(update={"statement": None})
+    return shown.model_copy(update={"statement": statement})
+
+
+class JournalWriter:
+    """Appends to a journal within one transaction, behind the newest entry that the process saw."""
+
+    def __init__(self, tables: JournalTables, db: Connection, seen: Head) -> None:
+        """Append in `db`."""
+        self.db = db
+        self.tables = tables
+        self.head = seen
+        """The newest entry that is known here."""
+        self._epoch: str | None = None
+
+    def lock(self) -> None:
+        """Keep others from appending until the transaction is done, which locks nothing else then.
+
+        Raises:
+            LedgerBroken: the newest entry that this process saw is gone: the database was set back.
+        """
+        if self._epoch is None:
+            self._epoch, head = self.tables.lock(self.db)
+            if not self.tables.holds(self.db, self.head):
+                raise LedgerBroken("an entry of the journal is gone: the database was set back")
+            self.head = head
+
+    def find(self, kind: str, subject: str) -> bytes | None:
+        """Return the signed statement of a kind about a subject, or None."""
+        return self.tables.find(self.db, kind, subject)
+
+    def append(self, kind: str, subject: str, attest: Attest) -> bytes:
+        """Do what `append_new` does; return the statement, or the one on file.
+
+        Raises:
+            LedgerBroken: as `lock`, or the one on file is forgotten.
+        """
+        if (new := self.append_new(kind, subject, attest)) is not None:
+            return new.encode()
+        if (on_file := self.find(kind, subject)) is None:
+            raise LedgerBroken("a statement about this was signed, and is forgotten")
+        return on_file
+
+    def append_new(
+        self, kind: str, subject: str, attest: Callable[[Link], Signed[StatementT]]
+    ) -> Signed[StatementT] | None:
+        """Keep the statement that `attest` signs over its place; None: there is one on file.
+
+        There is one of each kind about each subject, for ever.
+
+        Raises:
+            LedgerBroken: as `lock`.
+        """
+        self.lock()
+        if self.tables.knows(self.db, kind, subject):
+            return None
+        link = Link(epoch=str(self._epoch), number=self.head.number + 1, previous=self.head.hash)
+        signed = attest(link)
+        if (signed.body.slot, signed.body.subject, signed.body.entry) != (kind, subject, link):
+            raise ValueError("the statement is of another kind, subject or place")
+        salt, body = secrets.token_hex(16), signed.encode()
+        content = content_hash(salt, kind, subject, body)
+        newest = entry_hash(link, content)
+        row = {"kind": kind, "subject": subject, "salt": salt, "body": body}
+        row |= {"content": content, "hash": newest}
+        self.db.execute(self.tables.new, link.model_dump() | row)
+        self.db.execute(self.tables.newest, {"last": link.number, "newest": newest})
+        self.head = Head(link.number, newest)
+        return signed
 
 
 class Journal:
@@ -221,19 +296,28 @@ class Journal:
         self.tables, self._storage = tables, storage
         self._seen = storage.run_here(tables.verify, *kinds)
 
-    async def keep(self, transaction: Callable[[Connection, Head], Kept]) -> bytes:
-        """Run a transaction that appends behind the newest entry seen; return its statement.
-
-        The statement is durable then.
+    async def run(
+        self,
+        transaction: Callable[Concatenate[JournalWriter, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Run a transaction that may append; what it wrote is durable on return.
 
         Raises:
             LedgerBroken: the database was set back.
             StorageUnavailable
             ProtocolError: as the transaction.
         """
-        kept = await self._storage.run(transaction, self._seen)
-        self._seen = max(self._seen, kept.head)
-        return kept.document
+
+        @wraps(transaction)
+        def appending(db: Connection) -> tuple[Answer, Head]:
+            writer = JournalWriter(self.tables, db, self._seen)
+            return transaction(writer, *arguments, **named), writer.head
+
+        answer, head = await self._storage.run(appending)
+        self._seen = max(self._seen, head)
+        return answer
 
     async def shown(self, after: int, count: int) -> bytes:
         """Return a page of entries as everybody may read them, and the number to ask after next."""
