@@ -113,7 +113,7 @@ def attest(held: StoredAnswers) -> Signed:
 
 
 def give_up(db: Connection, old: Phase) -> None:
-    store.give_up(db, ROUND, old, "votes_missing", abandonment(), at=OPENED_AT)
+    store.give_up(db, ROUND, old, abandonment(), at=OPENED_AT)
 
 
 def phase(storage: StorageThread) -> Phase:
@@ -242,7 +242,7 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     assert [first.round, second.round] == [ROUND, other.digest]
     assert returned == first.returned(after=second.head, at=OPENED_AT)
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
-    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
+    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
 
 

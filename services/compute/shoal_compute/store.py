@@ -199,7 +199,6 @@ def give_up(
     db: Connection,
     round_id: str,
     old: Phase,
-    reason: str,
     own: Signed[Abandonment],
     *,
     at: datetime,
@@ -210,19 +209,19 @@ def give_up(
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    number = _move(db, round_id, old, Event.GIVEN_UP, reason=reason)
+    number = _move(db, round_id, old, Event.GIVEN_UP)
     _insert(db, number, [own], 0)  # after a restored backup, peers may have handed it back already
     _return_charge(db, round_id, old, at)
 
 
-def call_off(db: Connection, round_id: str, old: Phase, reason: str, *, at: datetime) -> None:
+def call_off(db: Connection, round_id: str, old: Phase, *, at: datetime) -> None:
     """Abandon the round on the word of the aggregator, which is on file.
 
     Raises:
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    _move(db, round_id, old, Event.CALLED_OFF, reason=reason, reported=True)
+    _move(db, round_id, old, Event.CALLED_OFF, reported=True)
     _return_charge(db, round_id, old, at)
 
 
