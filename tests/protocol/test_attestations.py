@@ -23,6 +23,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.examples import (
     COHORT,
     CONSORTIUM,
+    PLACE,
     POPULATION,
     SPEC,
     held,
@@ -34,7 +35,7 @@ ROUND = SPEC.digest
 
 def holdings(what: StoredAnswers, population: BitMap = POPULATION) -> Holdings:
     return Holdings.attest(
-        what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0"
+        what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0", entry=PLACE
     )
 
 
