@@ -118,6 +118,9 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     CONSORTIUM.verify(signed)
     assert status == 200
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
+    nodes, request = CONSORTIUM.manifest.compute_nodes, signed_job(JOB)
+    handed = {name: set(each) for name, each in federation.requests.items()}
+    assert handed == {"aggregator": set(), **{node.name: {request} for node in nodes}}
 
 
 class Failing:
