@@ -30,9 +30,9 @@ async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     state = await federation.finish(job)
 
     assert state["phase"] == "failed"
-    assert state["reason"] == (
-        "the aggregator's word on round 0 is not valid: refused-result "
-        "(the result is not the total of the Compute nodes' partial sums)"
-    )
+    assert (
+        "the aggregator's word on it is not valid (outcome_refused; refused-result: "
+        "the result is not the total of the Compute nodes' partial sums)"
+    ) in state["reason"]
     signed = await federation.result(state["rounds"][0]["round"])
     assert signed is not None, "the lie was told"
