@@ -8,6 +8,8 @@ and id follows from a label, and the noise from fixed bytes, so the example alwa
 bytes. A real party draws all of these from its operating system's generator.
 """
 
+import base64
+import itertools
 import json
 import re
 import sys
@@ -258,6 +260,54 @@ def whole(body: Document, signer: str) -> str:
     return "\n".join(encoded[start : start + 96] for start in range(0, len(encoded), 96))
 
 
+RUNS: Final = (
+    (2, "a bitmap with run containers"),
+    (2, "number of containers, less 1"),
+    (1, "container 0 is one of runs"),
+    (2, "container 0: the high 16 bits of its members"),
+    (2, "its number of members, less 1"),
+    (2, "number of runs"),
+    (2, "the run begins at 0"),
+    (2, "and has 4 more members"),
+)
+ARRAY: Final = (
+    (4, "a bitmap without run containers"),
+    (4, "number of containers"),
+    (2, "container 0: the high 16 bits of its members"),
+    (2, "its number of members, less 1"),
+    (4, "offset of its content"),
+    (2, "member 2"),
+)
+
+
+def bitmap(encoded: str, names: Sequence[tuple[int, str]]) -> str:
+    """Return the layout of a set."""
+    return laid_out(cut(base64.b64decode(encoded), names))
+
+
+def cut(content: bytes, names: Sequence[tuple[int, str]]) -> list[tuple[str, bytes]]:
+    """Return the parts of `content`, which have these sizes and names."""
+    ends = list(itertools.accumulate(size for size, _ in names))
+    return [
+        (what, content[end - size : end]) for (size, what), end in zip(names, ends, strict=True)
+    ]
+
+
+def price() -> str:
+    """Return how noise and price of the round follow from each other."""
+    design, parties, scale = SPEC.design, SPEC.parties, SPEC.noise.scale
+    blocks = [f"{each.relative_scale:.10f}" for each in design.blocks]
+    return "\n".join(
+        (
+            f"sensitivity      {design.sensitivity:.1f}",
+            f"relative scales  {' '.join(blocks)}",
+            f"clients          {parties}",
+            f"mu               {design.sensitivity:.1f} / ({scale:.1f} * sqrt({parties}))"
+            f" = {design.sensitivity / scale / parties**0.5:.8f}",
+        )
+    )
+
+
 def signed_integers(values: np.ndarray) -> str:
     """Return integers in two columns."""
     return " ".join(f"{value:>20}" for value in map(int, values))
@@ -300,11 +350,7 @@ def signed_envelope() -> str:
             (64, "signature of holder 0"),
         ),
     )
-    parts, start = [], 0
-    for size, what in names:
-        parts.append((what, content[start : start + size]))
-        start += size
-    return laid_out(parts)
+    return laid_out(cut(content, names))
 
 
 def blocks() -> dict[str, str]:
@@ -344,6 +390,8 @@ def blocks() -> dict[str, str]:
         "manifest": shown(MANIFEST),
         "request": shown(REQUEST),
         "spec": shown(SPEC),
+        "population": bitmap(SPEC.population, RUNS),
+        "price": price(),
         "vectors": "\n".join(vectors()),
         "shares": "\n".join(shares()),
         "context": "\n".join(in_lines(context)),
@@ -354,6 +402,7 @@ def blocks() -> dict[str, str]:
             for node, each in enumerate(answer.envelopes)
         ),
         "holdings": "\n\n".join(map(shown, (HOLDINGS[0], HOLDINGS[2]))),
+        "missing": bitmap(HOLDINGS[2].missing, ARRAY),
         "cohort": laid_out(cohort) + f"\n\ndigest {NAMED['cohort']}",
         "vote": f"{whole(VOTES[0], NODES[0])}\n\ndigest {VOTES[0].digest}",
         "sums": "\n".join(
