@@ -22,6 +22,7 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
@@ -53,6 +54,9 @@ from shoal_studies.study_request import StudyRequest
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
 
 
 def key_of(name: str) -> SigningKey:
@@ -173,6 +177,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 values=encode_uint64(vector),
                 charge=charge_of(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
                 **cohort,
+                entry=PLACE,
             ),
         )
         for node, vector in zip(spec.compute_nodes, vectors, strict=True)
@@ -184,12 +189,19 @@ def certificate(of: Consortium, width: int) -> bytes:
             PartialSumReference(node=each.signer, digest=each.digest) for each in sums
         ),
         **cohort,
+        entry=PLACE,
     )
     size = width - 1
+    certified = CertifiedRound(
+        spec=signed("trainer", spec),
+        result=signed("aggregator", result),
+        partial_sums=tuple(sums),
+        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
+    )
     report = PosteriorReport.of(
         request,
-        [(spec, result)],
-        lost=[],
+        [certified],
+        [],
         population=BitMap(range(CLIENTS)),
         posterior=LinearRegressionPosterior(
             names=tuple(each.name for each in task.features),
@@ -202,29 +214,29 @@ def certificate(of: Consortium, width: int) -> bytes:
             prior_sd=(1.0,) * size,
         ),
     )
-    certified = CertifiedRound(
-        spec=signed("trainer", spec),
-        result=signed("aggregator", result),
-        partial_sums=tuple(sums),
-        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
-    )
-    asked, signed_report = signed("analyst", request), signed("trainer", report)
     body = ReleaseCertificate.of(
-        asked,
+        signed("analyst", request),
         [certified],
         [],
         [
             signed(
                 node,
-                JobTotal(manifest=of.digest, job=request.digest, node=node, rounds=(spec.digest,)),
+                JobTotal(
+                    manifest=of.digest,
+                    entry=Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS),
+                    job=request.digest,
+                    node=node,
+                    rounds=(spec.digest,),
+                    report=report.digest,
+                ),
             )
             for node in spec.compute_nodes
         ],
-        signed_report,
+        signed("trainer", report),
         population=BitMap(range(CLIENTS)),
         version=lambda _: of,
     )
-    return signed("trainer", body).encode()
+    return body.encode()
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_redteam.requests import request_for
-from tests.world.logs import prove
+from tests.world.signatures import countersign_all
 
 SITE: Final = "site"
 FIRST_PHONE: Final = 1  # index of the first phone, and of its slot: behind a site with one of each
@@ -96,7 +96,7 @@ def quickstart(
         authority = read_signing_key(directory / "authority" / "signing.key")
         signed = next_manifest(first, roster=roster, authority=authority)
         add_version(directory / "consortium", signed, roster)
-        prove(directory / "consortium", directory / "parties")  # as all nodes' log would
+        countersign_all(directory / "consortium", directory / "parties")
     return services
 
 

@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_holder.noise import discrete_gaussian
+from shoal_protocol import journal
 from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.journal import Link, Statement
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries.columns import ColumnBounds
@@ -192,13 +194,49 @@ NAMED: Final[dict[str, Any]] = {
     "cohort_size": sum(len(PRESSURES[holder]) for holder in COHORT.holders),
 }
 BOUND: Final[dict[str, Any]] = {"manifest": MANIFEST.digest, "round": SPEC.digest}
+
+
+class Journal:
+    """The journal of a party that begins with this round."""
+
+    def __init__(self, party: str) -> None:
+        self.party, self.head = party, journal.EMPTY
+        self.lines: list[str] = []
+
+    def add(self, attest: Callable[..., Statement], **fields: Any) -> Any:
+        """Append the statement that `attest` makes of its place and `fields`, and return it."""
+        number = self.head.number + 1
+        epoch = f"1-{seed(f'epoch of {self.party}')[:16].hex()}"
+        link = Link(epoch=epoch, number=number, previous=self.head.hash)
+        body = attest(entry=link, **fields)
+        salt = seed(f"salt {number} of {self.party}")[:16].hex()
+        document = sign(body, self.party, signing_key(self.party)).encode()
+        content = journal.content_hash(salt, body.slot, body.subject, document)
+        self.head = journal.Head(number, journal.entry_hash(link, content))
+        self.lines += [
+            f"entry {number}  {body.slot}",
+            f"  salt     {salt}",
+            f"  content  {content}",
+            f"  hash     {self.head.hash}",
+        ]
+        return body
+
+
+JOURNALS: Final = {name: Journal(name) for name in (*NODES, "aggregator")}
 HOLDINGS: Final = [
-    Holdings.attest(
-        HELD[node], ASKED, manifest=MANIFEST.digest, round_id=SPEC.digest, node=NODES[node]
+    JOURNALS[node].add(
+        Holdings.attest,
+        held=held,
+        asked=ASKED,
+        manifest=MANIFEST.digest,
+        round_id=SPEC.digest,
+        node=node,
     )
-    for node in range(len(NODES))
+    for node, held in zip(NODES, HELD, strict=True)
 ]
-VOTES: Final = [Vote(node=node, nodes=NODES, **NAMED, **BOUND) for node in NODES]
+VOTES: Final = [
+    JOURNALS[node].add(Vote, node=node, nodes=NODES, **NAMED, **BOUND) for node in NODES
+]
 
 
 def residues(share: Share) -> np.ndarray:
@@ -213,7 +251,8 @@ SUMS: Final = [
     for node in range(len(NODES))
 ]
 PARTIAL_SUMS: Final = [
-    PartialSum(
+    JOURNALS[node].add(
+        PartialSum,
         node=node,
         values=encode_uint64(total),
         charge=charge_of(SPEC, ledger=node, after=EMPTY, at=OPENED_AT, job_rounds=1),
@@ -223,7 +262,8 @@ PARTIAL_SUMS: Final = [
     for node, total in zip(NODES, SUMS, strict=True)
 ]
 TOTAL: Final = np.sum(SUMS, axis=0)
-RESULT: Final = Result(
+RESULT: Final = JOURNALS["aggregator"].add(
+    Result,
     values=encode_uint64(TOTAL),
     partial_sums=tuple(
         PartialSumReference(node=each.node, digest=each.digest) for each in PARTIAL_SUMS
@@ -410,6 +450,7 @@ def blocks() -> dict[str, str]:
             for node, each in enumerate(SUMS)
         ),
         "partial-sum": shown(PARTIAL_SUMS[0]),
+        "journal": "\n".join(JOURNALS[NODES[0]].lines),
         "result": shown(RESULT),
         "total": "\n".join(
             f"{what:<32}{signed_integers(values)}"

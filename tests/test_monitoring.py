@@ -96,11 +96,6 @@ TROUBLE: Final[dict[str, list[tuple[str, dict[str, str], str]]]] = {
     "BudgetAlmostSpent": [
         ("shoal_agent_epsilon_left_gaussian", {"instance": SITE}, "0.05x{minutes}")
     ],
-    "LogNotCosigned": [
-        ("shoal_log_head_age_seconds", {"instance": "aggregator"}, "3600+60x{minutes}"),
-        ("shoal_log_entries", {"instance": "aggregator", "state": "appended"}, "9+1x{minutes}"),
-        ("shoal_log_entries", {"instance": "aggregator", "state": "cosigned"}, "9x{minutes}"),
-    ],
 }
 MINUTES: Final = 26 * 60
 

@@ -171,14 +171,6 @@ def certificate_facts(verified: Verified) -> dict[str, Any]:
             for each in certificate.statements
         ],
         "coalitions": _coalitions(certificate),
-        "log": None
-        if verified.logged is None
-        else {
-            "aggregator": verified.logged.checkpoint.aggregator,
-            "place": verified.logged.place,
-            "size": verified.logged.checkpoint.size,
-            "signed_by": list(verified.logged.signed_by),
-        },
         "privacy": report.privacy.model_dump(mode="json"),
         "not_shown": [
             *NOT_SHOWN,
@@ -275,28 +267,15 @@ def sections(said: Said) -> dict[str, list[str]]:
         ],
         "Who signed that this is so": [
             f"{_party(said['analyst'])}: the job request.",
-            f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
+            f"{_party(said['trainer'])}: the rounds' specs, and the report with the posterior, "
+            "which determines everything else in this certificate.",
             *(_attested(group) for group in alike(rounds, _signers)),
-            f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
-            "take none.",
+            f"{', '.join(said['totalled_by'])}: that they charged no other round of the job and "
+            "take none, and that this is its report. Each signs this once for a job, so another "
+            "certificate of this job holds only if all of them lie.",
         ],
-        "In the log that the Compute nodes witness": [_logged(said["log"])],
         "What no certificate can show": [f"- {each}" for each in said["not_shown"]],
     }
-
-
-def _logged(of: dict[str, Any] | None) -> str:
-    if of is None:
-        return (
-            "It carries no proof that it is in the consortium's log: it was fetched before the "
-            "Compute nodes had signed that, or never logged. Fetch it again."
-        )
-    return (
-        f"Entry {of['place']:,} of the log of {of['aggregator']}, in a checkpoint of "
-        f"{of['size']:,} entries that {', '.join(of['signed_by'])} signed: nobody was shown "
-        "another certificate of this job "
-        "unless such a one is in the log, too (`shoal log verify`), or so many of them lie."
-    )
 
 
 def _coalitions(certificate: ReleaseCertificate) -> list[dict[str, Any]]:

@@ -112,11 +112,11 @@ def policy_options(**defaults: Any) -> Callable[[Command], Command]:
 def policy_of(rules: dict[str, Any], *, nodes: int) -> Policy:
     """Return the policy, with every query of this version and the noise that fits its delta.
 
-    Where `rules` say nothing else, all but one of so many Compute `nodes` must sign the log.
+    Where `rules` say nothing else, all but one of so many Compute `nodes` must sign a version.
 
     Raises:
         pydantic.ValidationError: a value is out of range.
     """
     fitting = ["discrete_gaussian" if rules["delta"] else "discrete_laplace"]
-    rules = rules | {"cosignatures": rules.get("cosignatures") or all_but_one(nodes)}
+    rules = rules | {"manifest_signatures": rules.get("manifest_signatures") or all_but_one(nodes)}
     return Policy.model_validate({"mechanisms": fitting, "queries": get_args(QueryName)} | rules)

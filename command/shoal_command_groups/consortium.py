@@ -35,11 +35,11 @@ from shoal_consortium.party_files import (
 from shoal_consortium.publishing import Outcome, publish_directory
 from shoal_kit.manifest_chain import open_chain
 from shoal_kit.party import public_half
-from shoal_protocol.log.checkpoints import lying_witnesses
 from shoal_protocol.queries import QueryName
 from shoal_protocol.trust.manifest import Consortium, ListedParty, Manifest, ServiceParty
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.trust.succession import lying_nodes
 from shoal_protocol.wire.documents import Signed
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
@@ -119,7 +119,7 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
         as_json,
         shown | {"data_holders": holders[:_MOST_SHOWN]},
         *([f"{more:,} more data holders: --json lists them all."] if more > 0 else []),
-        *of_the_log(chain),
+        *of_signatures(chain),
     )
 
 
@@ -135,7 +135,7 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
         findings,
         as_json,
         findings or "Nothing is wrong as far as the manifest shows.",
-        *of_the_log(chain),
+        *of_signatures(chain),
     )
     if serious := sum(found.severity == "serious" for found in findings):
         fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
@@ -247,7 +247,7 @@ def change(
     ] = None,
     emergency: Annotated[
         str | None,
-        typer.Option(help="Why too few Compute nodes are left to sign the log; everybody sees it."),
+        typer.Option(help="Why too few Compute nodes are left to sign it; everybody sees this."),
     ] = None,
     all_queries: Annotated[
         bool, typer.Option("--all-queries", help="Allow every query of this version.")
@@ -352,11 +352,11 @@ def _key_in(directory: Path) -> SigningKey:
 
 @app.command()
 def publish(directory: Directory, as_json: AsJson = False) -> None:
-    """Have each new version logged, then hand it to every service and show which of them took it.
+    """Have Compute nodes sign each new version, hand it to every service and show which took it.
 
-    The trainer gets the data dictionary, too. Once so many Compute nodes have signed the log as the
-    version before asks for, the proof is kept with the manifest in the directory: without it nobody
-    believes the version.
+    The trainer gets the data dictionary, too. Once so many Compute nodes have signed a version as
+    the one before asks for, their signatures are kept with the manifest in the directory: without
+    them nobody believes the version.
     """
     outcomes = publish_directory(directory)
     _tell_published({"manifest": open_chain(directory)[-1].digest}, outcomes, as_json)
@@ -519,22 +519,24 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, "none" if value is None else str(value)
 
 
-def of_the_log(chain: Sequence[Consortium]) -> Iterator[str]:
-    """Say who must sign the log, how many must lie for two histories, and what had no quorum."""
+def of_signatures(chain: Sequence[Consortium]) -> Iterator[str]:
+    """Say who must sign versions, how many must lie for two histories, and what had no quorum."""
     manifest = chain[-1].manifest
-    nodes, lying = len(manifest.compute_nodes), lying_witnesses(manifest)
-    if manifest.policy.cosignatures is None:
-        yield "The policy has no cosignatures: new versions are believed without the log."
+    if manifest.policy.manifest_signatures is None:
+        yield "The policy has no manifest_signatures: Compute nodes do not sign new versions."
         return
     yield (
-        f"The next version is believed once {manifest.quorum} of {nodes} Compute nodes signed the "
-        f"log with it. For two parties to believe two histories, {lying} of them must lie, with "
-        "the authority and the aggregator."
+        f"The next version is believed once {manifest.quorum} of {len(manifest.compute_nodes)} "
+        "Compute nodes signed it. For two parties to believe two histories, "
+        f"{lying_nodes(manifest)} of them must lie, with the authority."
     )
     for before, version in pairwise(chain):
         number, reason = version.manifest.sequence, version.manifest.emergency
-        is_unproved = version.signed_manifest.log_proof is None
-        if reason is not None and is_unproved:
+        is_unsigned = version.signed_manifest.countersignatures is None
+        if reason is not None:
             yield f"Version {number} was signed by the authority in an emergency: {reason}."
-        elif is_unproved and before.manifest.policy.cosignatures is not None:
-            yield f"Version {number} has no proof of the log yet: run `shoal consortium publish`."
+        elif is_unsigned and before.manifest.policy.manifest_signatures is not None:
+            yield (
+                f"Version {number} is not signed by Compute nodes yet: run "
+                "`shoal consortium publish`."
+            )

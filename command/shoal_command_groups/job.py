@@ -204,7 +204,7 @@ def fetch(
         typer.echo(encoded, nl=False)
         return
     write_new(out, pack(encoded) if out.suffix == ".gz" else encoded, private=False)
-    version = open_book(party, consortium).get(read_certificate(encoded).body.manifest)
+    version = open_book(party, consortium).get(read_certificate(encoded).manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
     again = shell_command("shoal", "certificate", "verify", out, "--manifest", manifest)
     say(f"Written and checked: {out}. Anyone can check it again: {again}")

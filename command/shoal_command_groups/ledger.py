@@ -170,7 +170,7 @@ def verify(
 
 def _anchors(certificate: Path) -> list[LedgerEntry]:
     try:
-        release = read_certificate(read_file(certificate)).body
+        release = read_certificate(read_file(certificate))
     except ProtocolError as error:
         fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
     return [entry for each in release.rounds for entry in each.ledger_entries]

@@ -1,8 +1,8 @@
 """The consortium directory: every manifest version with its roster.
 
 `history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change,
-but for the log's proof that a manifest gets when it is published; without it an emergency can take
-its place. `manifest.json` and `roster.bin`
+but for the Compute nodes' signatures that a manifest gets when it is published; without them an
+emergency can take its place. `manifest.json` and `roster.bin`
 repeat the newest version. A version exists from the moment that its manifest is in the history,
 which is written after its roster, so a crash loses nothing.
 """
@@ -16,9 +16,9 @@ from shoal_kit.manifest_chain import open_chain
 from shoal_kit.private_files import locked, write_new
 from shoal_kit.startup import replace
 from shoal_protocol.certificates.checks import LinkedVersions
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -78,13 +78,14 @@ def believed(chain: Sequence[Consortium], *, pin: str | None = None) -> list[Con
     return [each for each in chain if each.digest in linked.by_digest]
 
 
-def add_proof(directory: Path, version: Consortium, proof: str) -> Consortium:
-    """Write a version's proof that the log has it beside the version; return it with that."""
-    signed = dataclasses.replace(version.signed_manifest, log_proof=proof)
-    proved = dataclasses.replace(version, signed_manifest=signed)
+def add_countersignatures(
+    directory: Path, version: Consortium, countersignatures: str
+) -> Consortium:
+    """Write what Compute nodes signed of a version beside the version; return it with that."""
+    signed = dataclasses.replace(version.signed_manifest, countersignatures=countersignatures)
     replace(history_paths(directory, version.manifest.sequence)[0], signed.encode())
     repair(directory)
-    return proved
+    return dataclasses.replace(version, signed_manifest=signed)
 
 
 def repair(directory: Path) -> None:

@@ -11,7 +11,6 @@ from nacl.signing import SigningKey, VerifyKey
 from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium.party_files import entry_of, fingerprint, is_endorsed
 from shoal_kit.party import Card
-from shoal_protocol.log.succession import may_be_emergency, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     AuthorityMove,
@@ -27,6 +26,7 @@ from shoal_protocol.trust.roster_changes import (
     with_key,
     with_revoked,
 )
+from shoal_protocol.trust.succession import may_be_emergency, move_message
 from shoal_protocol.wire.documents import Signed, sign
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8,32}")
@@ -239,7 +239,7 @@ def changed(
 
     A card of a party's name replaces its keys and address; it is endorsed by the key in force, or
     its fingerprint is among `fingerprints`, which the authority compared with a person.
-    `emergency` says why too few Compute nodes are left to sign the log. A card of
+    `emergency` says why too few Compute nodes are left to sign the version. A card of
     another name adds a Compute node or an analyst, or takes the place of aggregator or trainer.
 
     Raises:
@@ -265,8 +265,8 @@ def changed(
                 "replaced by a card"
             )
     before = manifest.policy.model_dump()
-    if manifest.policy.cosignatures == all_but_one(len(manifest.compute_nodes)):
-        before["cosignatures"] = all_but_one(len(nodes))
+    if manifest.policy.manifest_signatures == all_but_one(len(manifest.compute_nodes)):
+        before["manifest_signatures"] = all_but_one(len(nodes))
     changes: dict[str, Any] = {
         "compute_nodes": tuple(nodes.values()),
         "analysts": tuple(analysts.values()),
@@ -277,7 +277,7 @@ def changed(
         raise ValueError("nothing would change: no new version was signed")
     signed = next_manifest(current, authority=authority, **changes, emergency=emergency)
     if emergency is not None and not may_be_emergency(manifest, signed.body):
-        raise ValueError("enough Compute nodes stay to sign the log: this is no emergency")
+        raise ValueError("enough Compute nodes stay to sign: this is no emergency")
     return signed
 
 

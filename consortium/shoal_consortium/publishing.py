@@ -15,17 +15,19 @@ from shoal_consortium import consortium_files, dictionary_files
 from shoal_kit.manifest_chain import open_chain
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_kit.peers.service_calls import Endpoint, Refused, call, json_of
-from shoal_protocol.log.succession import check_believed
 from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.trust.succession import (
+    SIGNATURES_PATH,
+    ManifestStatement,
+    check_believed,
+    written,
+)
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import ProtocolError, TooFewSignatures, WrongManifest
 
 _PAUSES: Final = (0.5, 1.0, 2.0)  # seconds
-
-
-PROOF_SECONDS: Final = 10
-PROOF_TRIES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -38,92 +40,86 @@ class Outcome:
     unreachable: bool = False
 
 
-def logged(
-    before: Consortium, following: Consortium, *, transport: httpx.AsyncBaseTransport | None = None
-) -> str | None:
-    """Return the proof that the log has a version, by the nodes of the version `before`.
+def countersigned(
+    chain: Sequence[Consortium],
+    following: Consortium,
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> str:
+    """Return what Compute nodes of the newest version of `chain` sign of the one that follows it.
 
-    None where none is needed: before there was a log, and in an emergency. The aggregator logs it
-    now if it has not yet, and as many Compute nodes must sign as `before` asks for.
+    They are as many as that version asks for; of an emergency, those that stay and answer. A node
+    that lags behind is handed the versions of `chain` first. A node that signed already answers
+    with the same bytes.
 
     Raises:
-        Unavailable: the aggregator or too many nodes do not answer, and nothing was logged; or too
-            few nodes sign in `PROOF_TRIES` waits.
-        Refused: it does not log the version.
-        ProtocolError: its proof does not hold.
+        Unavailable: too many nodes do not answer.
+        Refused: too many do not sign.
+        ProtocolError: what they sign does not hold.
     """
-    known = following.signed_manifest.log_proof
-    if before.manifest.policy.cosignatures is None or following.manifest.emergency or known:
-        return known
-    aggregator = Endpoint.of(before.manifest.aggregator, transport)
+    nodes = chain[-1].manifest.compute_nodes
+    if following.manifest.emergency is not None:
+        nodes = tuple(node for node in nodes if following.lists(node.name))
+    content = following.signed_manifest.encode()
 
-    async def ask(
-        method: str,
-        path: str,
-        query: dict[str, str | int] | None = None,
-        content: bytes | None = None,
-    ) -> Reply:
-        """Ask the aggregator, also under a certificate that ended: a proof speaks for itself."""
+    async def post(at: Endpoint) -> Reply:
+        """Ask a node, also under a certificate that ended: its signature speaks for itself."""
         try:
-            return await call(aggregator, method, path, query, content=content)
+            return await call(at, "POST", SIGNATURES_PATH, content=content)
         except Unavailable:
-            return await call(
-                dataclasses.replace(aggregator, certificate=None),
-                method,
-                path,
-                query,
-                content=content,
-            )
+            at = dataclasses.replace(at, certificate=None)
+            return await call(at, "POST", SIGNATURES_PATH, content=content)
 
-    async def answers(node: ServiceParty) -> bool:
+    async def ask(node: ServiceParty) -> Signed[ManifestStatement] | Exception:
+        at = Endpoint.of(node, transport)
         try:
-            reply = await call(Endpoint.of(node, transport), "GET", "/healthz")
-        except Unavailable:
-            return False
-        return reply.status == HTTPStatus.OK
+            reply = await post(at)
+            if reply.code == WrongManifest.code:
+                await _publish(chain, node, transport)
+                reply = await post(at)
+            json_of(reply)
+            return decode(reply.body, ManifestStatement)
+        except (Unavailable, Refused, ProtocolError) as error:
+            return error
 
-    async def fetch() -> str:
-        nodes = before.manifest.compute_nodes
-        there = await asyncio.gather(*map(answers, nodes))
-        if sum(there) < before.manifest.quorum:  # logged, no emergency could take its place
-            silent = [node.name for node, here in zip(nodes, there, strict=True) if not here]
-            raise Unavailable(
-                f"{', '.join(silent)} did not answer, and {before.manifest.quorum} of {len(nodes)} "
-                "Compute nodes must sign the log: nothing was published. If they are lost, sign an "
-                "--emergency without them"
-            )
-        answered = json_of(
-            await ask("POST", "/v1/log/manifests", content=following.signed_manifest.encode())
-        )
-        if not isinstance(answered, dict) or not isinstance(place := answered.get("place"), int):
-            raise Refused("the aggregator does not say where in the log the version is")
-        for _ in range(PROOF_TRIES):
-            reply = await ask("GET", f"/v1/log/proofs/{place}", {"wait": PROOF_SECONDS})
-            if reply.status == HTTPStatus.OK:
-                return reply.body.decode("utf-8", "replace")
-        raise Unavailable(f"fewer than {before.manifest.quorum} Compute nodes sign the log")
+    async def ask_all() -> list[Signed[ManifestStatement] | Exception]:
+        return await asyncio.gather(*map(ask, nodes))
 
-    proof = asyncio.run(fetch())
-    check_believed(before, following.manifest, proof)
-    return proof
+    answers = asyncio.run(ask_all())
+    found = written([each for each in answers if isinstance(each, Signed)])
+    try:
+        check_believed(chain[-1], following.manifest, found)
+    except TooFewSignatures as error:
+        failed = {
+            node.name: answer
+            for node, answer in zip(nodes, answers, strict=True)
+            if isinstance(answer, Exception)
+        }
+        reasons = "; ".join(f"{name}: {answer}" for name, answer in failed.items())
+        is_silence = all(isinstance(answer, Unavailable) for answer in failed.values())
+        raise (Unavailable if failed and is_silence else Refused)(
+            f"{error}, and nothing was published ({reasons}). If nodes are lost, sign an "
+            "--emergency without them"
+        ) from None
+    return found
 
 
 def publish_directory(directory: Path) -> list[Outcome]:
-    """Have each version of a consortium directory logged that is not, then hand out the newest.
+    """Have nodes sign each version of a consortium directory, and hand the newest to all services.
 
     The trainer gets the data dictionary, too, if there is one: a new trainer has none.
 
     Raises:
-        Unavailable, Refused, ProtocolError: a version was not logged, as `logged`.
+        Unavailable, Refused, ProtocolError: a version is not signed, as `countersigned`.
         ValueError: the directory or its dictionary is broken.
     """
     chain = open_chain(directory)
     for number, following in enumerate(chain[1:], 1):
-        proof = logged(chain[number - 1], following)
-        if proof is not None and following.signed_manifest.log_proof is None:
-            publish_to_all(chain[:number])  # who signs must know the version before
-            chain[number] = consortium_files.add_proof(directory, following, proof)
-            publish_to_all(chain[: number + 1])
+        is_signed = following.signed_manifest.countersignatures is not None
+        if is_signed or chain[number - 1].manifest.policy.manifest_signatures is None:
+            continue
+        found = countersigned(chain[:number], following)
+        chain[number] = consortium_files.add_countersignatures(directory, following, found)
     consortium_files.repair(directory)
     outcomes = publish_to_all(chain)
     if dictionary := dictionary_files.versions(directory):

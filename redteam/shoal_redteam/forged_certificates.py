@@ -27,8 +27,9 @@ def forged_certificate(
     specs: Mapping[int, Mapping[str, Any]] | None = None,
     charges: Charges = lambda number, entry: entry,
     totals: Totals = lambda total: total,
+    report: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the signed certificate of a job with another request, other rounds or other charges.
+    """Return the certificate of a job with another request, rounds, charges or report.
 
     Everything else follows from these, and whoever has to sign it does: without any change, it is
     a certificate that holds. `told` must be of a single version of the manifest, and no round lost.
@@ -65,13 +66,10 @@ def forged_certificate(
             )
         )
     population = decode_clients(told.population)
-    report = PosteriorReport.of(
-        asked,
-        [(each.spec.body, each.result.body) for each in rounds],
-        lost=[],
-        population=population,
-        posterior=told.report.body.posterior,
+    honest_report = PosteriorReport.of(
+        asked, rounds, [], population=population, posterior=told.report.body.posterior
     )
+    shown_report = honest_report.model_copy(update=dict(report or {}))
     whole = ReleaseCertificate.of(
         target.sign(asked, asked.analyst),
         rounds,
@@ -79,20 +77,20 @@ def forged_certificate(
         [
             target.sign(shown, shown.node)
             for each in told.totals
-            if (shown := totals(_total(each.body, asked.digest, rounds))) is not None
+            if (shown := totals(_total(each.body, shown_report, rounds))) is not None
         ],
-        target.sign(report, target.trainer),
+        target.sign(shown_report, target.trainer),
         population=population,
         version=lambda digest: target.consortium,
     )
-    return target.sign(whole, target.trainer).encode()
+    return whole.encode()
 
 
-def _total(was: JobTotal, job: str, rounds: list[CertifiedRound]) -> JobTotal:
-    """Return the total that a node would have signed of these rounds."""
+def _total(was: JobTotal, report: PosteriorReport, rounds: list[CertifiedRound]) -> JobTotal:
+    """Return the total that a node would have signed of these rounds and this report."""
     charged = tuple(
         each.spec.digest
         for each in rounds
         if was.node in [signed.body.node for signed in each.partial_sums]
     )
-    return was.model_copy(update={"job": job, "rounds": charged})
+    return was.model_copy(update={"job": report.job, "rounds": charged, "report": report.digest})

@@ -2,29 +2,24 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.log.checkpoints import (
-    GENESIS,
-    Checkpoint,
-    Cosignature,
-    LogProof,
-    ManifestEntry,
-    Witnessed,
-    entry_hash,
-    followed,
-)
+from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
 from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import ManifestStatement, written
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_redteam.played_round import PlayedRound
 from shoal_redteam.target import Target
+
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+"""Where a liar says that a statement stands in its journal."""
 
 
 def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> dict[str, Any]:
@@ -33,32 +28,19 @@ def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> 
     return {"body": dict(body), "signature": key.sign(message).signature.hex(), "signer": signer}
 
 
-def logged(target: Target, manifest: Signed[Manifest]) -> Signed[Manifest]:
-    """Return the next version with a proof that a log has it, which all parties' keys sign."""
-    head = followed(GENESIS, [entry_hash(ManifestEntry.of(manifest.body).encode())])
-    checkpoint = checkpoint_of(target, 1, head, signer=target.aggregator)
-    witnessed = Witnessed(
-        checkpoint=checkpoint,
-        cosignatures=tuple(
-            target.sign(
-                Cosignature(checkpoint=checkpoint.digest, node=node, at=target.after(0.0)), node
-            )
-            for node in target.nodes
-        ),
-    )
-    proof = LogProof(before=GENESIS, after=(), witnessed=witnessed)
-    return replace(manifest, log_proof=proof.encode().decode())
+def countersigned(target: Target, manifest: Signed[Manifest]) -> Signed[Manifest]:
+    """Return the next version with the signatures of all Compute nodes' keys."""
+    signed = [manifest_statement(target, manifest.body, node) for node in target.nodes]
+    return replace(manifest, countersignatures=written(signed))
 
 
-def checkpoint_of(target: Target, size: int, head: str, *, signer: str) -> Signed[Checkpoint]:
-    """Return a checkpoint of the aggregator's log that a party's key signs in its name."""
-    body = Checkpoint(
-        consortium=target.consortium.manifest.consortium,
-        aggregator=target.aggregator,
-        size=size,
-        head=head,
-    )
-    return sign(body, target.aggregator, target.key(signer))
+def manifest_statement(
+    target: Target, later: Manifest, node: str, signer: str | None = None
+) -> Signed[ManifestStatement]:
+    """Return a node's statement of the next version, signed by its key or by that of `signer`."""
+    entry = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+    body = ManifestStatement.of(target.consortium, later, node=node, entry=entry)
+    return sign(body, node, target.key(signer or node))
 
 
 def changed(document: Document, **fields: Any) -> dict[str, Any]:
@@ -98,6 +80,7 @@ async def call_off(played: PlayedRound) -> None:
         round=played.signed.digest,
         party=node,
         reason=AbandonmentReason(code="called_off_by_node"),
+        entry=PLACE,
     )
     path = f"{played.path}/abandonments"
     await target.send(target.aggregator, path, target.sign(body, node).encode())
@@ -120,4 +103,5 @@ def claimed_sum(
         charge=charge_of(
             played.spec, ledger=node, after=EMPTY, at=played.spec.opened_at, job_rounds=1
         ),
+        entry=PLACE,
     )

@@ -181,7 +181,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     for model in ("jax", "numpyro"):
         sys.modules[model] = None  # type: ignore[assignment]  # to import it fails
-    found = replay(read_certificate(sys.stdin.buffer.read()).body)
+    found = replay(read_certificate(sys.stdin.buffer.read()))
     print(json.dumps(asdict(found)))
 
 

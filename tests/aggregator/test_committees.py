@@ -15,6 +15,7 @@ from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import told_of
 from tests.world import examples
 from tests.world.clock import HandMovedClock
+from tests.world.examples import PLACE
 from tests.world.parties import client_of, post, signed_by
 
 FIVE = examples.consortium(
@@ -40,6 +41,7 @@ def partial_sum(
         nodes=nodes,
         values=encode_uint64(values),
         charge=examples.charge(SPEC, node),
+        entry=PLACE,
     )
     return signed_by(node, body)
 

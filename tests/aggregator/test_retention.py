@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
 from shoal_aggregator.assembly import DELETIONS
+from shoal_protocol.rounds.attestations import END
 from shoal_service.storage import retention
 from shoal_service.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, engine, publish, with_sums
@@ -23,9 +24,9 @@ def publish_later(db: Connection, nodes: Sequence[str]) -> str:
     [before] = db.execute(schema.rounds.select()).mappings()
     new = {"id": "f" * 64, "job": "e" * 64, "give_up_at": before["give_up_at"] + 86_400_000}
     db.execute(schema.rounds.insert().values({**before, **new}))
-    for each in db.execute(schema.partial_sums.select()).mappings().all():
+    for each in db.execute(schema.received.select()).mappings().all():
         if each["node"] in nodes:
-            db.execute(schema.partial_sums.insert().values({**each, "round": new["id"]}))
+            db.execute(schema.received.insert().values({**each, "round": new["id"]}))
     return str(new["id"])
 
 
@@ -41,8 +42,8 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
         later = publish_later(db, ["compute-0", "compute-1"])
         assert not delete_due(db, DELETIONS, LATER, 16)  # compute-2 has none that is newer
         assert has_result(db)  # and the round stays as a whole
-        mine = schema.partial_sums.c.node == "compute-2"
-        db.execute(schema.partial_sums.update().where(mine).values(round=later))
+        mine = schema.received.c.node == "compute-2"
+        db.execute(schema.received.update().where(mine).values(round=later))
         assert delete_due(db, DELETIONS, LATER, 16)
         assert not delete_due(db, DELETIONS, LATER + timedelta(days=2), 16)
         assert [each.id for each in db.execute(schema.rounds.select())] == [later]
@@ -52,8 +53,7 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
 
 
 def has_result(db: Connection) -> bool:
-    results = schema.results
-    return bool(db.execute(results.select().where(results.c.round == SPEC.digest)).first())
+    return schema.journal.find(db, END, SPEC.digest) is not None
 
 
 def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

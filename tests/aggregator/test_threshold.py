@@ -26,6 +26,7 @@ from tests.aggregator.conftest import told_of
 from tests.world import examples
 from tests.world.adding import added
 from tests.world.clock import HandMovedClock
+from tests.world.examples import PLACE
 from tests.world.parties import client_of, post, problem_code, signed_by
 
 NODES = 5
@@ -56,6 +57,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         cohort_size=len(cohort),
         values=encode_uint64(added(THREE, shares, SPEC.dimension)),
         charge=examples.charge(SPEC, f"compute-{node}"),
+        entry=PLACE,
     )
 
 
@@ -78,6 +80,7 @@ def abandonment(node: int) -> bytes:
         round=SPEC.digest,
         party=f"compute-{node}",
         reason=AbandonmentReason(code="votes_missing"),
+        entry=PLACE,
     )
     return signed_by(body.party, body)
 

@@ -92,6 +92,7 @@ class ReportingTrainer:
             "rounds": ("1" * 64,),
             "results": ("2" * 64,),
             "lost_rounds": (),
+            "record": "3" * 64,
             "population_size": 12,
             "participations": Participations(least=1, most=1),
             "cohort_sizes": (12,),

@@ -15,12 +15,12 @@ from shoal_holder import rounds
 from shoal_holder.policy import Policy
 from shoal_holder.status import RoundStatus
 from shoal_kit.manifest_book import ManifestBook
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
+from shoal_protocol.trust.succession import following_version
 from shoal_studies.catalogue.linear_regression import query_for, thresholds_for
 from tests.world.around_holder import (
     COLUMNS,

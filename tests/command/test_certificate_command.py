@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
     "a changed byte": (
         TWO_ROUNDS.encode().replace(b'"cohort_size":11', b'"cohort_size":12', 1),
         TWO_ROUNDS.manifest,
-        "the certificate: The signature does not verify",
+        "the partial sums of round 0: The signature does not verify",
     ),
     "a space at its end": (
         TWO_ROUNDS.encode() + b" ",
@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[bytes, bytes, str]] = {
     "the files changed for one another": (
         TWO_ROUNDS.manifest,
         TWO_ROUNDS.encode(),
-        "the certificate: a document of another kind is due here",
+        "the certificate: earlier_manifests: is missing",
     ),
     "no bytes at all": (b"", TWO_ROUNDS.manifest, "the certificate: the body is not JSON"),
 }

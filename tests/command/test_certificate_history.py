@@ -1,6 +1,5 @@
 """Certificates from before the parties changed, checked by every version of the manifest."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from typer.testing import Result
 
 from shoal_consortium import consortium_files
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import with_revoked
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.command.running import run
 from tests.command.test_certificate_command import in_one_line
-from tests.protocol.test_succession import NODES, NOW, following, proved, replaced
+from tests.protocol.test_succession import NODES, NOW, following, replaced
 from tests.world import examples
 from tests.world.certified import (
     TWO_ROUNDS,
@@ -31,7 +29,7 @@ from tests.world.certified import (
     under,
 )
 from tests.world.examples import signing_key
-from tests.world.logs import proof, signed
+from tests.world.signatures import countersigned
 
 FIRST = examples.CONSORTIUM
 
@@ -120,7 +118,7 @@ def test_a_certificate_holds_by_every_version_and_a_forged_one_by_none(
         assert held.trusted.digest == HISTORY[place].digest
     for lies in (
         {"sum 0 compute-1": changed(cohort_size=10)},
-        {"certificate": changed(lost_rounds=(), job="0" * 64)},
+        {"certificate": changed(totals=())},
         {"report": changed(population_size=13)},
     ):
         with pytest.raises(RefusedCertificate):
@@ -136,7 +134,7 @@ def test_a_history_that_does_not_link_to_the_trusted_version_is_refused() -> Non
             verify_certificate(encoded, trusted.encode(), history=at_hand)
 
 
-def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() -> None:
+def test_R8_a_version_after_the_trusted_one_must_be_signed_by_nodes_or_an_emergency() -> None:
     nodes = tuple(
         node.model_copy(update={"verify_key": bytes(signing_key(node.name).verify_key).hex()})
         for node in replaced(2)
@@ -144,8 +142,8 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
     emergency = following(compute_nodes=nodes, emergency="two sites burnt")
     for later, holds in (
         (following(), False),
-        (proved(following(), *NODES), True),
-        (proved(following(), NODES[0]), False),
+        (countersigned(NOW, following()), True),
+        (countersigned(NOW, following(), NODES[:1]), False),
         (emergency, True),
     ):
         version = following_version(NOW, later.encode(), NOW.roster.encode(), believe=False)
@@ -156,15 +154,6 @@ def test_a_version_after_the_trusted_one_must_be_in_the_log_or_an_emergency() ->
             continue
         with pytest.raises(RefusedCertificate, match="version 2 of the manifest"):
             verify_certificate(encoded, NOW.signed_manifest.encode(), history=[later])
-
-
-def logged_by(making: Making, manifest: Manifest, keys: Callable[[str], SigningKey]) -> bytes:
-    """Return a certificate with a proof of a log of one entry, signed by a manifest's parties."""
-    certificate = read_certificate(making.encode())
-    entry = certificate.body.log_entry
-    nodes = [each.name for each in manifest.compute_nodes]
-    made = proof([entry], 0, signed([entry], nodes, manifest=manifest, keys=keys))
-    return replace(certificate, log_proof=made.encode().decode()).encode()
 
 
 def kept(consortium: Consortium, directory: Path, *later: Consortium) -> Path:
@@ -190,47 +179,10 @@ def checked_by(directory: Path, encoded: bytes, trusted: bytes) -> Result:
     )
 
 
-def without_the_stolen() -> Consortium:
-    """Return the version after `NOW`, from which two nodes are gone: their keys were stolen."""
-    nodes = tuple(
-        node.model_copy(update={"verify_key": bytes(signing_key(node.name).verify_key).hex()})
-        for node in replaced(2)
-    )
-    later = following(compute_nodes=nodes, emergency="two sites burnt")
-    return following_version(NOW, later.encode(), NOW.roster.encode())
-
-
-def test_keys_of_parties_who_were_removed_before_prove_nothing(tmp_path: Path) -> None:
-    later = without_the_stolen()
-    kept(NOW, tmp_path / "consortium", later)
-    making = under(later)
-    forged = logged_by(making, NOW.manifest, signing_key)
-    for trusted in (later, NOW):
-        result = checked_by(tmp_path, forged, trusted.signed_manifest.encode())
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "does not hold. the log's proof" in in_one_line(result.stderr)
-    true = logged_by(making, later.manifest, signing_key)
-    result = checked_by(tmp_path, true, later.signed_manifest.encode())
-    assert result.exit_code == 0, result.output
-    assert "Entry 0 of the log of aggregator" in in_one_line(result.stdout)
-
-
-def test_a_proof_by_a_later_version_counts_where_it_links() -> None:
-    later = without_the_stolen()
-    encoded = logged_by(under(NOW), later.manifest, signing_key)
-    signed = [NOW.signed_manifest, later.signed_manifest]
-    for trusted in signed:
-        assert verify_certificate(encoded, trusted.encode(), history=signed).logged
-    unproved = following(compute_nodes=later.manifest.compute_nodes)
-    encoded = logged_by(under(NOW), unproved.body, signing_key)
-    with pytest.raises(RefusedCertificate, match="the log's proof"):
-        verify_certificate(encoded, NOW.signed_manifest.encode(), history=[unproved])
-
-
 def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None:
-    unproved = following_version(NOW, following().encode(), NOW.roster.encode(), believe=False)
+    unsigned = following_version(NOW, following().encode(), NOW.roster.encode(), believe=False)
     encoded, manifest = under(NOW).encode(), NOW.signed_manifest.encode()
-    for known, tells in (((unproved,), False), ((NOW,), True), ((NOW, unproved), True)):
+    for known, tells in (((unsigned,), False), ((NOW,), True), ((NOW, unsigned), True)):
         verified = verify_certificate(encoded, manifest, known=known)
         assert (verified.holders_known, verified.all_rosters) == (tells, tells)
 
@@ -239,9 +191,9 @@ def test_only_rosters_of_versions_that_link_tell_whose_slots_are_whose() -> None
 def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does(
     is_first: bool,
 ) -> None:
-    good = proved(following(), *NODES)
+    good = countersigned(NOW, following())
     version = following_version(NOW, good.encode(), NOW.roster.encode())
-    unproved = replace(version, signed_manifest=following())
+    unsigned = replace(version, signed_manifest=following())
     encoded = under(version).encode()
     for copy in (following(), replace(good, signature="0" * 128)):
         for trusted in (NOW.signed_manifest, good):
@@ -250,7 +202,7 @@ def test_a_copy_of_a_version_that_does_not_hold_takes_nothing_from_one_that_does
             assert verify_certificate(encoded, trusted.encode(), history=history)
     for trusted in (NOW.signed_manifest, good):
         assert verify_certificate(
-            encoded, trusted.encode(), history=[good], known=[NOW, unproved]
+            encoded, trusted.encode(), history=[good], known=[NOW, unsigned]
         ).all_rosters
     broken = replace(NOW.signed_manifest, signature="0" * 128)
     copies = [broken, NOW.signed_manifest] if is_first else [NOW.signed_manifest, broken]

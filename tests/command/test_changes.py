@@ -14,7 +14,7 @@ from shoal_kit.party import load_party
 from shoal_protocol.trust.manifest import Consortium
 from tests.command.running import refused, run, shoal
 from tests.command.test_command import consortium, new_party, parties
-from tests.world.logs import prove
+from tests.world.signatures import countersign_all
 
 __all__ = ["consortium", "parties"]  # fixtures
 
@@ -119,7 +119,7 @@ def test_the_authority_moves_and_the_old_key_changes_nothing_more(
     pin = second.digest
     book = ManifestBook.open(consortium, pin, tmp_path / "data")
     assert [each.manifest.sequence for each in book.versions] == [1, 2]  # not published yet
-    prove(consortium, home)
+    countersign_all(consortium, home)
     book = ManifestBook.open(consortium, pin, tmp_path / "data")
     assert [each.manifest.sequence for each in book.versions] == [1, 2, 3]
 

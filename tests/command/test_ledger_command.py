@@ -66,7 +66,7 @@ def released(tmp_path: Path) -> tuple[Path, list[LedgerEntry]]:
     certificate = Making().make()
     file = tmp_path / "certificate.json"
     file.write_bytes(certificate.encode())
-    every = [entry for each in certificate.body.rounds for entry in each.ledger_entries]
+    every = [entry for each in certificate.rounds for entry in each.ledger_entries]
     entries = [entry for entry in every if entry.ledger == "compute-1"]
     assert [each.number for each in entries] == [1, 2]
     return file, entries

@@ -1,21 +1,27 @@
 """Every service is handed the versions that it lacks, and whoever refuses is named."""
 
+from dataclasses import replace
+
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_consortium.parties import next_manifest
-from shoal_consortium.publishing import logged, publish_to_all
+from shoal_consortium.publishing import countersigned, publish_to_all
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.peers.service_calls import Refused
 from shoal_kit.web.application import create_application
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster_changes import with_revoked
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.trust.succession import SIGNATURES_PATH, countersigners, following_version
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.errors import WrongManifest
 from shoal_service.manifest_routes import manifest_routes
 from tests.command.test_consortium_building import AUTHORITY, consortium
+from tests.protocol.test_succession import NODES, POLICY, following
+from tests.world.parties import reachable
+from tests.world.signatures import statement
 
 
 async def ready() -> None:
@@ -82,29 +88,72 @@ def test_services_that_lag_behind_are_handed_every_version_they_lack(tmp_path, v
         assert {book.current.digest for book in services.books.values()} == {chain[-1].digest}
 
 
-def logged_versions() -> list[Consortium]:
-    """Return three versions, of which the third is to be logged."""
-    first = chain_of(1)[0]
-    policy = first.manifest.policy.model_copy(update={"cosignatures": 2})
-    signed = next_manifest(first, authority=AUTHORITY, policy=policy)
-    second = following_version(first, signed.encode(), first.roster.encode())
-    later = next_manifest(second, authority=AUTHORITY, policy=policy)
-    third = following_version(second, later.encode(), first.roster.encode(), believe=False)
-    return [first, second, third]
+NOW = reachable(policy=POLICY)
+FOLLOWING = following_version(NOW, following(NOW).encode(), NOW.roster.encode(), believe=False)
 
 
-@pytest.mark.parametrize("answer", [{}, [], {"place": "here"}])
-def test_an_aggregator_that_does_not_say_where_it_logged_a_version_is_refused(answer) -> None:
-    _, second, third = logged_versions()
-    lies = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
-    with pytest.raises(Refused, match="does not say where in the log"):
-        logged(second, third, transport=lies)
+class Nodes(httpx.AsyncBaseTransport):
+    """Compute nodes that sign what follows, or answer otherwise by name; None: it is down."""
+
+    def __init__(self, **otherwise: httpx.Response | None) -> None:
+        hosts = {httpx.URL(each.url).host: each.name for each in NOW.manifest.services}
+        self._names, self._otherwise = hosts, otherwise
+        self.asked: list[tuple[str, str]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        name = self._names[request.url.host]
+        self.asked.append((name, request.url.path))
+        answer = self._otherwise.get(name.replace("-", "_"), httpx.Response(200))
+        if answer is None:
+            raise httpx.ConnectError("connection refused")
+        if answer.status_code != 200 or request.url.path != SIGNATURES_PATH:
+            return answer
+        later = decode(await request.aread(), Manifest).body
+        return httpx.Response(200, content=statement(NOW, later, name).encode())
 
 
-def test_nothing_is_logged_while_too_few_nodes_are_there_to_sign_it(tmp_path) -> None:
-    first, second, third = logged_versions()
-    services = federation([first], tmp_path)
-    lost = first.manifest.compute_nodes[0].name
-    del services._apps[lost]
-    with pytest.raises(Unavailable, match=f"^{lost} did not answer.* nothing was published.*emerg"):
-        logged(second, third, transport=services)  # its aggregator has no log: it was not asked
+def test_R8_a_version_carries_the_signatures_of_all_nodes_that_answer() -> None:
+    for nodes, signers in ((Nodes(), NODES), (Nodes(compute_1=None), [NODES[0], NODES[2]])):
+        found = countersigned([NOW], FOLLOWING, transport=nodes)
+        assert countersigners(NOW, FOLLOWING.manifest, found) == set(signers)
+        signed = replace(FOLLOWING.signed_manifest, countersignatures=found)
+        following_version(NOW, signed.encode(), NOW.roster.encode())
+
+
+def test_R8_nothing_is_published_while_too_few_nodes_answer_or_sign() -> None:
+    problem = {"type": "urn:shoal:problem:conflicting-document", "title": "signed another one"}
+    refusal = httpx.Response(409, json=problem)
+    with pytest.raises(Unavailable, match=r"published.*compute-1.*compute-2.*emergency"):
+        countersigned([NOW], FOLLOWING, transport=Nodes(compute_1=None, compute_2=None))
+    with pytest.raises(Refused, match=r"1 of the Compute.*compute-2: 409: signed another"):
+        countersigned([NOW], FOLLOWING, transport=Nodes(compute_1=None, compute_2=refusal))
+
+
+def test_R8_a_statement_of_another_version_is_not_taken_for_a_signature() -> None:
+    other = following(NOW, policy=POLICY.model_copy(update={"minimum_cohort": 11})).body
+    lies = {
+        name.replace("-", "_"): httpx.Response(201, content=statement(NOW, other, name).encode())
+        for name in NODES[1:]
+    }
+    with pytest.raises(Refused, match="1 of the Compute nodes"):
+        countersigned([NOW], FOLLOWING, transport=Nodes(**lies))
+
+
+def test_a_node_that_lags_behind_is_handed_the_versions_before() -> None:
+    behind = httpx.Response(409, json={"type": f"urn:shoal:problem:{WrongManifest.code}"})
+    nodes = Nodes(compute_2=behind)
+    countersigned([NOW], FOLLOWING, transport=nodes)
+    paths = [path for name, path in nodes.asked if name == "compute-2"]
+    assert paths == [SIGNATURES_PATH, "/v1/manifest", SIGNATURES_PATH]
+
+
+def test_R8_of_an_emergency_the_nodes_that_stay_are_asked() -> None:
+    stays, *lost = NOW.manifest.compute_nodes
+    nodes = (stays, *(node.model_copy(update={"name": f"{node.name}-new"}) for node in lost))
+    signed = following(NOW, compute_nodes=nodes, emergency="two sites burnt")
+    emergency = following_version(NOW, signed.encode(), NOW.roster.encode())
+    asked = Nodes()
+    found = countersigned([NOW], emergency, transport=asked)
+    assert asked.asked == [(NODES[0], SIGNATURES_PATH)]
+    assert countersigners(NOW, emergency.manifest, found) == {NODES[0]}
+    assert countersigned([NOW], emergency, transport=Nodes(compute_0=None)) == "[]"

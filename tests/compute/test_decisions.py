@@ -19,7 +19,7 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase
 from tests.world import examples
 from tests.world.around_node import holdings, vote
-from tests.world.examples import OPENED_AT, POLICY, signing_key
+from tests.world.examples import OPENED_AT, PLACE, POLICY, signing_key
 from tests.world.parties import party, reachable
 
 COHORTS = st.sampled_from([range(12), range(11), range(10), range(9)])
@@ -56,7 +56,7 @@ def blank(setting: tuple[Signed[RoundSpec], object], phase: Phase = Phase.FROZEN
 
 def abandon(known: Round, name: str) -> None:
     reason = AbandonmentReason(code="votes_missing")
-    body = abandonment(known, reason)
+    body = abandonment(known, reason, PLACE)
     signed = sign(body.model_copy(update={"party": name}), name, signing_key(name))
     known.learn(signed, Kept.FIRST)
 
@@ -312,6 +312,7 @@ def test_a_cohort_of_too_few_data_holders_is_given_up_however_many_slots_they_ha
             manifest=spec.manifest,
             round_id=spec.digest,
             node=name,
+            entry=PLACE,
         )
         told(known, sign(of_the_first, name, signing_key(name)))
     told(known, vote(spec, "compute-1", range(1), spec.compute_nodes))

@@ -38,7 +38,7 @@ from tests.world.around_node import (
     holdings,
     vote,
 )
-from tests.world.examples import OPENED_AT, signing_key
+from tests.world.examples import OPENED_AT, PLACE, signing_key
 from tests.world.parties import party, reachable
 
 TRUST = reachable()
@@ -169,6 +169,7 @@ def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -
         manifest=TRUST.digest,
         round_id=SPEC.digest,
         node="compute-0",
+        entry=PLACE,
     )
     document = sign(largest, "compute-0", signing_key("compute-0"))
     rounds = {}

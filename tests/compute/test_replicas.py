@@ -15,13 +15,14 @@ from sqlalchemy import create_engine, text
 from shoal_compute import store
 from shoal_compute.assembly import Service
 from shoal_compute.bulks import AcceptedShare
-from shoal_compute.schema import VERSION, metadata
+from shoal_compute.schema import VERSION, journal, metadata
 from shoal_compute.shares import (
     Outcome,
     add_shares,
 )
 from shoal_compute.store import LostRace
 from shoal_kit.manifest_book import ManifestBook
+from shoal_protocol.journal import EMPTY, Link
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -32,6 +33,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.journal import JournalWriter
 from tests.kit.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (
@@ -197,16 +199,20 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
         return stored
 
     def freeze() -> BitMap:
-        def attest(held: StoredAnswers) -> Signed[Holdings]:
+        def attest(held: StoredAnswers, entry: Link) -> Signed[Holdings]:
             names = {"manifest": specs[0].body.manifest, "round_id": specs[0].digest}
-            body = Holdings.attest(held, BitMap(clients), node="compute-0", **names)
+            body = Holdings.attest(held, BitMap(clients), node="compute-0", **names, entry=entry)
             return sign(body, "compute-0", signing_key("compute-0"))
 
         storage = StorageThread(open_engine(postgresql_url))
         while True:
             phase = Phase(storage.run_here(store.get_round, specs[0].digest).phase)
             try:
-                return storage.run_here(store.freeze, specs[0].digest, phase, attest)[0]
+                return storage.run_here(
+                    lambda db, phase=phase: store.freeze(
+                        JournalWriter(journal, db, EMPTY), specs[0].digest, phase, attest
+                    )
+                )[0]
             except LostRace:
                 continue
             finally:

@@ -20,7 +20,7 @@ from tests.world.around_node import (
     holdings,
     vote,
 )
-from tests.world.examples import POLICY, signing_key
+from tests.world.examples import PLACE, POLICY, signing_key
 from tests.world.parties import reachable
 from tests.world.wire import Fault, Rule
 
@@ -55,6 +55,7 @@ async def test_under_threshold_sharing_a_node_that_gives_up_speaks_for_itself_on
         round=spec.digest,
         party="compute-2",
         reason=AbandonmentReason(code="sum_failed"),
+        entry=PLACE,
     )
     for node in (0, 1):
         await spare.gossip(node, [sign(body, "compute-2", signing_key("compute-2"))])

@@ -1,8 +1,9 @@
 """What the node's transactions promise, on SQLite and on PostgreSQL."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from pyroaring import BitMap
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, select, update
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.node import take_lease
-from shoal_compute.schema import VERSION, documents, lease, ledger, metadata, shares
+from shoal_compute.schema import VERSION, journal, lease, ledger, metadata, received, shares
 from shoal_compute.shares import (
     Outcome,
     add_shares,
@@ -23,6 +24,7 @@ from shoal_compute.shares import (
     stored_digests,
 )
 from shoal_compute.store import LostRace
+from shoal_protocol.journal import EMPTY, Link
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.rounds.attestations import (
@@ -37,6 +39,7 @@ from shoal_protocol.wire.phases import Phase
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.journal import JournalWriter
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key
@@ -96,36 +99,56 @@ def payloads(storage: StorageThread, holders: Iterable[int]) -> list[bytes]:
     return sorted(found)
 
 
+def journalled(storage: StorageThread, transaction: Callable[..., Any], *given: Any, **named: Any):
+    """Do a transaction that appends to the journal."""
+    return storage.run_here(
+        lambda db: transaction(JournalWriter(journal, db, EMPTY), *given, **named)
+    )
+
+
 def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
     storage.run_here(add_shares, [share(client) for client in clients])
     old = phase(storage)
-    return storage.run_here(store.freeze, ROUND, old, attest)[1]
+    return journalled(storage, store.freeze, ROUND, old, attest)[1]
 
 
-def attest(held: StoredAnswers) -> Signed:
+def attest(held: StoredAnswers, entry: Link) -> Signed:
     return sign(
         Holdings.attest(
-            held, POPULATION, manifest=SPEC.body.manifest, round_id=ROUND, node="compute-0"
+            held,
+            POPULATION,
+            manifest=SPEC.body.manifest,
+            round_id=ROUND,
+            node="compute-0",
+            entry=entry,
         ),
         "compute-0",
         signing_key("compute-0"),
     )
 
 
-def give_up(db: Connection, old: Phase) -> None:
-    store.give_up(db, ROUND, old, "votes_missing", abandonment(), at=OPENED_AT)
+def give_up(storage: StorageThread, old: Phase) -> None:
+    journalled(
+        storage,
+        store.give_up,
+        *(ROUND, old, "votes_missing", abandonment),
+        own="compute-0",
+        at=OPENED_AT,
+    )
 
 
 def phase(storage: StorageThread) -> Phase:
     return Phase(storage.run_here(store.get_round, ROUND).phase)
 
 
-def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed:
+def abandonment(entry: Link) -> Signed:
+    code, party = "votes_missing", "compute-0"
     body = Abandonment(
         manifest=SPEC.body.manifest,
         round=ROUND,
         party=party,
         reason=AbandonmentReason(code=code),
+        entry=entry,
     )
     return sign(body, party, signing_key(party))
 
@@ -183,32 +206,44 @@ def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThr
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
-    def fail(held: StoredAnswers) -> Signed:
+    def fail(held: StoredAnswers, entry: Link) -> Signed:
         raise RuntimeError("the key is gone")
 
     storage.run_here(add_shares, [share(1)])
     with pytest.raises(RuntimeError):
-        storage.run_here(store.freeze, ROUND, Phase.COLLECTING, fail)
+        journalled(storage, store.freeze, ROUND, Phase.COLLECTING, fail)
     assert phase(storage) is Phase.COLLECTING
 
 
 def test_a_node_attests_its_holdings_once_for_ever(storage: StorageThread) -> None:
-    storage.run_here(store.keep, ROUND, [holdings(SPEC.body, "compute-0", range(5))])
+    handed_back = [holdings(SPEC.body, "compute-0", range(5))]
+    storage.run_here(lambda db: store.keep(db, ROUND, handed_back, own="compute-0"))
     with pytest.raises(LostRace):
-        storage.run_here(store.freeze, ROUND, Phase.ANNOUNCED, attest)
+        journalled(storage, store.freeze, ROUND, Phase.ANNOUNCED, attest)
     assert phase(storage) is Phase.ANNOUNCED
 
 
 def test_the_database_itself_refuses_a_second_vote(storage: StorageThread) -> None:
     frozen(storage)
-    storage.run_here(store.cast, ROUND, vote(SPEC.body, "compute-0", range(12)))
 
-    def count(db: Connection) -> int:
-        query = select(documents).where(documents.c.kind == "vote", documents.c.occurrence == 0)
-        return len(db.execute(query).all())
+    def voting(members: range) -> Callable[[Link], Signed]:
+        def attest(entry: Link) -> Signed:
+            body = vote(SPEC.body, "compute-0", members).body.model_copy(update={"entry": entry})
+            return sign(body, "compute-0", signing_key("compute-0"))
 
-    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-0", range(11))])
-    assert storage.run_here(count) == 1
+        return attest
+
+    first = journalled(storage, store.cast, ROUND, voting(range(12)))
+    with pytest.raises(LostRace):
+        journalled(storage, store.cast, ROUND, voting(range(11)))
+    other = vote(SPEC.body, "compute-0", range(11))
+
+    def keep(*votes: Signed) -> list[store.Kept]:
+        return storage.run_here(lambda db: store.keep(db, ROUND, votes, own="compute-0"))
+
+    assert keep(first, other) == [store.Kept.FIRST, store.Kept.EVIDENCE]
+    evidence = select(received.c.digest).where(received.c.occurrence == 1)
+    assert storage.run_here(lambda db: db.execute(evidence).scalars().all()) == [other.digest]
 
 
 def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: StorageThread) -> None:
@@ -219,7 +254,7 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
         own = StorageThread(open_engine(database_url))
         start.wait()
         try:
-            own.run_here(store.freeze, ROUND, Phase.ANNOUNCED, attest)
+            journalled(own, store.freeze, ROUND, Phase.ANNOUNCED, attest)
             outcomes.append("won")
         except LostRace:
             outcomes.append("lost")
@@ -237,7 +272,7 @@ def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: Stor
 def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
     storage.run_here(add, other)
-    storage.run_here(give_up, Phase.ANNOUNCED)
+    give_up(storage, Phase.ANNOUNCED)
     first, second, returned = storage.run_here(entries)
     assert [first.round, second.round] == [ROUND, other.digest]
     assert returned == first.returned(after=second.head, at=OPENED_AT)

@@ -6,12 +6,14 @@ import pytest
 from sqlalchemy import exc
 
 from shoal_compute.jobs import end_job
-from shoal_compute.schema import VERSION, metadata, totals
+from shoal_compute.schema import VERSION, journal, metadata
 from shoal_kit.startup import StartupRefused
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.journal import EMPTY, GENESIS, Chain, Link, Shown
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.journal import JournalWriter
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
 from tests.world.around_node import Federation
@@ -19,10 +21,11 @@ from tests.world.examples import signing_key
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32
+REPORT, OTHER_REPORT = "cd" * 32, "ef" * 32
 
 
-def end_of(federation: Federation) -> Signed[JobEnd]:
-    body = JobEnd(manifest=federation.consortium.digest, job=federation.job)
+def end_of(federation: Federation, report: str = REPORT) -> Signed[JobEnd]:
+    body = JobEnd(manifest=federation.consortium.digest, job=federation.job, report=report)
     return sign(body, "trainer", signing_key("trainer"))
 
 
@@ -71,13 +74,17 @@ async def test_a_node_that_has_signed_its_total_takes_no_further_round_of_the_jo
     assert await announce(federation, first) == REFUSED
     assert await announce(federation, zeroth) == KNOWN
     assert await announce(federation, federation.spec(mu=CAP / 4, job=OTHER_JOB)) == TAKEN
-    assert await total_of(federation, end_of(federation)) == signed
+    for report in (REPORT, OTHER_REPORT):  # a second report gets the total of the first
+        assert await total_of(federation, end_of(federation, report)) == signed
     assert signed.body == JobTotal(
         manifest=federation.consortium.digest,
         job=federation.job,
         node="compute-0",
+        entry=signed.body.entry,
         rounds=(zeroth.digest,),
+        report=REPORT,
     )
+    assert (signed.body.entry.number, signed.body.entry.previous) == (1, GENESIS)
 
 
 async def test_a_round_that_was_given_back_is_in_the_total(federation: Federation) -> None:
@@ -95,40 +102,68 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
 ) -> None:
     await announce(federation, federation.spec())
     engine = open_engine(f"sqlite+pysqlite:///{federation.directory / '0' / 'compute.sqlite'}")
-    other = JobTotal(
-        manifest=federation.consortium.digest,
-        job=federation.job,
-        node="compute-0",
-        rounds=("5" * 64,),
-    )
+
+    def attest(charged: tuple[str, ...], entry: Link) -> Signed[JobTotal]:
+        return total(federation.job, entry, "5" * 64)
+
     with engine.begin() as db:
-        document = sign(other, "compute-0", signing_key("compute-0")).encode()
-        db.execute(totals.insert().values(job=other.job, document=document))
+        end_job(JournalWriter(journal, db, EMPTY), federation.job, attest)
     engine.dispose()
     with pytest.raises(StartupRefused, match="signed that a job had other"):
         federation.crash(0)
 
 
-def test_a_total_is_signed_once_and_stays(database_url: str) -> None:
+def total(job: str, entry: Link, *charged: str) -> Signed[JobTotal]:
+    body = JobTotal(
+        manifest="0" * 64,
+        entry=entry,
+        job=job,
+        node="compute-0",
+        rounds=charged,
+        report=REPORT,
+    )
+    return sign(body, "compute-0", signing_key("compute-0"))
+
+
+def test_R9_a_total_is_signed_once_and_stays(database_url: str) -> None:
     engine = open_engine(database_url)
     check_schema(engine, metadata, VERSION)
     calls = []
 
-    def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
+    def attest(charged: tuple[str, ...], entry: Link) -> Signed[JobTotal]:
         calls.append(charged)
-        signed = JobTotal(manifest="0" * 64, job=OTHER_JOB, node="compute-0", rounds=charged)
-        return sign(signed, "compute-0", signing_key("compute-0"))
+        return total(OTHER_JOB, entry, *charged)
 
     answers = []
     for _ in range(2):
         with engine.begin() as db:
-            answers.append(end_job(db, OTHER_JOB, attest))
+            answers.append(end_job(JournalWriter(journal, db, EMPTY), OTHER_JOB, attest))
     assert answers[0] == answers[1]
     assert calls == [()]
-    for change in (totals.delete(), totals.update().values(document=b"")):
+    for change in (journal.entries.delete(), journal.entries.update().values(body=b"")):
         with pytest.raises(exc.DBAPIError, match="only grows"), engine.begin() as db:
             db.execute(change)
     engine.dispose()
+
+
+async def test_R6_everybody_may_read_a_nodes_journal(federation: Federation) -> None:
+    await announce(federation, federation.spec())
+    signed = await total_of(federation, end_of(federation))
+    federation.crash(0)
+    reply = await federation.request(0, "GET", "/v1/journal?after=0&count=9")
+    [entry] = [Shown.model_validate(each) for each in reply.json()["entries"]]
+    assert Chain(JobTotal).follow(entry) == signed
+    last = await federation.request(0, "GET", f"/v1/journal?after={reply.json()['next']}")
+    assert last.json() == {"entries": [], "next": None}
+
+
+async def test_R10_two_replicas_sign_one_total(replicas: Replicas) -> None:  # noqa: F811
+    end = end_of(replicas).encode()
+    first, second = await asyncio.gather(
+        *(replicas.at(place, "POST", "/v1/totals", end) for place in range(2))
+    )
+    assert (first.status_code, second.content) == (200, first.content)
+    assert replicas.sql("SELECT COUNT(*) FROM journal") == [(1,)]
 
 
 async def test_of_two_rounds_of_one_number_at_two_replicas_one_is_taken(

@@ -10,6 +10,7 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, H
 from shoal_protocol.rounds.round_spec import AskedHolders
 from tests.containers.ledger import Outbox, Round, reckon
 from tests.world import examples
+from tests.world.examples import PLACE
 
 SPEC, RESULT = examples.SPEC, examples.RESULT
 BOUND: dict[str, Any] = {"manifest": SPEC.manifest, "round": SPEC.digest}
@@ -23,6 +24,7 @@ def holdings(node: str, clients: Iterable[int]) -> Holdings:
         manifest=SPEC.manifest,
         round_id=SPEC.digest,
         node=node,
+        entry=PLACE,
     )
 
 

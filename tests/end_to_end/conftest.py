@@ -29,7 +29,7 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
         first_port=first_free_port(),
         now=datetime.now(UTC),
         minimum_threshold=2,
-        cosignatures=2,
+        manifest_signatures=2,
         maximum_epsilon=EPSILON_OF_ALL_TESTS,
         maximum_local_epsilon=2.0,
         queries=(*CONSORTIUM_POLICY.queries, "gradient_sum"),

@@ -34,7 +34,7 @@ def trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trust:
         url_template="https://127.0.0.1:{port}",
         first_port=first_free_port(),
         now=datetime.now(UTC),
-        cosignatures=2,
+        manifest_signatures=2,
         minimum_threshold=2,
         maximum_epsilon=EPSILON_OF_ALL_TESTS,
     )

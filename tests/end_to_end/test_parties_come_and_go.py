@@ -164,9 +164,9 @@ def test_all_kinds_of_parties_come_and_go_while_jobs_run(tmp_path: Path) -> None
     assert certificate is not None and last_certificate is not None
     versions = {each.digest: each for each in open_chain(the.consortium)}
     for each in (certificate, last_certificate):
-        version = versions[read_certificate(each).body.manifest]
+        version = versions[read_certificate(each).manifest]
         verify_certificate(each, version.signed_manifest.encode())
-    verified = read_certificate(certificate).body
+    verified = read_certificate(certificate)
     nodes = {each.spec.body.compute_nodes for each in verified.rounds}
     assert nodes == {
         ("compute-0", "compute-1", "compute-2", "compute-3"),

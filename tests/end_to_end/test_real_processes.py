@@ -265,6 +265,6 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert [status.jobs[-1].rounds[0].answers for status in statuses] == list(SITES.values())
     certificate = job.certificate()
     assert certificate is not None
-    held = read_certificate(certificate).body
+    held = read_certificate(certificate)
     assert job.result() == report
     assert held.report.digest == report.digest

@@ -166,9 +166,10 @@ async def test_a_lost_round_is_paid_for_and_the_certificate_says_so(
     )
 
     for what, changes in lies(told).items():
-        with pytest.raises(RefusedCertificate):
-            verify_certificate(*lied(trust, told, changes))
-            pytest.fail(what)
+        for by_nodes in (False, True):
+            with pytest.raises(RefusedCertificate):
+                verify_certificate(*lied(trust, told, changes, by_nodes=by_nodes))
+                pytest.fail(what)
 
 
 async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
@@ -182,8 +183,8 @@ async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
     lie = told.model_copy(update={"rounds": tuple(shown), "lost_rounds": lost})
     report = PosteriorReport.of(
         told.request.body,
-        [(each.spec.body, each.result.body) for each in shown],
-        lost=[hidden.spec.body],
+        shown,
+        lost,
         population=decode_clients(told.population),
         posterior=told.report.body.posterior,
     )
@@ -191,7 +192,9 @@ async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
     honest, stated = bought(told), bought(lie)
     assert all(one <= other for one, other in zip(honest, stated, strict=True))
     assert stated[0] > honest[0]  # the noise of a whole cohort is not known to have been there
-    held = verify_certificate(*lied(trust, told, changes))
+    with pytest.raises(RefusedCertificate, match="signed its total for another report"):
+        verify_certificate(*lied(trust, told, changes))
+    held = verify_certificate(*lied(trust, told, changes, by_nodes=True))
     assert bought(held.certificate) == stated
 
 
@@ -223,12 +226,22 @@ def lies(told: ReleaseCertificate) -> dict[str, dict[str, Any]]:
     }
 
 
-def lied(trust: Trust, told: ReleaseCertificate, changes: dict[str, Any]) -> tuple[bytes, bytes]:
-    key = load_party(trust.directory / "parties" / "trainer").signing_key
-    report = told.report.body.model_copy(update=changes.pop("report", {}))
-    body = told.model_copy(update={"report": sign(report, "trainer", key)} | changes)
-    manifest = trust.consortium.signed_manifest.encode()
-    return sign(body, "trainer", key).encode(), manifest
+def lied(
+    trust: Trust, told: ReleaseCertificate, changes: dict[str, Any], *, by_nodes: bool = False
+) -> tuple[bytes, bytes]:
+    """Return a certificate whose report the trainer signed again, and all nodes their totals."""
+
+    def signed(body: Any, name: str) -> Any:
+        return sign(body, name, load_party(trust.directory / "parties" / name).signing_key)
+
+    report = signed(told.report.body.model_copy(update=changes.get("report", {})), "trainer")
+    totals = tuple(
+        signed(each.body.model_copy(update={"report": report.digest}), each.signer)
+        for each in told.totals
+    )
+    lie = {"report": report} | ({"totals": totals} if by_nodes else {})
+    body = told.model_copy(update=changes | lie)
+    return body.encode(), trust.consortium.signed_manifest.encode()
 
 
 async def test_a_round_that_no_client_was_told_of_is_lost_and_given_back(
@@ -276,7 +289,7 @@ async def test_who_is_revoked_in_mid_job_is_not_asked_again_and_nobody_is_instea
     verified = verify_certificate(encoded, manifest, known=(trust.consortium, later))
     assert verified.all_rosters
     assert len(verified.certificate.rounds) == ROUNDS - 1
-    assert read_certificate(encoded).body.report.body.population_size == CLIENTS
+    assert read_certificate(encoded).report.body.population_size == CLIENTS
 
 
 async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever_has_the_rosters(

@@ -13,6 +13,7 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.world.audit import audit
+from tests.world.examples import LINK
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
@@ -112,6 +113,33 @@ async def test_a_threshold_certificate_waits_for_the_total_of_the_node_that_was_
     assert totals == [(certified.spec.digest,), (certified.spec.digest,), ()]
 
 
+async def test_a_job_whose_report_changed_after_a_node_signed_gets_no_certificate(
+    federation: Federation, trust: Trust
+) -> None:
+    job, round_id = await federation.collecting()
+    await federation.until(lambda: federation.result(round_id))
+    end = JobEnd(manifest=trust.consortium.digest, job=job, report="ab" * 32)
+    key = load_party(trust.directory / "parties" / "trainer").signing_key
+    early = await federation.ask(
+        "compute-1", "/v1/totals", method="POST", content=sign(end, "trainer", key).encode()
+    )
+    assert early.status_code == 200
+    assert (await federation.finish(job))["phase"] == "finished"
+    assert (await federation.report(job)).digest != end.report
+    for _ in range(2):
+        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+        problem = answer.json()
+        assert (answer.status_code, problem["type"]) == (409, "urn:shoal:problem:changed-report")
+        assert problem["detail"] == "compute-1 signed its total for another report of the job"
+        await federation.crash("trainer")
+        federation.clock.move(400.0)
+        await federation.step()
+    kept = await federation.ask(
+        "compute-1", "/v1/totals", method="POST", content=sign(end, "trainer", key).encode()
+    )
+    assert kept.content == early.content
+
+
 @pytest.mark.parametrize("lie", ["another version's", "another node's"])
 async def test_a_total_that_the_certificate_could_not_hold_is_not_kept(
     federation: Federation, trust: Trust, lie: str
@@ -124,7 +152,14 @@ async def test_a_total_that_the_certificate_could_not_hold_is_not_kept(
         end = decode(request.content, JobEnd).body
         name = "compute-1" if lie == "another node's" else "compute-0"
         manifest = later.digest if lie == "another version's" else end.manifest
-        body = JobTotal(manifest=manifest, job=end.job, node=name, rounds=(round_id,))
+        body = JobTotal(
+            manifest=manifest,
+            entry=LINK,
+            job=end.job,
+            node=name,
+            rounds=(round_id,),
+            report=end.report,
+        )
         key = load_party(trust.directory / "parties" / name).signing_key
         return httpx.Response(200, content=sign(body, name, key).encode())
 

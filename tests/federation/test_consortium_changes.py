@@ -10,11 +10,11 @@ from shoal_agent.assembly import Service
 from shoal_agent.console import sentences
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.trust.roster_changes import with_enrolled, with_key, with_revoked
+from shoal_protocol.trust.succession import following_version
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust

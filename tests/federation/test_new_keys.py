@@ -10,10 +10,10 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.machine import IN_USE
 from shoal_holder.vault import Vault
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.sharing.received import Envelope, parse
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_key
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.errors import BadSignature
 from shoal_trainer.resources import Resources
 from tests.federation.test_consortium_changes import both, publish

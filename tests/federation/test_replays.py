@@ -44,7 +44,7 @@ def with_posterior(certificate: ReleaseCertificate, **changes: Any) -> ReleaseCe
 async def test_a_replay_is_the_same_for_what_happened_and_differs_for_what_did_not(
     encoded: bytes,
 ) -> None:
-    told = read_certificate(encoded).body
+    told = read_certificate(encoded)
     assert replay(told).outcome == "same"
 
     rounded = [each * (1.0 + 1e-9) for each in told.report.body.posterior["coefficients"]]
@@ -76,7 +76,7 @@ async def test_a_replay_is_the_same_for_what_happened_and_differs_for_what_did_n
 async def test_a_study_or_method_that_this_release_does_not_know_is_not_replayed(
     encoded: bytes, changes: dict[str, Any]
 ) -> None:
-    told = read_certificate(encoded).body
+    told = read_certificate(encoded)
     task = told.request.body.task | changes
     other = told.model_copy(update={"request": altered(told.request, task=task)})
     assert replay(other).outcome == "not possible"

@@ -6,8 +6,8 @@ import pytest
 
 from shoal_kit.manifest_book import ManifestBook, history_paths
 from shoal_kit.startup import StartupRefused, replace
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
 from tests.world.examples import (
     AUTHORITY,

@@ -28,6 +28,7 @@ from tests.world import examples
 from tests.world.audit import look_at
 from tests.world.chance import fixed_bytes
 from tests.world.crowd_examples import CONTRIBUTOR, CROWD_CONSORTIUM, CROWD_JOB, DRAW, OPENING
+from tests.world.examples import PLACE
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust, make_trust
 
@@ -97,6 +98,7 @@ def test_many_runs_at_once_have_the_totals_of_as_many_rounds(spec: RoundSpec) ->
                 cohort_size=len(cohort),
                 values=encode_uint64(node_sum(spec, [each[node] for each in opened], 1)),
                 charge=examples.charge(spec, name),
+                entry=PLACE,
             )
             for node, name in enumerate(spec.compute_nodes)
         ]

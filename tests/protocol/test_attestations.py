@@ -21,6 +21,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.examples import (
     COHORT,
     CONSORTIUM,
+    PLACE,
     POPULATION,
     SPEC,
     held,
@@ -32,7 +33,7 @@ ROUND = SPEC.digest
 
 def holdings(what: StoredAnswers, population: BitMap = POPULATION) -> Holdings:
     return Holdings.attest(
-        what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0"
+        what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0", entry=PLACE
     )
 
 

@@ -85,7 +85,7 @@ def in_place(index: int, part: Callable[[ReleaseCertificate], Any]) -> Lie:
 
     def lie(several: Any) -> Any:
         swapped = list(several)
-        swapped[index] = part(OTHER_JOB.make().body)
+        swapped[index] = part(OTHER_JOB.make())
         return tuple(swapped)
 
     return lie
@@ -435,7 +435,7 @@ LIES = {
     "rounds of another telling are in a total": Case(
         {
             "total of compute-1": changed(
-                rounds=tuple(each.spec.digest for each in TWO_ROUNDS.make().body.rounds)
+                rounds=tuple(each.spec.digest for each in TWO_ROUNDS.make().rounds)
             )
         },
         "the total of compute-1: compute-1 charged 2 rounds of the job, of which 2 are not shown",
@@ -458,7 +458,7 @@ LIES = {
         "the total of compute-0: it is another job's",
     ),
     "another job's totals are in place of its own": Case(
-        {"totals": lambda _: OTHER_JOB.make().body.totals},
+        {"totals": lambda _: OTHER_JOB.make().totals},
         "the total of compute-0: it is another job's",
     ),
     "a node's total is left out": Case(
@@ -502,15 +502,30 @@ LIES = {
         "the totals: compute-1 has not signed how many rounds of the job it charged",
         MAKINGS["threshold, two of three sums"],
     ),
-    "the certificate is in another job's name": Case(
-        {"certificate": changed(job=NOTHING)}, "the job request: it is another job's"
-    ),
     "another job's request is in place of its own": Case(
-        {"certificate": lambda body: changed(request=OTHER_JOB.make().body.request)(body)},
-        "the job request: it is another job's",
+        {"certificate": lambda body: changed(request=OTHER_JOB.make().request)(body)},
+        "the spec of round 0: the spec is for another job or round",
     ),
     "another job's report is in place of its own": Case(
-        {"certificate": lambda body: changed(report=OTHER_JOB.make().body.report)(body)},
+        {"certificate": lambda body: changed(report=OTHER_JOB.make().report)(body)},
+        "the total of compute-0: compute-0 signed its total for another report of the job",
+    ),
+    "the trainer signs another report after a node's total": Case(
+        {"total of compute-1": changed(report=NOTHING)},
+        "the total of compute-1: compute-1 signed its total for another report of the job",
+    ),
+    "the report states another record": Case(
+        {"report": changed(record=NOTHING)}, "the report: it is not of these rounds"
+    ),
+    "a later entry of the trainer's ledger is shown than the report has": Case(
+        {
+            "certificate": lambda body: changed(
+                rounds=(
+                    body.rounds[0],
+                    inside("charge", at=examples.OPENED_AT + timedelta(days=1))(body.rounds[1]),
+                )
+            )(body)
+        },
         "the report: it is not of these rounds",
     ),
     "a manifest version is left out": Case(
@@ -597,14 +612,14 @@ def with_extremes(wire: Any, kind: type[Document]) -> Iterator[Any]:
 @pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
 def test_a_spec_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
     making = MAKINGS[name]
-    honest = making.make().body
+    honest = making.make()
     first, *others = honest.rounds
     tried = 0
     for spec in with_extremes(first.spec.body.model_dump(mode="json"), RoundSpec):
         if spec == first.spec.body:
             continue
         rounds = (changed(spec=examples.named("trainer", spec))(first), *others)
-        forged = examples.named("trainer", changed(rounds=rounds)(honest))
+        forged = changed(rounds=rounds)(honest)
         with pytest.raises(RefusedCertificate):
             verify_certificate(forged.encode(), making.manifest)
         tried += 1
@@ -615,13 +630,13 @@ def test_a_spec_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: s
 @pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
 def test_a_request_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
     making = MAKINGS[name]
-    honest = making.make().body
+    honest = making.make()
     tried = 0
     for request in with_extremes(honest.request.body.model_dump(mode="json"), StudyRequest):
         if request == honest.request.body:
             continue
-        lie = changed(request=examples.named("analyst", request), job=request.digest)
+        lie = changed(request=examples.named("analyst", request))
         with pytest.raises(RefusedCertificate):
-            verify_certificate(examples.named("trainer", lie(honest)).encode(), making.manifest)
+            verify_certificate(lie(honest).encode(), making.manifest)
         tried += 1
     assert tried > 30

@@ -34,7 +34,7 @@ from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.adding import added
-from tests.world.examples import box_key, box_private_key, random_bytes
+from tests.world.examples import PLACE, box_key, box_private_key, random_bytes
 
 DIMENSION = 3
 SCHEMES: list[tuple[Sharing, int]] = [
@@ -307,7 +307,7 @@ LOSSY = examples.spec(
     manifest=SEVEN, sharing=ThresholdSharing(committee=3, threshold=2), dropouts=4
 )
 THERE = LOSSY.compute_nodes[2:]
-BOUND = {"manifest": SEVEN.digest, "round": LOSSY.digest}
+BOUND = {"manifest": SEVEN.digest, "round": LOSSY.digest, "entry": PLACE}
 
 
 def released(named: tuple[str, ...] = THERE) -> tuple[list[Signed[PartialSum]], Signed[Result]]:
@@ -359,7 +359,12 @@ def test_the_account_names_the_nodes_that_a_committee_lost() -> None:
             examples.named(
                 node,
                 Holdings.attest(
-                    held, asked, manifest=SEVEN.digest, round_id=LOSSY.digest, node=node
+                    held,
+                    asked,
+                    manifest=SEVEN.digest,
+                    round_id=LOSSY.digest,
+                    node=node,
+                    entry=PLACE,
                 ),
             )
         )

@@ -7,7 +7,6 @@ import pytest
 from nacl.signing import SigningKey
 
 from shoal_protocol.jobs.membership import Join
-from shoal_protocol.log.succession import following_version, move_message
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     AuthorityMove,
@@ -17,6 +16,7 @@ from shoal_protocol.trust.manifest import (
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
+from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import (
     BadSignature,

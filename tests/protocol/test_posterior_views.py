@@ -68,6 +68,7 @@ def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
         rounds=("2" * 64, "3" * 64),
         results=("4" * 64, "5" * 64),
         lost_rounds=(),
+        record="6" * 64,
         population_size=2000,
         participations=Participations(least=2, most=2),
         cohort_sizes=(1990, 1985),

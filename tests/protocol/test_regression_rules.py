@@ -195,7 +195,7 @@ def test_a_certificate_of_the_default_method_does_not_hold_with_a_question_of_th
     number: int, lie: Any, said: str
 ) -> None:
     making = making_of("plain")
-    queries = [each.spec.body.query for each in making.make().body.rounds]
+    queries = [each.spec.body.query for each in making.make().rounds]
     queries[number] = lie(queries[number])
     making = replace(making, queries=queries)
     with pytest.raises(RefusedCertificate) as refused:

@@ -29,11 +29,11 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
-from tests.world.examples import CONSORTIUM, POPULATION, SPEC, answer_id, named, signing_key
+from tests.world.examples import CONSORTIUM, PLACE, POPULATION, SPEC, answer_id, named, signing_key
 
 NODES = SPEC.compute_nodes
 SIGNED_SPEC = named("trainer", SPEC)
-BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
+BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest, "entry": PLACE}
 EVERYONE = range(12)
 
 
@@ -41,7 +41,12 @@ def holdings(node: str, held: StoredAnswers) -> Signed[Holdings]:
     return named(
         node,
         Holdings.attest(
-            held, POPULATION, manifest=CONSORTIUM.digest, round_id=SPEC.digest, node=node
+            held,
+            POPULATION,
+            manifest=CONSORTIUM.digest,
+            round_id=SPEC.digest,
+            node=node,
+            entry=PLACE,
         ),
     )
 
@@ -259,7 +264,7 @@ def test_late_sums_together_name_the_wrong_one_that_the_result_rests_on() -> Non
     policy = examples.POLICY.model_copy(update={"minimum_threshold": 2})
     trust = examples.consortium(nodes=5, policy=policy)
     spec = named("trainer", examples.spec(manifest=trust, sharing=ThresholdSharing(threshold=3)))
-    bound = {"manifest": trust.digest, "round": spec.digest}
+    bound = {"manifest": trust.digest, "round": spec.digest, "entry": PLACE}
     cohort = {"cohort": cohort_digest(spec.digest, examples.held(POPULATION)), "cohort_size": 12}
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:
@@ -288,7 +293,7 @@ def test_a_late_sum_that_does_not_fit_the_others_is_found(
     spec = named(
         "trainer", examples.spec(manifest=trust, sharing=ThresholdSharing(threshold=threshold))
     )
-    bound = {"manifest": trust.digest, "round": spec.digest}
+    bound = {"manifest": trust.digest, "round": spec.digest, "entry": PLACE}
     cohort = {"cohort": cohort_digest(spec.digest, examples.held(POPULATION)), "cohort_size": 12}
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:

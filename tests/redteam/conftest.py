@@ -25,7 +25,7 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
         tmp_path_factory.mktemp("trust"),
         sites=PHONES,
         maximum_local_epsilon=2.0,
-        cosignatures=2,
+        manifest_signatures=2,
         queries=(*CONSORTIUM_POLICY.queries, "gradient_sum"),
     )
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import aggregator
-from shoal_compute import announcing, attesting, log_witness, shares, uploading
+from shoal_compute import announcing, attesting, shares, uploading
 from shoal_compute.bulks import AcceptedShare
+from shoal_compute.jobs import Totals
+from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.rounds import Intake, Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
@@ -17,16 +19,18 @@ from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.web import openapi
 from shoal_kit.web.application import BodyLimits
 from shoal_protocol.certificates import checks
-from shoal_protocol.log import succession
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.privacy.accounting import Balances
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import round_spec
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
-from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.trust import succession
+from shoal_protocol.trust.manifest import Manifest, Parties
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire import documents
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_redteam.attacks import timing
 from shoal_redteam.findings import Verdict
@@ -59,6 +63,7 @@ from tests.redteam.weaknesses import (
     unread_tasks,
     unread_terms,
 )
+from tests.world.examples import LINK
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -128,18 +133,35 @@ def second_sums(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_manifest(patch: pytest.MonkeyPatch) -> None:
-    """A service takes any manifest for the next one, whoever signed it, and the log."""
+    """A service takes any manifest for the next one, whoever signed it, however few nodes."""
     patch.setattr(Signed, "verify_signature", nothing)
     patch.setattr(succession, "check_believed", nothing)
 
 
-def any_history(patch: pytest.MonkeyPatch) -> None:
-    """A node signs whatever checkpoint the aggregator signed."""
-    patch.setattr(log_witness, "advance", nothing)
+def every_version(patch: pytest.MonkeyPatch) -> None:
+    """A node signs whatever version of the manifest it is handed, and remembers none."""
+
+    async def sign_any(self: ManifestSigning, encoded: bytes) -> bytes:
+        own, later = self._own, decode(encoded, Manifest).body
+        body = ManifestStatement.of(own.book.current, later, node=own.name, entry=LINK)
+        return own.sign(body).encode()
+
+    patch.setattr(ManifestSigning, "sign", sign_any)
+
+
+def every_report(patch: pytest.MonkeyPatch) -> None:
+    """A node signs a total for each report of a job, and remembers none."""
+
+    async def sign_any(self: Totals, encoded: bytes) -> bytes:
+        own, end = self._own, decode(encoded, JobEnd).body
+        named = {"manifest": end.manifest, "job": end.job, "report": end.report}
+        return own.sign(JobTotal(entry=LINK, node=own.name, rounds=(), **named)).encode()
+
+    patch.setattr(Totals, "sign", sign_any)
 
 
 def any_version(patch: pytest.MonkeyPatch) -> None:
-    """Everybody believes versions of the manifest that the log does not have."""
+    """Everybody believes versions of the manifest that too few Compute nodes signed."""
     patch.setattr(succession, "check_believed", nothing)
 
 
@@ -290,8 +312,9 @@ PLANTED: list[tuple[Plant, str]] = [
     (returned_charges, "collect-then-abandon"),
     (jobs_without_end, "second-rounds"),
     (any_number, "second-rounds"),
-    (any_history, "forked-log"),
-    (any_version, "forked-log"),
+    (every_version, "two-histories"),
+    (every_report, "two-histories"),
+    (any_version, "two-histories"),
     (a_higher_cap, "budget"),
     (endless_patience, "far-deadline"),
     (unread_tasks, "terms-beyond-the-task"),

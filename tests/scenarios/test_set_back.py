@@ -14,7 +14,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal_compute.schema import ledger
-from shoal_protocol.log.entries import CHECKPOINTS
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
@@ -68,8 +67,8 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
     token = await restart(federation)
     assert token is not None
     assert not await is_ready(federation)
-    log = [each.body for each in federation.wire.log if each.path == CHECKPOINTS and each.body]
-    answer = await federation.ask(NODE, CHECKPOINTS, method="POST", content=log[-1])
+    [*_, end] = [each.body for each in federation.wire.log if each.path == "/v1/totals"]
+    answer = await federation.ask(NODE, "/v1/totals", method="POST", content=end)
     assert problem_code(answer) == "ledger-broken"  # nor does it sign what it may have forgotten
     assert charged(federation) == whole - 1
     job = await federation.submit(privacy=CHEAP)

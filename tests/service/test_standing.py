@@ -14,8 +14,8 @@ from shoal_consortium import parties, party_files
 from shoal_consortium.party_files import KeyKind, read_party_card, read_signing_key
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.party import KeyNotHere, load_party
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.succession import following_version
 from shoal_service.standing import Standing
 from tests.world.clock import NOW
 from tests.world.trust import Trust, make_trust

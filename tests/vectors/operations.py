@@ -11,15 +11,11 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol.certificates import release_certificate
 from shoal_protocol.crowds import draws, tasks
 from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
-from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
-from shoal_protocol.log.entries import LogRequest
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, round_spec
@@ -38,6 +34,7 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import ManifestStatement, following_version
 from shoal_protocol.wire.documents import Document, decode, sign
 from shoal_protocol.wire.encoding import (
     canonical_json,
@@ -62,15 +59,11 @@ KINDS: Mapping[str, type[Document]] = {
         membership.ApprovalNotice,
         study_request.JobCheck,
         study_request.JobsQuery,
-        LogRequest,
-        Checkpoint,
-        Cosignature,
         membership.JobWithdrawal,
         charges.ChargesQuery,
         NodeQuery,
         charges.Charges,
         posterior_report.PosteriorReport,
-        release_certificate.ReleaseCertificate,
         round_spec.RoundSpec,
         attestations.Holdings,
         attestations.Vote,
@@ -79,6 +72,7 @@ KINDS: Mapping[str, type[Document]] = {
         attestations.Abandonment,
         totals.JobEnd,
         totals.JobTotal,
+        ManifestStatement,
         crowd.CrowdJobRequest,
         crowd.CrowdOpening,
         crowd.Draw,

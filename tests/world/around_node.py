@@ -37,7 +37,7 @@ from shoal_protocol.wire.vectors import decode_uint64
 from shoal_redteam.requests import request_for
 from tests.world import examples
 from tests.world.clock import HandMovedClock
-from tests.world.examples import AUTHORITY, OPENED_AT, client_key, random_bytes, signing_key
+from tests.world.examples import AUTHORITY, OPENED_AT, PLACE, client_key, random_bytes, signing_key
 from tests.world.lives import Life
 from tests.world.parties import client_of, party, reachable
 from tests.world.wire import Wire
@@ -55,6 +55,7 @@ def called_off(spec: RoundSpec) -> Signed[Abandonment]:
         round=spec.digest,
         party="aggregator",
         reason=AbandonmentReason(code="partial_sums_missing"),
+        entry=PLACE,
     )
     return sign(body, "aggregator", signing_key("aggregator"))
 
@@ -319,11 +320,7 @@ def holdings(
     asked = attestations.asked_of(spec, node, spec.clients() | BitMap(clients))
     held = examples.held(sorted(asked & BitMap(clients)), attempt)
     body = Holdings.attest(
-        held,
-        asked,
-        manifest=spec.manifest,
-        round_id=spec.digest,
-        node=node,
+        held, asked, manifest=spec.manifest, round_id=spec.digest, node=node, entry=PLACE
     )
     return sign(body, node, signing_key(node))
 
@@ -343,5 +340,6 @@ def vote(
         nodes=tuple(holders or spec.compute_nodes),
         cohort=attestations.digest_in(spec, chosen, tuple(holders or spec.compute_nodes)),
         cohort_size=len(chosen.holders),
+        entry=PLACE,
     )
     return sign(body, node, signing_key(node))

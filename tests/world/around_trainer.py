@@ -15,7 +15,6 @@ import numpy as np
 
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -32,10 +31,12 @@ from shoal_protocol.trust.manifest import (
     Manifest,
 )
 from shoal_protocol.trust.roster import Roster, RosterReference
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_studies.study_request import StudyRequest
 from tests.world import examples
+from tests.world.examples import PLACE
 from tests.world.parties import reachable
 from tests.world.wire import Wire
 
@@ -139,7 +140,14 @@ class Federation:
         specs = [each for each in self.rounds[name].values() if each.job == end.body.job]
         specs.sort(key=lambda each: each.number)
         charged = tuple(each.digest for each in specs)
-        body = JobTotal(manifest=end.body.manifest, job=end.body.job, node=name, rounds=charged)
+        body = JobTotal(
+            manifest=end.body.manifest,
+            entry=examples.LINK,
+            job=end.body.job,
+            node=name,
+            rounds=charged,
+            report=end.body.report,
+        )
         return examples.named(name, body).encode()
 
     def _result(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:
@@ -157,6 +165,7 @@ class Federation:
             round=round_id,
             party=self.signer,
             reason=AbandonmentReason(code="cohort_too_small"),
+            entry=PLACE,
         )
         return sign(body, self.signer, examples.signing_key(self.signer)).encode()
 
@@ -205,4 +214,5 @@ def plain_result(spec: RoundSpec) -> Result:
             PartialSumReference(node=each.body.node, digest=each.digest)
             for each in plain_sums(spec)
         ),
+        entry=PLACE,
     )

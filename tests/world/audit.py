@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_aggregator import log
 from shoal_holder.slots import slots_by_id
 from shoal_kit.party import load_party
-from shoal_protocol.log.entries import CHECKPOINTS, Submission
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.journal import Chain, Shown
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds import attestations
 from shoal_protocol.rounds.attestations import (
@@ -33,6 +33,7 @@ from shoal_protocol.sharing.envelope import SIGNATURE_BYTES
 from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
@@ -84,7 +85,7 @@ def look_at(federation: Federation) -> Seen:
                     encoded = encoded[:-SIGNATURE_BYTES] + bytes(SIGNATURE_BYTES)
                 header = envelope.header
                 seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
-        elif message.path.endswith(("/stored", "/refusals", CHECKPOINTS)):
+        elif message.path.endswith(("/stored", "/refusals")):
             continue  # digests of, or envelopes that were seen when they were sent; no document
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:
@@ -130,7 +131,7 @@ async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
     for by_node in seen.envelopes.values():
         assert all(len(sent) == 1 for sent in by_node.values()), "a retry sent other bytes"
     assert all(len(found) == 1 for found in seen.results.values()), "two results of one round"
-    _check_log(federation)
+    await _check_journals(federation)
     await _check_ledgers(federation, seen)
     results = {}
     for round_id, spec in seen.specs.items():
@@ -138,16 +139,17 @@ async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
     return results
 
 
-def _check_log(federation: Federation) -> None:
-    """Check that the aggregator never signed two histories, nor a log that a crash rolled back."""
-    heads = [
-        Submission.decode(message.body).checkpoint.body
-        for message in federation.wire.log
-        if message.path.endswith(CHECKPOINTS) and message.body
-    ]
-    storage = federation.party("aggregator").resources.storage
-    for head in set(heads):
-        assert storage.run_here(log.head_at, head.size) == head.head, "a log was rolled back"
+async def _check_journals(federation: Federation) -> None:
+    """Check that each node's journal is one chain of statements that the node signed."""
+    for node in federation.nodes:
+        chain, book = Chain(JobTotal, ManifestStatement), federation.party(node).resources.book
+        path: str | None = "/v1/journal"
+        while path is not None:
+            page = (await federation.ask(node, path)).json()
+            for entry in page["entries"]:
+                if (signed := chain.follow(Shown.model_validate(entry))) is not None:
+                    book.get(signed.body.manifest).verify(signed)
+            path = None if page["next"] is None else f"/v1/journal?after={page['next']}"
 
 
 async def _check_round(

@@ -15,7 +15,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
-from shoal_protocol.log.succession import following_version, move_message
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import Query
@@ -31,6 +30,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
+from shoal_protocol.trust.succession import following_version, move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
 from shoal_studies.catalogue.linear_regression import (
@@ -43,6 +43,7 @@ from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from tests.world import examples
 from tests.world.adding import added
+from tests.world.examples import PLACE
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
 _SHARES = {1: (1.0,), 2: (0.2, 0.8), 3: (0.1, 0.2, 0.7)}
@@ -81,7 +82,7 @@ class Making:
     def signed(self, place: str, name: str, body: Any) -> Signed[Any]:
         return examples.named(name, self.said(place, body))
 
-    def make(self) -> Signed[ReleaseCertificate]:
+    def make(self) -> ReleaseCertificate:
         """Return the certificate."""
         request = self.signed("request", "analyst", self.job)
         rounds = self.rounds(request)
@@ -92,15 +93,16 @@ class Making:
             request,
             self.said("rounds", rounds),
             [],
-            self.said("totals", self.totals(request, rounds)),
+            self.said("totals", self.totals(request, rounds, report.digest)),
             report,
             population=joined,
             version=versions.__getitem__,
         )
-        return self.signed("certificate", "trainer", body)
+        made: ReleaseCertificate = self.said("certificate", body)
+        return made
 
     def totals(
-        self, request: Signed[StudyRequest], rounds: Sequence[CertifiedRound]
+        self, request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], report: str
     ) -> tuple[Signed[JobTotal], ...]:
         """Return what each node signed of these rounds: those that it summed."""
         versions = [*self.consortia, *self.between]
@@ -115,6 +117,7 @@ class Making:
                         for each in reversed(versions)
                         if node in [one.name for one in each.manifest.compute_nodes]
                     ),
+                    entry=examples.LINK,
                     job=request.digest,
                     node=node,
                     rounds=tuple(
@@ -122,6 +125,7 @@ class Making:
                         for each in rounds
                         if node in [one.body.node for one in each.partial_sums]
                     ),
+                    report=report,
                 ),
             )
             for node in nodes_of(versions)
@@ -154,6 +158,7 @@ class Making:
                 PartialSumReference(node=each.body.node, digest=each.digest) for each in sums
             ),
             **cohort,
+            entry=PLACE,
         )
         self._released.append(ReleasedSum.of(self._made[number], result))
         return CertifiedRound(
@@ -210,6 +215,7 @@ class Making:
                 values=encode_uint64(added(spec.sharing, [shares[node]], spec.dimension)),
                 charge=self._charge(f"charge {number} {name}", spec, name),
                 **cohort,
+                entry=PLACE,
             )
             sums.append(self.signed(f"sum {number} {name}", name, body))
         return sums
@@ -228,11 +234,7 @@ def _report(
     request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], joined: BitMap
 ) -> PosteriorReport:
     return PosteriorReport.of(
-        request.body,
-        [(each.spec.body, each.result.body) for each in rounds],
-        lost=[],
-        population=joined,
-        posterior=examples.POSTERIOR,
+        request.body, rounds, [], population=joined, posterior=examples.POSTERIOR
     )
 
 

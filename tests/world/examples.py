@@ -24,8 +24,7 @@ from shoal_protocol.jobs.membership import (
     approval_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.checkpoints import Checkpoint, Cosignature
-from shoal_protocol.log.entries import CertificateEntry, LogRequest
+from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -65,6 +64,7 @@ from shoal_protocol.trust.manifest import (
 from shoal_protocol.trust.policy import Policy
 from shoal_protocol.trust.roster import Roster, RosterReference
 from shoal_protocol.trust.roster_changes import roster_of, with_revoked
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
@@ -270,7 +270,8 @@ LAPLACE_SPEC = spec(
     manifest=LAPLACE_CONSORTIUM, mechanism="discrete_laplace", cost=Cost.pure(epsilon=1.5)
 )
 DIMENSION = SPEC.dimension
-_BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
+PLACE = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+_BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest, "entry": PLACE}
 
 
 def contribution(client: int) -> np.ndarray:
@@ -371,9 +372,13 @@ def named(name: str, body: Document) -> Signed[Any]:
     return sign(body, name, key)
 
 
-REPORT = PosteriorReport.of(
-    JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
+CERTIFIED_ROUND = CertifiedRound(
+    spec=named("trainer", SPEC),
+    result=named("aggregator", RESULT),
+    partial_sums=tuple(named(f"compute-{node}", partial_sum(node)) for node in range(NODES)),
+    charge=charge(SPEC, "trainer"),
 )
+REPORT = PosteriorReport.of(JOB, [CERTIFIED_ROUND], [], population=POPULATION, posterior=POSTERIOR)
 CORRELATED_POSTERIOR = VariationalPosterior(
     names=("intercept", "age"),
     columns=("age", "pressure"),
@@ -414,44 +419,29 @@ CHARGES = Charges(
         ),
     ),
 )
+LINK = Link(epoch=f"1-{'5a' * 16}", number=1, previous=GENESIS)
 TOTALS = [
     named(
         node,
-        JobTotal(manifest=CONSORTIUM.digest, job=JOB.digest, node=node, rounds=(SPEC.digest,)),
+        JobTotal(
+            manifest=CONSORTIUM.digest,
+            entry=LINK,
+            job=JOB.digest,
+            node=node,
+            rounds=(SPEC.digest,),
+            report=REPORT.digest,
+        ),
     )
     for node in SPEC.compute_nodes
 ]
 CERTIFICATE = ReleaseCertificate.of(
     named("analyst", JOB),
-    [
-        CertifiedRound(
-            spec=named("trainer", SPEC),
-            result=named("aggregator", RESULT),
-            partial_sums=tuple(
-                named(f"compute-{node}", partial_sum(node)) for node in range(NODES)
-            ),
-            charge=charge(SPEC, "trainer"),
-        )
-    ],
+    [CERTIFIED_ROUND],
     [],
     TOTALS,
     named("trainer", REPORT),
     population=POPULATION,
     version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
-)
-
-
-LOGGED_CERTIFICATE = CertificateEntry(
-    digest=CERTIFICATE.digest,
-    job=JOB.digest,
-    rounds=1,
-    ledger=seed("newest entry of the trainer's ledger").hex(),
-)
-LOG_CHECKPOINT = Checkpoint(
-    consortium=CONSORTIUM.manifest.consortium,
-    aggregator="aggregator",
-    size=4,
-    head=seed("head of the log").hex(),
 )
 APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
@@ -513,6 +503,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 manifest=CONSORTIUM.digest,
                 round_id=SPEC.digest,
                 node="compute-1",
+                entry=PLACE,
             ),
         ),
         named("compute-1", Vote(node="compute-1", nodes=SPEC.compute_nodes, **_COHORT, **_BOUND)),
@@ -527,14 +518,19 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             ),
         ),
         named("trainer", REPORT),
-        named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest)),
+        named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest, report=REPORT.digest)),
         TOTALS[1],
-        named("trainer", CERTIFICATE),
-        named("trainer", LogRequest(manifest=CONSORTIUM.digest, entry=LOGGED_CERTIFICATE)),
-        named("aggregator", LOG_CHECKPOINT),
         named(
             "compute-1",
-            Cosignature(checkpoint=LOG_CHECKPOINT.digest, node="compute-1", at=OPENED_AT),
+            ManifestStatement(
+                manifest=CONSORTIUM.digest,
+                entry=LINK,
+                node="compute-1",
+                authority=CONSORTIUM.manifest.identity,
+                sequence=2,
+                emergency=False,
+                following=seed("the next version").hex(),
+            ),
         ),
     )
 }

@@ -313,7 +313,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.status != OK:
             raise failure(answer.code, answer.reason)
         encoded = unpack(answer.body)
-        bound_to = read_certificate(encoded).body.manifest
+        bound_to = read_certificate(encoded).manifest
         self._consortium(bound_to)  # and those before it, if it is new here
         book = self._analyst.book
         manifest = book.current.signed_manifest.encode()

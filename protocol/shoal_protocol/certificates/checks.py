@@ -26,8 +26,6 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.log.checkpoints import Checkpoint, LogProof
-from shoal_protocol.log.succession import check_believed, check_successor
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
@@ -44,6 +42,7 @@ from shoal_protocol.trust.manifest import (
     Parties,
 )
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.succession import check_believed, check_successor
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import (
@@ -93,7 +92,7 @@ class LinkedVersions:
             if found is not None and signed.digest not in believed:
                 try:
                     check_successor(found, signed)
-                    check_believed(found, signed.body, signed.log_proof)
+                    check_believed(found, signed.body, signed.countersignatures)
                 except ProtocolError as error:
                     self._refused[signed.digest] = error
                 else:
@@ -322,15 +321,6 @@ _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
 
 @dataclass(frozen=True)
-class Logged:
-    """The place of a certificate in the consortium's log, and who signed a checkpoint with it."""
-
-    place: int
-    checkpoint: Checkpoint
-    signed_by: tuple[str, ...]  # Compute nodes
-
-
-@dataclass(frozen=True)
 class Verified:
     """A certificate that holds: `parties` are those of the version that it is bound to.
 
@@ -343,7 +333,6 @@ class Verified:
     versions: Mapping[str, Parties]  # all that are in the certificate, by digest
     all_rosters: bool  # were at hand: who was left out of a round had left the consortium
     holders_known: bool  # the noise was checked against the largest data holders
-    logged: Logged | None  # None: no proof came with it
 
     def signer(self, signed: Signed[Any]) -> ListedParty:
         """Return who signed a document in the certificate."""
@@ -363,9 +352,9 @@ def verify_certificate(
     `manifest` is the right one is for the reader to say, who compares its digest with one from
     another source. The certificate may be bound to a version before or after it, which is then
     looked for in `history` and among `known`, with all between the two: each must follow the one
-    before it, and those after `manifest` must be in the log as parties demand it. A proof that the
-    log has the certificate counts by the keys of the version that it is bound to, or of a later one
-    that links to both: keys of parties who were removed before prove nothing.
+    before it, and those after `manifest` must be believed as parties demand it. Every Compute node
+    of these versions must have signed its total of the job with the digest of this very report, so
+    that another certificate of the job holds only if all of them lie.
 
     `known` are versions of which the reader has the rosters: their rounds must ask all whose turn
     it was and who were enrolled; of another version's, who was left out may have left. Without any
@@ -379,8 +368,7 @@ def verify_certificate(
         ValueError: `known` are of another consortium or another history than `manifest`.
     """
     with about("the certificate"):
-        signed = read_certificate(encoded)
-    certificate = signed.body
+        certificate = read_certificate(encoded)
     with about("the manifest"):
         trusted = decode(manifest, Manifest)
         rostered = [each.signed_manifest for each in known]
@@ -389,8 +377,6 @@ def verify_certificate(
     linked.refuse_strangers(known)
     earlier, [parties, *later] = linked.line_of(certificate.manifest)
     versions = _versions(parties, certificate)
-    with about("the certificate"):
-        parties.verify(signed)
     _check_request(certificate, versions)
     line = {each.digest for each in (*earlier, parties, *later)}
     rosters = {each.digest: each.roster for each in known if each.digest in line}
@@ -400,8 +386,6 @@ def verify_certificate(
     _check_report(certificate, versions)
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
-    with about("the log's proof"):
-        logged = _logged(signed, [parties, *reversed(later)])
     return Verified(
         certificate,
         parties,
@@ -409,28 +393,7 @@ def verify_certificate(
         versions,
         all_rosters,
         holders_known,
-        logged,
     )
-
-
-def _logged(signed: Signed[ReleaseCertificate], versions: Sequence[Parties]) -> Logged | None:
-    """Return where the certificate is in the log, by the keys of any of these versions.
-
-    Raises:
-        ProtocolError: of the first of them, if the proof holds by none.
-    """
-    if signed.log_proof is None:
-        return None
-    proof, wrong = LogProof.decode(signed.log_proof.encode()), []
-    for version in versions:
-        try:
-            proof.check(signed.body.log_entry, version)
-        except ProtocolError as error:
-            wrong.append(error)
-        else:
-            signed_by = tuple(proof.witnessed.cosigners(version))
-            return Logged(proof.place, proof.witnessed.checkpoint.body, signed_by)
-    raise wrong[0]
 
 
 def _versions(bound_to: Parties, certificate: ReleaseCertificate) -> dict[str, Parties]:
@@ -458,12 +421,10 @@ def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parti
         parties = version_of(versions, request.body.manifest)
         parties.verify(request)
         check_job(request.body, parties.manifest)
-        if request.digest != certificate.job:
-            raise MalformedDocument("it is another job's than the certificate's")
 
 
 def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
-    """Refuse a certificate that lacks a round which a Compute node charged, or a node's total."""
+    """Refuse a certificate that lacks a round which a node charged, or a node's total of it."""
     rounds = [each.spec.digest for each in certificate.all_rounds]
     signed = {each.signer: each for each in certificate.totals}
     needed = nodes_of(list(versions.values()))
@@ -478,6 +439,7 @@ def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Partie
                 version_of(versions, signed[node].body.manifest),
                 job=certificate.job,
                 rounds=rounds,
+                report=certificate.report.digest,
                 counted=counted(certificate.rounds, node),
             )
     if [each.signer for each in certificate.totals] != needed:
@@ -503,15 +465,14 @@ def _check_ledgers(rounds: Sequence[CertifiedRound | LostRound]) -> None:
 def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
     """Refuse a report that is not of exactly these rounds, or states another price for them."""
     request, signed = certificate.request.body, certificate.report
-    released = [(each.spec.body, each.result.body) for each in certificate.rounds]
     with about("the report"):
         parties = version_of(versions, signed.body.manifest)
         parties.verify(signed)
         report = signed.body
         expected = JobReport.of(
             request,
-            released,
-            lost=[each.spec.body for each in certificate.lost_rounds],
+            certificate.rounds,
+            certificate.lost_rounds,
             population=decode_clients(certificate.population),
             posterior=report.posterior,
         )

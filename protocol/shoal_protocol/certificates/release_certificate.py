@@ -1,6 +1,9 @@
-"""The release certificate: all that was signed of one job, in one document, and its compression.
+"""The release certificate: all that was signed of one job, in one file, and its compression.
 
-Anyone with the consortium's manifest can check it offline, by `certificates.checks`.
+Anyone with the consortium's manifest can check it offline, by `certificates.checks`. The trainer's
+report of the job determines everything else in the certificate, and the signed total of each
+Compute node repeats the report's digest. A node signs one total of a job for ever, so two
+certificates of one job exist only if every node of the job lies.
 """
 
 import gzip
@@ -16,7 +19,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest, Undecoded
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.log.entries import CertificateEntry
 from shoal_protocol.privacy.job_costs import (
     Participation,
     PrivacySpent,
@@ -35,9 +37,19 @@ from shoal_protocol.wire.documents import (
     Model,
     Signed,
     TrainerDocument,
-    decode,
+    describe,
 )
-from shoal_protocol.wire.encoding import MOST_VALUES, Base64, Clients, Count, Digest, encode_clients
+from shoal_protocol.wire.encoding import (
+    MOST_VALUES,
+    Base64,
+    Clients,
+    Count,
+    Digest,
+    canonical_json,
+    encode_clients,
+    parse_canonical_json,
+    sha256,
+)
 from shoal_protocol.wire.errors import MalformedDocument
 
 PartiesT = TypeVar("PartiesT", bound=Parties)
@@ -48,80 +60,6 @@ class Participations(Model):
 
     least: Count
     most: Count
-
-
-class JobReport(TrainerDocument):
-    """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
-
-    A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
-    `privacy` is the cost of the client that pays most.
-    """
-
-    most_values: ClassVar[int] = MOST_VALUES
-
-    kind: Literal["posterior_report"] = "posterior_report"
-    job: Digest
-    rounds: tuple[Digest, ...]
-    results: tuple[Digest, ...]
-    lost_rounds: tuple[Digest, ...]  # by the word of the trainer
-    population_size: Annotated[Clients, Field(ge=2)]
-    participations: Participations
-    cohort_sizes: tuple[Annotated[Clients, Field(ge=1)], ...]
-    sharing: Sharing
-    compute_nodes: tuple[Annotated[int, Field(ge=2, le=255)], ...]  # of each round, and
-    partial_sums: tuple[
-        Annotated[int, Field(ge=2, le=255)], ...
-    ]  # how many of them its result rests on
-    privacy: PrivacySpent
-    posterior: Undecoded
-
-    @pydantic.model_validator(mode="after")
-    def _rounds_agree(self) -> Self:
-        counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
-        if {len(each) for each in (self.results, *counts)} != {len(self.rounds)}:
-            raise ValueError(
-                "rounds, results, cohort_sizes, compute_nodes and partial_sums must have one entry "
-                "per round"
-            )
-        return self
-
-    @classmethod
-    def of(
-        cls,
-        request: JobRequest,
-        released: Sequence[tuple[RoundSpec, Result]],
-        *,
-        lost: Sequence[RoundSpec],
-        population: BitMap,
-        posterior: object,
-    ) -> Self:
-        """Return the report of a job that is done, with what its rounds really cost.
-
-        Raises:
-            ValueError: a round asks clients who are not of `population`, those who joined.
-        """
-        participation, delta = Participation(population), request.privacy.delta
-        specs = [*(spec for spec, _ in released), *lost]
-        for spec in specs:
-            participation.add(spec.clients(), spec.cost)
-        spent = participation.largest()
-        return cls(
-            manifest=request.manifest,
-            job=request.digest,
-            rounds=tuple(spec.digest for spec, _ in released),
-            results=tuple(result.digest for _, result in released),
-            lost_rounds=tuple(spec.digest for spec in lost),
-            population_size=len(population),
-            participations=Participations(
-                least=int(participation.rounds.min()), most=int(participation.rounds.max())
-            ),
-            cohort_sizes=tuple(result.cohort_size for _, result in released),
-            sharing=request.sharing,
-            compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
-            partial_sums=tuple(len(result.partial_sums) for _, result in released),
-            privacy=PrivacySpent(epsilon=epsilon_at(delta, spent), delta=delta, mu=spent.mu),
-            posterior=posterior,
-        )
 
 
 class CertifiedRound(Model):
@@ -158,20 +96,106 @@ class LostRound(Model):
         return (self.charge,)
 
 
-class ReleaseCertificate(TrainerDocument):
-    """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
+class JobReport(TrainerDocument):
+    """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
 
-    `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
-    version of the manifest, later rounds perhaps to later ones. `manifest` is the last round's; the
-    versions before it, back to the request's, are in `earlier_manifests`, in order. `totals` are
-    those of all their Compute nodes, as `nodes_of` orders them.
+    A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
+    `privacy` is the cost of the client that pays most. `results` name their partial sums; `record`
+    is the digest of what else the certificate has (`record_digest`).
     """
 
     most_values: ClassVar[int] = MOST_VALUES
-    is_logged: ClassVar[bool] = True
 
-    kind: Literal["release_certificate"] = "release_certificate"
+    kind: Literal["posterior_report"] = "posterior_report"
     job: Digest
+    rounds: tuple[Digest, ...]
+    results: tuple[Digest, ...]
+    lost_rounds: tuple[Digest, ...]  # by the word of the trainer
+    record: Digest
+    population_size: Annotated[Clients, Field(ge=2)]
+    participations: Participations
+    cohort_sizes: tuple[Annotated[Clients, Field(ge=1)], ...]
+    sharing: Sharing
+    compute_nodes: tuple[Annotated[int, Field(ge=2, le=255)], ...]  # of each round, and
+    partial_sums: tuple[
+        Annotated[int, Field(ge=2, le=255)], ...
+    ]  # how many of them its result rests on
+    privacy: PrivacySpent
+    posterior: Undecoded
+
+    @pydantic.model_validator(mode="after")
+    def _rounds_agree(self) -> Self:
+        counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
+        if {len(each) for each in (self.results, *counts)} != {len(self.rounds)}:
+            raise ValueError(
+                "rounds, results, cohort_sizes, compute_nodes and partial_sums must have one entry "
+                "per round"
+            )
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        request: JobRequest,
+        released: Sequence[CertifiedRound],
+        lost: Sequence[LostRound],
+        *,
+        population: BitMap,
+        posterior: object,
+    ) -> Self:
+        """Return the report of a job that is done, with what its rounds really cost.
+
+        Raises:
+            ValueError: a round asks clients who are not of `population`, those who joined.
+        """
+        participation, delta = Participation(population), request.privacy.delta
+        for each in in_order(released, lost):
+            participation.add(each.spec.body.clients(), each.spec.body.cost)
+        spent = participation.largest()
+        return cls(
+            manifest=request.manifest,
+            job=request.digest,
+            rounds=tuple(each.spec.digest for each in released),
+            results=tuple(each.result.digest for each in released),
+            lost_rounds=tuple(each.spec.digest for each in lost),
+            record=record_digest(population, released, lost),
+            population_size=len(population),
+            participations=Participations(
+                least=int(participation.rounds.min()), most=int(participation.rounds.max())
+            ),
+            cohort_sizes=tuple(each.result.body.cohort_size for each in released),
+            sharing=request.sharing,
+            compute_nodes=tuple(len(each.spec.body.compute_nodes) for each in released),
+            partial_sums=tuple(len(each.result.body.partial_sums) for each in released),
+            privacy=PrivacySpent(epsilon=epsilon_at(delta, spent), delta=delta, mu=spent.mu),
+            posterior=posterior,
+        )
+
+
+def record_digest(
+    population: BitMap, released: Sequence[CertifiedRound], lost: Sequence[LostRound]
+) -> str:
+    """Return the digest of what a certificate has that no other part of its report names.
+
+    That is the population, the trainer's ledger entries in the rounds' order, and for each lost
+    round the aggregator's abandonment or None.
+    """
+    words = [None if each.abandonment is None else each.abandonment.digest for each in lost]
+    charges = [each.charge.digest for each in in_order(released, lost)]
+    named = {"population": encode_clients(population), "charges": charges, "abandonments": words}
+    return sha256("job_record", canonical_json(named))
+
+
+class ReleaseCertificate(Model):
+    """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
+
+    Nobody signs it as a whole: its report determines the rest. `population` are the clients who
+    joined, a bitmap in base64. Request and report are bound to one version of the manifest, later
+    rounds perhaps to later ones. `earlier_manifests` are the versions before the last round's, back
+    to the request's, in order; `totals` are those of all their
+    Compute nodes, as `nodes_of` orders them.
+    """
+
     earlier_manifests: tuple[Embedded[Manifest], ...]
     request: Embedded[JobRequest]
     population: Base64
@@ -196,8 +220,6 @@ class ReleaseCertificate(TrainerDocument):
         last = in_order(rounds, lost)[-1].spec.body.manifest
         chain = spanned(request.body.manifest, last, version)
         return cls(
-            manifest=chain[-1].digest,
-            job=request.digest,
             earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
             request=request,
             population=encode_clients(population),
@@ -207,12 +229,19 @@ class ReleaseCertificate(TrainerDocument):
             report=report,
         )
 
+    def encode(self) -> bytes:
+        """Return the certificate's file: canonical JSON, not compressed."""
+        return canonical_json(self.model_dump(mode="json"))
+
     @property
-    def log_entry(self) -> CertificateEntry:
-        """Return what the consortium's log has of this certificate."""
-        rounds = self.all_rounds
-        ledger = rounds[-1].charge.digest
-        return CertificateEntry(digest=self.digest, job=self.job, rounds=len(rounds), ledger=ledger)
+    def job(self) -> str:
+        """Return the job's id, the digest of its request."""
+        return self.request.digest
+
+    @property
+    def manifest(self) -> str:
+        """Return the digest of the last round's manifest version, which the reader has to know."""
+        return self.all_rounds[-1].spec.body.manifest
 
     @property
     def all_rounds(self) -> list[CertifiedRound | LostRound]:
@@ -301,10 +330,21 @@ def unpack(encoded: bytes) -> bytes:
     return found
 
 
-def read_certificate(encoded: bytes) -> Signed[ReleaseCertificate]:
+def read_certificate(encoded: bytes) -> ReleaseCertificate:
     """Return a certificate, compressed or not; nothing of it is verified.
 
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    return decode(unpack(encoded), ReleaseCertificate)
+    unpacked = unpack(encoded)
+    value = parse_canonical_json(unpacked, most_values=MOST_VALUES)
+    try:
+        certificate = ReleaseCertificate.model_validate(value)
+        written = certificate.encode()
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error, ReleaseCertificate)) from None
+    except ValueError:  # without the cause, which may quote what the file has
+        raise MalformedDocument("the certificate is nested too deep") from None
+    if written != unpacked:
+        raise MalformedDocument("the certificate is not written in its canonical form")
+    return certificate

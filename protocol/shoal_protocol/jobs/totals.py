@@ -2,40 +2,46 @@
 
 A release certificate shows the rounds that its author chose. A Compute node that has signed its
 total takes no further round of the job, so the totals together name every round in which an honest
-node took part.
+node took part. A total also repeats the digest of the trainer's report, and a node signs one total
+of a job for ever: a second report of the job gets no total from an honest node.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from shoal_protocol.journal import Statement
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import (
-    NodeDocument,
-    Signed,
-    TrainerDocument,
-)
+from shoal_protocol.wire.documents import NodeDocument, Signed, TrainerDocument
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.service_errors import WrongCharge
+from shoal_protocol.wire.service_errors import ChangedReport, WrongCharge
 
 
 class JobEnd(TrainerDocument):
-    """Trainer -> Compute: no further round of this job will come; sign your total."""
+    """Trainer -> Compute: this is the job's report, no further round will come; sign your total."""
 
     kind: Literal["job_end"] = "job_end"
     job: Digest
+    report: Digest
 
 
-class JobTotal(NodeDocument):
+class JobTotal(Statement, NodeDocument):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
     Those that were given back count. They are in the order of the node's ledger, which is that of
-    their numbers; a round that the node never saw is not among them.
+    their numbers; a round that the node never saw is not among them. `report` is the digest that
+    the trainer's `JobEnd` names.
     """
 
     kind: Literal["job_total"] = "job_total"
     job: Digest
     rounds: tuple[Digest, ...]
+    report: Digest
+
+    @property
+    def subject(self) -> str:
+        """Return the job."""
+        return self.job
 
 
 def nodes_of(versions: Sequence[Parties]) -> list[str]:
@@ -55,9 +61,10 @@ def check_total(
     *,
     job: str,
     rounds: Sequence[str],
+    report: str,
     counted: Mapping[str, int],
 ) -> None:
-    """Refuse a total that shows more rounds of a job than `rounds`, or contradicts what is known.
+    """Refuse a total of another `report`, of more `rounds`, or that contradicts what is known.
 
     `parties` are those of the version that it is bound to. `rounds` are all of the job that are
     known, in order; `counted` are those of which the node's charge is at hand, by round: as how
@@ -65,6 +72,7 @@ def check_total(
 
     Raises:
         UnknownSigner, WrongSigner, BadSignature, WrongManifest
+        ChangedReport: the job's report changed after the node had signed.
         MalformedDocument: it is of another job, or names a round that is not known, or names
             rounds twice or in another order.
         WrongCharge: the node's own charge of a round does not bear it out.
@@ -73,6 +81,8 @@ def check_total(
     total = signed.body
     if total.job != job:
         raise MalformedDocument("it is another job's")
+    if total.report != report:
+        raise ChangedReport(f"{total.node} signed its total for another report of the job")
     places = {round_id: place for place, round_id in enumerate(rounds)}
     named = [places.get(round_id) for round_id in total.rounds]
     shown = [place for place in named if place is not None]

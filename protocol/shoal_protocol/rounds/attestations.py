@@ -14,10 +14,10 @@ import numpy.typing as npt
 from pydantic import Field, StringConstraints
 from pyroaring import BitMap
 
+from shoal_protocol.journal import Link, Statement
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import (
-    BoundDocument,
     Model,
     NodeDocument,
     Role,
@@ -62,10 +62,28 @@ class StoredAnswers:
         return np.delete(tags, np.searchsorted(self.holders.to_array(), others))
 
 
-class RoundDocument(BoundDocument):
-    """A document about one round, named by the digest of its spec."""
+class RoundDocument(Statement):
+    """A statement about one round, named by the digest of its spec."""
 
     round: Digest
+
+    @property
+    def subject(self) -> str:
+        """Return the round."""
+        return self.round
+
+
+END: Final = "end"
+"""The journal's kind of a party's last word on a round, of which there is one."""
+
+
+class RoundEnd(RoundDocument):
+    """A party's last word on a round: what it released, or that it never will."""
+
+    @property
+    def slot(self) -> str:
+        """Return the one kind of all ends."""
+        return END
 
 
 class Holdings(RoundDocument, NodeDocument):
@@ -78,11 +96,19 @@ class Holdings(RoundDocument, NodeDocument):
 
     @classmethod
     def attest(
-        cls, held: StoredAnswers, asked: BitMap, *, manifest: str, round_id: str, node: str
+        cls,
+        held: StoredAnswers,
+        asked: BitMap,
+        *,
+        manifest: str,
+        round_id: str,
+        node: str,
+        entry: Link,
     ) -> Self:
         """Return what `node` attests when it has `held` of the data holders in `asked`."""
         return cls(
             manifest=manifest,
+            entry=entry,
             round=round_id,
             node=node,
             missing=encode_clients(asked - held.holders),
@@ -115,7 +141,7 @@ class Vote(RoundDocument, NodeDocument):
     cohort_size: Clients  # in slots, here and below
 
 
-class PartialSum(RoundDocument, NodeDocument):
+class PartialSum(RoundEnd, NodeDocument):
     """Compute -> aggregator: the sum of this node's shares over the cohort."""
 
     kind: Literal["partial_sum"] = "partial_sum"
@@ -141,7 +167,7 @@ class PartialSumReference(Model):
     digest: Digest
 
 
-class Result(RoundDocument):
+class Result(RoundEnd):
     """Aggregator -> trainer: the differentially private sum."""
 
     signed_by: ClassVar[Role] = Role.AGGREGATOR
@@ -170,7 +196,7 @@ class AbandonmentReason(Model):
     detail: Annotated[str, StringConstraints(max_length=LONGEST_DETAIL)] = ""
 
 
-class Abandonment(RoundDocument):
+class Abandonment(RoundEnd):
     """Compute -> aggregator and Compute, or aggregator -> all: nothing is released."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE_OR_AGGREGATOR

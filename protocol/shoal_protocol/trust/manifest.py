@@ -87,7 +87,7 @@ class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
 
     signed_by: ClassVar[Role] = Role.AUTHORITY
-    is_logged: ClassVar[bool] = True
+    is_countersigned: ClassVar[bool] = True
     most_values: ClassVar[int] = 20_000  # for a move of the authority it is read before its key
 
     kind: Literal["manifest"] = "manifest"
@@ -104,7 +104,7 @@ class Manifest(Document):
     recovery: VerifyKeyHex | None = _optional()
     founder: VerifyKeyHex | None = _optional()
     move: AuthorityMove | None = _optional()
-    emergency: Operator | None = _optional()  # why too few nodes are left to sign the log
+    emergency: Operator | None = _optional()  # why too few nodes are left to sign
 
     @property
     def identity(self) -> str:
@@ -136,14 +136,14 @@ class Manifest(Document):
             raise ValueError("the first version has no previous one, every other has")
         if not len(self.compute_nodes) / 2 < self.quorum <= len(self.compute_nodes):
             raise ValueError(
-                "cosignatures must be more than half of the Compute nodes, at most all"
+                "manifest_signatures must be more than half of the Compute nodes, at most all"
             )
         return self
 
     @property
     def quorum(self) -> int:
-        """Return how many Compute nodes must sign a checkpoint of the log for it to count."""
-        return self.policy.cosignatures or all_but_one(len(self.compute_nodes))
+        """Return how many Compute nodes must sign the next version for it to be believed."""
+        return self.policy.manifest_signatures or all_but_one(len(self.compute_nodes))
 
 
 @dataclass(frozen=True)

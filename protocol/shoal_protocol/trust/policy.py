@@ -47,7 +47,10 @@ def duration(earlier: datetime, later: datetime) -> str:
 
 
 def all_but_one(nodes: int) -> int:
-    """Return the default of `cosignatures` for so many Compute nodes: all but one, at least two."""
+    """Return the default of `manifest_signatures` for so many Compute nodes.
+
+    It is all but one, and two at least.
+    """
     return max(2, nodes - 1)
 
 
@@ -139,13 +142,13 @@ class Policy(TimeLimits):
         description="allow jobs in which each data holder shares with so many Compute nodes or "
         "more, of all; without it with all",
     )
-    cosignatures: int | None = Field(
+    manifest_signatures: int | None = Field(
         default=None,
         ge=2,
         le=255,
         exclude_if=lambda value: value is None,
-        description="how many Compute nodes, more than half, must sign the log before anybody "
-        "believes the next version of the manifest; all but one, and 2 at least, in new consortia",
+        description="how many Compute nodes, more than half, must sign the next version of the "
+        "manifest before anybody believes it; all but one, and 2 at least, in new consortia",
     )
     maximum_local_epsilon: float | None = Field(
         default=None,

@@ -2,8 +2,8 @@
 
 On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...}. The signature
 (Ed25519, RFC 8032) and the digest (SHA-256) are taken over the same bytes: a domain prefix that
-names protocol version and kind, then the canonical JSON of the body. In documents that are logged a
-field `log_proof` may stand beside what is signed: the document's proof in the log.
+names protocol version and kind, then the canonical JSON of the body. In a manifest a
+field `countersignatures` may stand beside what is signed: what Compute nodes signed of it.
 """
 
 import re
@@ -31,23 +31,22 @@ from shoal_protocol.wire.encoding import (
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnsupportedVersion
 from shoal_protocol.wire.versions import RELEASE, WIRE
 
-_PROOF: Final = b',"log_proof":'
+_COUNTERSIGNATURES: Final = b',"countersignatures":'
 _SIGNATURE_FIELD: Final = b',"signature":'
 
 
 def _parted(encoded: bytes) -> tuple[bytes, str | None]:
-    """Return a signed document without its proof, and the proof, unread; None if there is none.
+    """Return a signed document without its countersignatures, and these, unread, if there are any.
 
     Raises:
         MalformedDocument
     """
     # within strings quotes are escaped, and no document has a field of this name
-    head, found, rest = encoded.rpartition(_PROOF)
+    head, found, rest = encoded.rpartition(_COUNTERSIGNATURES)
     written, signature, rest = rest.partition(_SIGNATURE_FIELD) if found else (b"null", b"", rest)
     if found and not written.startswith(b'"'):  # nobody signed it: many values are not read
-        raise MalformedDocument("a proof is a text")
-    proof = parse_canonical_json(written)
-    return head + signature + rest, proof
+        raise MalformedDocument("countersignatures are a text")
+    return head + signature + rest, parse_canonical_json(written)
 
 
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
@@ -136,7 +135,7 @@ class Document(Model):
     signed_by: ClassVar[Role]
     signer_field: ClassVar[str | None] = None  # the field that must repeat the signer's name
     most_values: ClassVar[int] = 1 << 16  # in its JSON, which takes many times its bytes once read
-    is_logged: ClassVar[bool] = False  # a proof that the log has it may stand beside what is signed
+    is_countersigned: ClassVar[bool] = False  # others' signatures may stand beside what is signed
 
     kind: str
     version: Literal[1] = WIRE
@@ -212,7 +211,7 @@ class Signed(Generic[BodyT]):
     body: BodyT
     signer: str
     signature: str
-    log_proof: str | None = None  # unread
+    countersignatures: str | None = None  # unread
     verified_by: bytes | None = field(default=None, init=False, compare=False, repr=False)
     """The verify key by which the signature was checked over these very bytes when they came."""
 
@@ -230,9 +229,10 @@ class Signed(Generic[BodyT]):
         }
 
     def encode(self) -> bytes:
-        """Return the canonical bytes that go on the wire, the proof among them if there is one."""
-        proof = {} if self.log_proof is None else {"log_proof": self.log_proof}
-        rest = canonical_json(proof | {"signature": self.signature, "signer": self.signer})
+        """Return the canonical bytes that go on the wire, countersignatures among them."""
+        others = self.countersignatures
+        beside = {} if others is None else {"countersignatures": others}
+        rest = canonical_json(beside | {"signature": self.signature, "signer": self.signer})
         return b'{"body":' + self.body.canonical + b"," + rest[1:]
 
     def verify_signature(self, key: VerifyKey) -> None:
@@ -282,16 +282,16 @@ def decode(
     """Decode the wire form of a signed document of one of `kinds`.
 
     Nothing of it is parsed before `check` has found its signature good. Without `check` the
-    signature is not looked at. Nor is a proof that the log has it.
+    signature is not looked at. Nor are countersignatures.
 
     Raises:
         MalformedDocument: not canonical, not of these kinds, or with wrong fields.
         UnsupportedVersion: of another version of the protocol.
         ProtocolError: as `check`.
     """
-    key, proof = None, None
-    if any(kind.is_logged for kind in kinds):
-        encoded, proof = _parted(encoded)
+    key, countersignatures = None, None
+    if any(kind.is_countersigned for kind in kinds):
+        encoded, countersignatures = _parted(encoded)
     if check is not None:
         found = _FRAME.fullmatch(encoded)
         if found is None:
@@ -300,7 +300,7 @@ def decode(
         key = check(kinds, body, signer.decode(), signature.decode())
     most = max(kind.most_values for kind in kinds)
     value = parse_canonical_json(encoded, most_values=most)
-    signed = replace(from_json(value, *kinds), log_proof=proof)
+    signed = replace(from_json(value, *kinds), countersignatures=countersignatures)
     object.__setattr__(signed, "verified_by", key)
     return signed
 
@@ -369,7 +369,7 @@ class _Embedding:
 
 
 Embedded = Annotated[Signed[DocumentT], _Embedding()]
-"""A field that is a signed document of this kind, in which it has no proof of the log."""
+"""A field that is a signed document of this kind, in which it has no countersignatures."""
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:

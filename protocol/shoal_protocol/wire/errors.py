@@ -83,6 +83,12 @@ class WrongManifest(ProtocolError):
     remedy = "Fetch the consortium's current manifest and bind the message to its digest."
 
 
+class TooFewSignatures(ProtocolError):
+    title = "Too few Compute nodes signed this version of the manifest"
+    status = 409
+    remedy = "Send the version with the signatures that `shoal consortium publish` collected."
+
+
 class UnknownRound(ProtocolError):
     title = "No such round here"
     status = 404

@@ -109,6 +109,15 @@ class RefusedCertificate(ProtocolError):
     remedy = "Do not rely on it; ask the consortium's trainer for the job's certificate again."
 
 
+class ChangedReport(ProtocolError):
+    title = "The job's report changed after a Compute node had signed its total"
+    status = 409
+    remedy = (
+        "Nothing to do: a node signs one total of a job, so this job gets no certificate. Ask the "
+        "trainer's operator why it made two reports, and submit the job again."
+    )
+
+
 class BudgetExceeded(ProtocolError):
     title = "This would exceed the privacy budget"
     status = 403

@@ -54,14 +54,14 @@ class ForgedCertificate(Attack):
         manifest = target.consortium.signed_manifest.encode()
         if refusal := read(genuine, manifest):
             raise CannotAttack(f"the honest certificate is refused: {refusal}")
-        key, told = target.key(target.trainer), read_certificate(genuine).body
+        key, told = target.key(target.trainer), read_certificate(genuine)
         if refusal := read(forged_certificate(target, told), manifest):
             raise CannotAttack(f"an honest certificate that is made anew is refused: {refusal}")
 
-        def signed_again(change: Callable[[dict[str, Any]], None]) -> bytes:
+        def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
             body = told.model_dump(mode="json")
             change(body)
-            return canonical_json(forged("release_certificate", body, target.trainer, key))
+            return canonical_json(body)
 
         def resigned(part: dict[str, Any], name: str, **fields: Any) -> None:
             part["body"] |= fields
@@ -81,22 +81,22 @@ class ForgedCertificate(Attack):
             resigned(body["report"], target.trainer, population_size=size)
 
         lies: dict[str, bytes] = {
-            "a total that is one more, signed by the aggregator": signed_again(
+            "a total that is one more, signed by the aggregator": changed(
                 lambda body: resigned(
                     first(body)["result"],
                     target.aggregator,
                     values=_one_more(first(body)["result"]["body"]["values"]),
                 )
             ),
-            "a lower price in the report": signed_again(cheaper),
-            "a larger population in the report": signed_again(larger),
-            "a Compute node's sum left out": signed_again(
+            "a lower price in the report": changed(cheaper),
+            "a larger population in the report": changed(larger),
+            "a Compute node's sum left out": changed(
                 lambda body: first(body)["partial_sums"].pop()
             ),
-            "a Compute node's sum in another order": signed_again(
+            "a Compute node's sum in another order": changed(
                 lambda body: first(body)["partial_sums"].reverse()
             ),
-            "half the noise in the spec": signed_again(
+            "half the noise in the spec": changed(
                 lambda body: resigned(
                     first(body)["spec"],
                     target.trainer,
@@ -104,22 +104,21 @@ class ForgedCertificate(Attack):
                     | {"scale": first(body)["spec"]["body"]["noise"]["scale"] / 2},
                 )
             ),
-            "a cheaper entry of the trainer's ledger": signed_again(
+            "a cheaper entry of the trainer's ledger": changed(
                 lambda body: first(body)["charge"].update(mu=first(body)["charge"]["mu"] / 2)
             ),
-            "another job's name": signed_again(
-                lambda body: body.update(job=target.random_bytes(32).hex())
-            ),
-            "a request that the trainer signed in the analyst's name": signed_again(
+            "a request that the trainer signed in the analyst's name": changed(
                 lambda body: body["request"].update(
                     signature=forged("job_request", body["request"]["body"], "", key)["signature"]
                 )
             ),
             "white space in it": genuine.replace(b",", b", ", 1),
             "a digit of a signature changed": _one_digit_changed(genuine),
-            "another party's signature under it": target.sign(
-                read_certificate(genuine).body, target.aggregator
-            ).encode(),
+            "a second report that the trainer signed": changed(
+                lambda body: resigned(
+                    body["report"], target.trainer, record=target.random_bytes(32).hex()
+                )
+            ),
         }
         for tried, lie in (lies | forgeries(target, told)).items():
             yield _judged(tried, read(lie, manifest))
@@ -170,6 +169,17 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
             target, told, request={"round_seconds": policy.maximum_round_seconds + 1}
         ),
     }
+    privacy = told.report.body.privacy.model_copy(update={"epsilon": 0.0, "mu": 0.0})
+    lies |= {
+        f"another {name} in the report, which all nodes signed": forged_certificate(
+            target, told, report={name: value}
+        )
+        for name, value in (
+            ("privacy", privacy),
+            ("population_size", told.report.body.population_size * 100),
+            ("record", target.random_bytes(32).hex()),
+        )
+    }
     node = target.nodes[0]
 
     def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:
@@ -186,6 +196,9 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
         f"{node}'s total left out": totalled(lambda total: None),
         f"{node}'s total of fewer rounds": totalled(
             lambda total: total.model_copy(update={"rounds": total.rounds[:-1]})
+        ),
+        f"{node}'s total of another report": totalled(
+            lambda total: total.model_copy(update={"report": target.random_bytes(32).hex()})
         ),
         f"{node}'s total of another job": totalled(
             lambda total: total.model_copy(update={"job": target.random_bytes(32).hex()})
@@ -225,7 +238,7 @@ def _one_digit_changed(genuine: bytes) -> bytes:
 
 
 async def certificate_of_a_job(target: Target) -> bytes:
-    """Have the trainer run an honest job with the crew, and return its signed certificate.
+    """Have the trainer run an honest job with the crew, and return its certificate.
 
     Raises:
         CannotAttack: the job is not finished in time, or not taken.

@@ -12,7 +12,7 @@ from shoal_protocol.rounds.attestations import TAG_BYTES, Abandonment, Holdings,
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
-from shoal_redteam.forging import claimed_sum, tell_node
+from shoal_redteam.forging import PLACE, claimed_sum, tell_node
 from shoal_redteam.played_round import PlayedRound, begin
 from shoal_redteam.target import Target
 
@@ -112,7 +112,7 @@ def made_up_holdings(played: PlayedRound, node: str) -> Holdings:
     held = StoredAnswers(asked, played.target.random_bytes(TAG_BYTES * len(asked)))
     digest = played.signed.digest
     manifest = played.spec.manifest
-    return Holdings.attest(held, asked, manifest=manifest, round_id=digest, node=node)
+    return Holdings.attest(held, asked, manifest=manifest, round_id=digest, node=node, entry=PLACE)
 
 
 def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
@@ -124,4 +124,5 @@ def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
         nodes=played.spec.compute_nodes,
         cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
+        entry=PLACE,
     )

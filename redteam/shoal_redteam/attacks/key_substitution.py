@@ -13,9 +13,9 @@ from nacl.signing import SigningKey
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.peers.exchange import Connection, Reply, Unavailable
 from shoal_kit.tls_certificates import TlsIdentity, self_signed
-from shoal_protocol.log.succession import move_message
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, AuthorityMove, Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import move_message
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import (
     BadSignature,

@@ -37,7 +37,8 @@ class SecondRounds(Attack):
         lower = honest_spec(target, job=job, number=0)
         yield await self._refused(target, "a round of a lower number", lower, _FEWER)
         known = await target.tell(services, "/v1/rounds", first.signed.encode())
-        end = JobEnd(manifest=target.consortium.digest, job=job)
+        report = target.random_bytes(32).hex()
+        end = JobEnd(manifest=target.consortium.digest, job=job, report=report)
         answers = await target.tell(
             target.nodes, "/v1/totals", target.sign(end, target.aggregator).encode()
         )

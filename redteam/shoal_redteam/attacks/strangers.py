@@ -16,7 +16,7 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.equivocation import vote_for
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import Finding, refused, seen
-from shoal_redteam.forging import claimed_sum, tell_node
+from shoal_redteam.forging import PLACE, claimed_sum, tell_node
 from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
 from shoal_redteam.target import Target
 from shoal_studies.study_request import JobsQuery
@@ -94,6 +94,7 @@ class Unauthenticated(Attack):
             round=played.signed.digest,
             party=node,
             reason=AbandonmentReason(code="misconduct"),
+            entry=PLACE,
         )
         async for finding in self._signed_by_others(
             target,

@@ -28,7 +28,7 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
 from shoal_redteam.attacks.transplant import transplanted
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.forging import logged
+from shoal_redteam.forging import countersigned
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask, RegressionMethod
@@ -145,7 +145,9 @@ class Sybil(Attack):
         yield refused(
             "one key under two indices, on a roster that the authority itself signed",
             await hand_over(
-                target, logged(target, sign(doubled, AUTHORITY_NAME, target.keys.authority)), twice
+                target,
+                countersigned(target, sign(doubled, AUTHORITY_NAME, target.keys.authority)),
+                twice,
             ),
             by={MalformedDocument.code},
             check="no two data holders of a roster share a key",

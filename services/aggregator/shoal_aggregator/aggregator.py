@@ -6,33 +6,33 @@ only one is made.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import Counter
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, func, select
 
-from shoal_aggregator import schema, store
+from shoal_aggregator import store
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import (
     OPEN,
+    AttestEnd,
     Standing,
-    count,
-    find_abandonment,
-    insert_abandonment,
-    insert_partial_sum,
+    end,
+    keep,
     lock,
     milliseconds,
     move,
-    named,
+    over,
+    words,
 )
 from shoal_kit.web.logs import describe_exception
-from shoal_protocol.log.checkpoints import Entry
-from shoal_protocol.log.entries import EndEntry, RoundEntry
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -60,14 +60,9 @@ from shoal_protocol.wire.service_errors import (
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_service.job_standing import ask_standing
 from shoal_service.service import Resources
-from shoal_service.storage.database import insert_new
+from shoal_service.storage.journal import Journal, JournalWriter
 
 log = structlog.get_logger()
-
-_SUMS: Final = schema.partial_sums.c
-_OFFERED: Final = select(
-    _SUMS.node, _SUMS.digest, _SUMS.cohort, _SUMS.cohort_size, _SUMS.nodes
-).where(_SUMS.round == bindparam("round_id"))
 
 
 class Outcome(StrEnum):
@@ -83,8 +78,15 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"
 
 
-def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
-    """Store a partial sum that was checked, unless something on file contradicts it.
+def offer(
+    writer: JournalWriter,
+    signed: Signed[PartialSum] | Signed[Abandonment],
+    decision: AttestEnd | None = None,
+) -> Outcome:
+    """Store a Compute node's checked word on a round, unless something on file contradicts it.
+
+    A node has one word: a partial sum, or an abandonment. If too few nodes are left after an
+    abandonment, the round ends with it by our `decision`, signed then.
 
     Sums over several cohorts may be on file as long as each cohort could still have a threshold
     of them: a node that lies first must not keep the others out.
@@ -92,83 +94,53 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
     Raises:
         UnknownRound
     """
-    body = signed.body
+    db, body, is_sum = writer.db, signed.body, isinstance(signed.body, PartialSum)
     phase, nodes, needed = lock(db, body.round)
-    rows = db.execute(_OFFERED, {"round_id": body.round}).all()
-    own = {row.node: row.digest for row in rows}.get(body.node)
-    if own is not None and own != signed.digest:
+    known = words(db, body.round)
+    own = next((each for each in known if each.node == signed.signer), None)
+    if own is not None and own.digest != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    if phase is Phase.ABANDONED:  # also if the sum is on file: its node must learn of the end
+    if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
         return Outcome.ABANDONED
     if own is not None:
         return Outcome.KNOWN
-    if find_abandonment(db, body.round, body.node) is not None:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    cohorts = [(row.cohort, row.cohort_size, row.nodes) for row in rows]
-    here = cohorts.count((body.cohort, body.cohort_size, named(body)))
+    if not is_sum:
+        keep(db, signed, Standing.GAVE_UP, needed=needed)
+        lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
+        if decision is None or phase not in OPEN or lost <= nodes - needed:
+            return Outcome.STORED
+        end(writer, body.round, phase, AggregationEvent.GIVEN_UP, decision)
+        return Outcome.ENDED
+    cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
+    here = cohorts.count(over(body))
     if len(cohorts) - here > nodes - needed:
         return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
     if phase is Phase.PUBLISHED:
         return Outcome.LATE
     move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
-    insert_partial_sum(db, signed, Standing.OPEN, needed=needed)
-    enough = needed if body.nodes is None else len(body.nodes)
+    keep(db, signed, Standing.OPEN, needed=needed)
+    named = getattr(body, "nodes", None)
+    enough = needed if named is None else len(named)
     return Outcome.ENOUGH if here + 1 >= enough else Outcome.STORED
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
     """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
-    body, table = signed.body, schema.partial_sums
-    needed = lock(db, body.round).needed
-    mine = (table.c.round == body.round) & (table.c.node == body.node)
-    own = db.execute(select(table.c.digest).where(mine)).scalar_one_or_none()
+    needed = lock(db, signed.body.round).needed
+    found = (each for each in words(db, signed.body.round) if each.node == signed.signer)
+    own = next(found, None)
     if own is None:
-        insert_partial_sum(db, signed, standing, needed=needed)
+        keep(db, signed, standing, needed=needed)
         return Outcome.LATE
-    if own != signed.digest:
+    if own.digest != signed.digest:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     return Outcome.KNOWN
-
-
-def offer_abandonment(
-    db: Connection, signed: Signed[Abandonment], decision: Signed[Abandonment]
-) -> Outcome:
-    """Store a Compute node's abandonment and, if too few nodes are left, with it our `decision`.
-
-    A node whose partial sum is on file can abandon no more: that conflicts.
-
-    Raises:
-        UnknownRound
-    """
-    body, sums = signed.body, schema.partial_sums
-    phase, nodes, needed = lock(db, body.round)
-    stored = find_abandonment(db, body.round, body.party)
-    if stored is not None and decode(stored, Abandonment).digest == signed.digest:
-        return Outcome.KNOWN
-    summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
-    if stored is not None or db.execute(summed).first() is not None:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    insert_abandonment(db, signed)
-    lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
-    if phase not in OPEN or lost <= nodes - needed:
-        return Outcome.STORED
-    move(db, body.round, phase, AggregationEvent.GIVEN_UP)
-    insert_abandonment(db, decision)
-    return Outcome.ENDED
 
 
 def _keep_as_evidence(
     db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
 ) -> Outcome:
-    insert_new(
-        db,
-        schema.evidence,
-        round=signed.body.round,
-        party=signed.signer,
-        kind=signed.body.kind,
-        digest=signed.digest,
-        document=signed.encode(),
-    )
+    keep(db, signed, Standing.EVIDENCE, needed=0)
     return outcome
 
 
@@ -180,14 +152,24 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's result, and the nodes whose partial sums contradict it and were left out.
+    """A round's total, whose partial sums it is made of, and the nodes whose sums contradict it."""
 
-    `ledgers` has the digest of the ledger entry in each partial sum that it rests on, by node.
-    """
-
-    result: Result
+    values: str
+    over: PartialSum  # one of those that it is made of
+    partial_sums: tuple[PartialSumReference, ...]
     wrong: tuple[str, ...]
-    ledgers: Mapping[str, str]
+
+    def result(self, spec: RoundSpec, entry: Link) -> Result:
+        """Return the round's result, at a place in the aggregator's journal."""
+        return Result(
+            manifest=spec.manifest,
+            entry=entry,
+            round=spec.digest,
+            cohort=self.over.cohort,
+            cohort_size=self.over.cohort_size,
+            values=self.values,
+            partial_sums=self.partial_sums,
+        )
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
@@ -204,29 +186,24 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     """
     cohorts = [each.over for each in sums]
     largest = max(cohorts, key=cohorts.count)
-    cohort, cohort_size, _ = largest
     by_node = {each.node: each for each in sums if each.over == largest}
     combined = _combined(spec, list(by_node.values()))
     if combined is None:
         return CONTRADICTORY
     total = summation.decode(spec.sharing, combined.total)
-    if not is_possible(spec, total, cohort_size=cohort_size):
+    if not is_possible(spec, total, cohort_size=largest[1]):
         return IMPOSSIBLE
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    result = Result(
-        manifest=spec.manifest,
-        round=spec.digest,
-        cohort=cohort,
-        cohort_size=cohort_size,
+    return Summed(
         values=encode_uint64(to_ring(total)),
+        over=next(iter(by_node.values())),
         partial_sums=tuple(
             PartialSumReference(node=node, digest=by_node[node].digest)
             for node in spec.compute_nodes
             if node in by_node and node not in wrong
         ),
+        wrong=wrong,
     )
-    ledgers = {each.node: by_node[each.node].charge.digest for each in result.partial_sums}
-    return Summed(result, wrong, ledgers)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
@@ -282,10 +259,9 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(self, resources: Resources, log_entry: Callable[[Entry], None]) -> None:
-        """Go on from what the storage holds; what is decided is told to `log_entry`."""
-        self._own = resources
-        self._log_entry = log_entry
+    def __init__(self, resources: Resources, journal: Journal) -> None:
+        """Go on from what the storage holds; what is decided is signed in the `journal`."""
+        self._own, self._journal = resources, journal
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -319,9 +295,6 @@ class Aggregator:
                 return signed.digest, False
             raise
         is_new = await self._own.storage.run(store.add_round, signed)
-        if is_new:
-            job, number = signed.body.job, signed.body.number
-            self._log_entry(RoundEntry(digest=signed.digest, job=job, number=number))
         self._keep(signed.body)
         self._own.wake.set()
         return signed.digest, is_new
@@ -342,7 +315,7 @@ class Aggregator:
         """
         spec = await self._spec(round_id)
         signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._own.storage.run(offer_partial_sum, signed)
+        outcome = await self._journal.run(offer, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._settle(outcome, signed)
@@ -380,10 +353,8 @@ class Aggregator:
             raise WrongSigner("only Compute nodes call a round off here")
         why = signed.body.reason
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
-        decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._own.storage.run(offer_abandonment, signed, decision)
-        if outcome is Outcome.ENDED:
-            self._log_end(decision, {})
+        decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
+        outcome = await self._journal.run(offer, signed, decision)
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -426,10 +397,10 @@ class Aggregator:
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _add_up(self, round_id: str) -> None:
-        spec, sums = await self._spec(round_id), schema.partial_sums
+        spec = await self._spec(round_id)
         is_over = self._own.clock() >= spec.give_up_at
         if round_id in self._unusable and not is_over:
-            if await self._own.storage.run(store.count, sums, round_id) == self._unusable[round_id]:
+            if await self._own.storage.run(store.count_sums, round_id) == self._unusable[round_id]:
                 return
         self._unusable.pop(round_id, None)
         stored = await self._own.storage.run(store.find_partial_sums, round_id)
@@ -442,11 +413,16 @@ class Aggregator:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
                 return
             return await self._abandon(spec, "sum_failed", summed, stored=len(stored))
-        result, wrong = self._own.sign(summed.result), summed.wrong
-        if await self._own.storage.run(store.publish, result, stored=len(stored), wrong=wrong):
+        used, wrong = [each.node for each in summed.partial_sums], summed.wrong
+
+        def attest(entry: Link) -> Signed[Result]:
+            return self._own.sign(summed.result(spec, entry))
+
+        if await self._journal.run(
+            store.publish, round_id, attest, stored=len(stored), used=used, wrong=wrong
+        ):
             self._ends.labels("published").inc()
-            self._log_end(result, summed.ledgers)
-            log.info("round published", round=round_id, partial_sums=len(summed.ledgers))
+            log.info("round published", round=round_id, partial_sums=len(used))
             self._tell_wrong(spec, wrong)
         else:
             self._own.wake.set()  # unless it has ended, more sums have come and count too
@@ -459,24 +435,18 @@ class Aggregator:
     async def _abandon(
         self, spec: RoundSpec, code: str, detail: str, *, stored: int | None
     ) -> None:
-        decision = self._abandonment(spec, code, detail)
-        if await self._own.storage.run(store.abandon, decision, stored=stored):
-            self._log_end(decision, {})
+        decision = partial(self._abandonment, spec, code, detail)
+        if await self._journal.run(store.abandon, spec.digest, decision, stored=stored):
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
 
-    def _log_end(
-        self, end: Signed[Result] | Signed[Abandonment], ledgers: Mapping[str, str]
-    ) -> None:
-        body = end.body
-        self._log_entry(
-            EndEntry(kind=body.kind, digest=end.digest, round=body.round, ledgers=dict(ledgers))
-        )
-
-    def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
+    def _abandonment(
+        self, spec: RoundSpec, code: str, detail: str, entry: Link
+    ) -> Signed[Abandonment]:
         body = Abandonment(
             manifest=spec.manifest,
+            entry=entry,
             round=spec.digest,
             party=self._own.name,
             reason=AbandonmentReason.model_validate({"code": code, "detail": detail}),

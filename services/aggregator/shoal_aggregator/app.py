@@ -1,4 +1,4 @@
-"""The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` and `Log` decide."""
+"""The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` decides."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,26 +7,20 @@ from fastapi import FastAPI, Request, Response
 
 from shoal_aggregator import store
 from shoal_aggregator.aggregator import Aggregator
-from shoal_aggregator.log import LOG, Log, cosigned_head, page, proof
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
 from shoal_kit.web.openapi import (
     SIGNED,
-    After,
     answers,
     having,
     listed_as,
-    object_of,
     signed,
     stores,
 )
-from shoal_protocol.log.entries import CHECKPOINTS, LogRequest
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
-from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
-    ProtocolError,
     RefusedSpec,
     UnknownRound,
     WrongPhase,
@@ -39,9 +33,8 @@ from shoal_protocol.wire.service_errors import (
     WrongRound,
     WrongShare,
 )
-from shoal_service.manifest_routes import SIGNED_MANIFEST
+from shoal_service.journal_routes import journal_routes
 from shoal_service.replies import (
-    Count,
     RoundId,
     document,
     listed,
@@ -49,20 +42,9 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal
 from shoal_service.view import by_phase
 from shoal_service.waiting import WaitSeconds
-
-_PLACE: Final = object_of(place={"type": "integer", "minimum": 0})
-_WITNESSED: Final = having("checkpoint", "cosignatures")
-
-
-class NotLogged(ProtocolError):
-    """The log does not reach so far, or nothing of it is cosigned."""
-
-    title = "The log has nothing there that a quorum of Compute nodes signed"
-    status = 404
-    remedy = "Read the log's checkpoint, and ask for what it says that there is."
-
 
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
@@ -72,8 +54,8 @@ _SUMS: Final = listed_as("documents", signed(PartialSum))
 _OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
-def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAPI:
-    """Return the ASGI application of `aggregator`, which serves its `log`."""
+def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
+    """Return the ASGI application of `aggregator`."""
 
     run = resources.storage.run
 
@@ -87,7 +69,7 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
 
         Of an abandoned round nothing is released, its partial sums included.
         """
-        result, abandonment, sums = await run(store.find_end, round_id, resources.name, standing)
+        result, abandonment, sums = await run(store.find_end, round_id, standing)
         if abandonment is not None:
             raise RoundAbandoned(decode(abandonment, Abandonment).body.reason.code)
         return result, sums
@@ -115,7 +97,6 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            "/v1/log/manifests": LARGEST_MANIFEST_BYTES,
         },
     )
 
@@ -205,45 +186,10 @@ def create_app(aggregator: Aggregator, log: Log, resources: Resources) -> FastAP
     )
     async def show_abandonment(round_id: RoundId) -> Response:
         """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        _, abandonment, _ = await run(store.find_end, round_id, resources.name)
+        _, abandonment, _ = await run(store.find_end, round_id)
         if abandonment is None:
             raise UnknownRound("the round was not abandoned: ask for its result")
         return document(abandonment)
 
-    @app.get(CHECKPOINTS, **answers(_WITNESSED, NotLogged))
-    async def show_checkpoint() -> Response:
-        """Serve the newest checkpoint of the log that a quorum of Compute nodes signed."""
-        found = await run(cosigned_head)
-        if found is None:
-            raise NotLogged
-        return document(found.witnessed.encode())
-
-    @app.get("/v1/log/entries", **answers(having("entries", "next")))
-    async def show_entries(after: After = 0, count: Count = 1000) -> Response:
-        """Serve entries of the log in order, cosigned or not, without the `after` first ones."""
-        found = await run(page, after, count)
-        following = str(after + count) if len(found) == count else "null"
-        return document(b'{"entries":[%b],"next":%b}' % (b",".join(found), following.encode()))
-
-    @app.post("/v1/log", **answers(_PLACE, *SIGNED, statuses=(201,), takes=signed(LogRequest)))
-    async def take_entry(request: Request) -> Response:
-        """Log a certificate, by its digest, that the trainer asks for, signed."""
-        return shown({"place": await log.take(await request.body())}, 201)
-
-    @app.post(
-        "/v1/log/manifests",
-        **answers(_PLACE, *SIGNED, ConflictingDocument, statuses=(201,), takes=SIGNED_MANIFEST),
-    )
-    async def take_manifest(request: Request) -> Response:
-        """Log the next version of the manifest, signed: parties believe it by the log's proof."""
-        return shown({"place": await log.take_manifest(await request.body())}, 201)
-
-    @app.get("/v1/log/proofs/{place}", **answers(having("before", "after", "witnessed"), NotLogged))
-    async def show_proof(place: int, wait: WaitSeconds = 0) -> Response:
-        """Serve the proof that the cosigned log has the entry at a place."""
-        found = await resources.changes.until_found(LOG, lambda: run(proof, place), wait)
-        if found is None:
-            raise NotLogged
-        return document(found.encode())
-
+    app.include_router(journal_routes(journal))
     return app

@@ -10,34 +10,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Unpack
 
-import structlog
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
-from shoal_aggregator.log import Log
-from shoal_aggregator.schema import (
-    abandonments,
-    evidence,
-    partial_sums,
-    results,
-    rounds,
-)
-from shoal_aggregator.store import NEWEST_FIRST, OPEN
-from shoal_protocol.wire.phases import Phase
-from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_aggregator.schema import journal, received, rounds
+from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
+from shoal_protocol.rounds.attestations import END
 from shoal_service import service
-from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
+from shoal_service.storage import retention
+from shoal_service.storage.journal import Journal
+from shoal_service.storage.retention import Deleting, Deletions, Jobs, Retention
 
 
 def _newest_rounds() -> Select[tuple[str]]:
     """Return SQL for the rounds with the sums that `find_newest_sum` finds."""
-    place = func.row_number().over(partition_by=partial_sums.c.node, order_by=NEWEST_FIRST)
+    place = func.row_number().over(partition_by=received.c.node, order_by=NEWEST_FIRST)
     ranked = (
         select(rounds.c.id, place.label("place"))
-        .join(partial_sums, rounds.c.id == partial_sums.c.round)
-        .where(rounds.c.phase == Phase.PUBLISHED.value)
+        .join(received, rounds.c.id == received.c.round)
+        .where(is_published_sum())
         .subquery()
     )
     return select(ranked.c.id).where(ranked.c.place == 1)
@@ -47,13 +40,18 @@ def _goes(chosen: Jobs) -> ColumnElement[bool]:
     return rounds.c.job.in_(chosen) & rounds.c.id.not_in(_newest_rounds())
 
 
-def _of_rounds(table: Table) -> Chosen:
-    return lambda chosen: table.c.round.in_(select(rounds.c.id).where(_goes(chosen)))
+def _rounds_that_go(chosen: Jobs) -> Select[tuple[str]]:
+    return select(rounds.c.id).where(_goes(chosen))
+
+
+def _forget_ends(db: Connection, chosen: Jobs) -> bool:
+    return journal.forget(db, END, _rounds_that_go(chosen), most=retention.MOST_ROWS)
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     """Return jobs all of whose rounds were decided, were over so long ago, and convict nobody."""
-    convicting = select(rounds.c.job).join(evidence, evidence.c.round == rounds.c.id)
+    convicting = select(rounds.c.job).join(received, received.c.round == rounds.c.id)
+    convicting = convicting.where(received.c.standing == Standing.EVIDENCE.value)
     undecided = select(rounds.c.job).where(rounds.c.phase.in_([each.value for each in OPEN]))
     left = select(rounds.c.job).where(rounds.c.id.not_in(_newest_rounds()))
     others = rounds.c.job.not_in(convicting.union(undecided)) & rounds.c.job.in_(left)
@@ -64,16 +62,14 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 
 DELETIONS: Final = Deletions(
     (
-        *((table, _of_rounds(table)) for table in (partial_sums, results, abandonments)),
-        (rounds, _goes),
+        Deleting(received, lambda chosen: received.c.round.in_(_rounds_that_go(chosen))),
+        _forget_ends,
+        Deleting(rounds, _goes),
     ),
     due=_due,
     knows_ends=False,
 )
-"""The newest of each node's sums stay, with their rounds; the log and evidence for ever."""
-
-
-_log = structlog.get_logger()
+"""The newest of each node's sums stay, with their rounds; evidence for ever."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,37 +77,28 @@ class Service(service.Service):
     """A running aggregator."""
 
     aggregator: Aggregator
-    log: Log
     retention: Retention
 
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
-        try:
-            await self.log.step()
-        except StorageUnavailable:
-            _log.warning("storage unavailable: the log goes on once it answers again")
         await self.retention.step()
         self.resources.standing.erase(())
-
-    async def close(self) -> None:
-        """End what is under way, and let go of connections and the database."""
-        await self.log.close()
-        await super().close()
 
 
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
 
-    It calls nobody but the Compute nodes, to sign the log, and, once retired, the trainer.
+    Once retired it calls the trainer, and nobody before.
 
     Raises:
         StartupRefused: as `Resources.open`.
         StorageUnavailable: the database does not answer.
     """
     resources = service.Resources.open(schema, alone=True, **given)
-    log = Log(resources)
-    aggregator = Aggregator(resources, log.note)
+    with resources.starting():
+        kept = Journal(journal, resources.storage)
+    aggregator = Aggregator(resources, kept)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    app = create_app(aggregator, log, resources)
-    return Service(app, resources, aggregator, log, Retention(resources, DELETIONS))
+    app = create_app(aggregator, kept, resources)
+    return Service(app, resources, aggregator, Retention(resources, DELETIONS))

@@ -4,7 +4,6 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     ForeignKey,
     Integer,
@@ -14,10 +13,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.storage.database import Bytes, only_grows
+from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
+from shoal_service.storage.journal import JournalTables
 
-VERSION: Final = 9
+VERSION: Final = 11
 
 metadata = MetaData()
 
@@ -40,73 +40,22 @@ rounds = Table(
 )
 
 
-def _round() -> Column[str]:
-    return Column("round", String(64), ForeignKey("rounds.id"), primary_key=True)
-
-
-partial_sums = Table(
-    "partial_sums",
-    metadata,
-    _round(),
-    Column("node", String(64), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("cohort", String(64), nullable=False),
-    Column("cohort_size", Integer, nullable=False),
-    Column("nodes", String, nullable=False),  # whose sums it is added to, if it names them
-    Column("awaited", Integer, nullable=False),  # how many of such sums are enough for a total
-    Column("standing", String(8), nullable=False),
-    Column("document", Bytes, nullable=False),
-)
-
-# those of Compute nodes, and the aggregator's own, which decides
-abandonments = Table(
-    "abandonments",
-    metadata,
-    _round(),
-    Column("party", String(64), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("document", Bytes, nullable=False),
-)
-
-results = Table(
-    "results",
-    metadata,
-    _round(),
-    Column("digest", String(64), nullable=False),
-    Column("document", Bytes, nullable=False),
-)
-
-# what contradicts a document on file; never served, for a second sum may say too much. One of a
+# What Compute nodes signed of a round: each one's word, which is its first document, and what
+# contradicts it as evidence. Evidence is never served, for a second sum may say too much; one of a
 # kind convicts its signer: by more, one key could fill the disk.
-evidence = Table(
-    "evidence",
+received = Table(
+    "received",
     metadata,
-    _round(),
-    Column("party", String(64), primary_key=True),
-    Column("kind", String(16), primary_key=True),
+    Column("round", String(64), ForeignKey("rounds.id"), primary_key=True),
+    Column("node", String(64), primary_key=True),
+    Column("slot", String(16), primary_key=True),  # `WORD`, or the kind of the evidence
+    Column("standing", String(8), nullable=False),
     Column("digest", String(64), nullable=False),
+    Column("over", String, nullable=False),  # a sum's cohort and, if it names them, its nodes
+    Column("awaited", Integer, nullable=False),  # how many of such sums are enough for a total
     Column("document", Bytes, nullable=False),
 )
+WORD: Final = "word"
 
-# The consortium's log, an entry each. What is here is never changed, and signed once it is durable.
-log_entries = Table(
-    "log_entries",
-    metadata,
-    Column("number", BigInteger, primary_key=True, autoincrement=False),  # from 0, without gaps
-    Column("kind", String(16), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("entry", Bytes, nullable=False),
-    Column("head", String(64), nullable=False),  # after this entry
-    UniqueConstraint("kind", "digest"),
-)
-only_grows(log_entries)
-
-# Every checkpoint that was signed here, with the signatures of Compute nodes that came.
-log_checkpoints = Table(
-    "log_checkpoints",
-    metadata,
-    Column("size", BigInteger, primary_key=True, autoincrement=False),
-    Column("signed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
-    Column("document", Bytes, nullable=False),
-    Column("is_cosigned", Boolean, nullable=False),  # by a quorum
-)
+# The aggregator's word on each round: the result, or its abandonment, and never both.
+journal = JournalTables(metadata, forgets=True)

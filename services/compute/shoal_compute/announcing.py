@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, select
+from sqlalchemy import Connection, select
 
 from shoal_compute import store
-from shoal_compute.jobs import check_next, request_of
+from shoal_compute.jobs import TOTAL, check_next, request_of
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import documents, ledger, rounds, totals
+from shoal_compute.schema import journal, ledger, rounds
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.rounds.attestations import PartialSum
+from shoal_protocol.rounds.attestations import END, Abandonment, PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownRound
@@ -65,35 +65,30 @@ class Ledger:
         self._check_totals(db, entries)
 
     def _filed(self, db: Connection) -> Iterator[FiledRound]:
-        summed = exists().where(documents.c.round == rounds.c.number, self._own_sums)
-        query = select(rounds.c.number, rounds.c.phase, summed)
-        for number, phase, has_sum in db.execute(query.order_by(rounds.c.number)).all():
-            encoded = select(rounds.c.spec).where(rounds.c.number == number)  # may be megabytes
+        query = select(rounds.c.id, rounds.c.phase).order_by(rounds.c.number)
+        for round_id, phase in db.execute(query).all():
+            encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
             spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
-            needs_all = spec.threshold == len(spec.compute_nodes)
-            may_be = needs_all and not has_sum
-            yield FiledRound(spec, phase == Phase.ABANDONED and may_be)
+            may_be = phase == Phase.ABANDONED and spec.threshold == len(spec.compute_nodes)
+            yield FiledRound(spec, may_be and _own_sum(db, round_id) is None)
 
     def _anchors(self, db: Connection) -> list[LedgerEntry]:
         """Return the entry in this node's last sum, whose round was charged after all others'."""
-        query = select(documents.c.encoded).where(self._own_sums)
-        found = db.execute(query.order_by(documents.c.round.desc()).limit(1)).scalars()
-        return [decode(encoded, PartialSum).body.charge for encoded in found]
+        newest_first = select(rounds.c.id).order_by(rounds.c.number.desc())
+        for round_id in db.execute(newest_first).scalars().all():
+            if (own := _own_sum(db, round_id)) is not None:
+                return [own.charge]
+        return []
 
     def _check_totals(self, db: Connection, entries: Iterable[LedgerEntry]) -> None:
         charged: dict[str, list[str]] = {}
         for entry in entries:
             if entry.kind == "charge":
                 charged.setdefault(entry.job, []).append(entry.round)
-        for document in db.execute(select(totals.c.document)).scalars():
+        for document in journal.of_kind(db, TOTAL):
             total = decode(document, JobTotal).body
             if list(total.rounds) != charged.get(total.job, []):
                 raise LedgerBroken("this node has signed that a job had other rounds")
-
-    @property
-    def _own_sums(self) -> ColumnElement[bool]:
-        kind = PartialSum.model_fields["kind"].default
-        return and_(documents.c.kind == kind, documents.c.signer == self._name)
 
     def follow(self, db: Connection) -> None:
         """Verify and count the entries that are new here; nobody can add one until `db` is done.
@@ -136,6 +131,13 @@ class Ledger:
         for charged in ledger.of_job(db, job, through=self._follower.head.number):
             _count(of_job, charged)
         return of_job
+
+
+def _own_sum(db: Connection, round_id: str) -> PartialSum | None:
+    """Return the partial sum by which this node ended a round, or None."""
+    encoded = journal.find(db, END, round_id)
+    end = None if encoded is None else decode(encoded, PartialSum, Abandonment).body
+    return end if isinstance(end, PartialSum) else None
 
 
 def _count(balances: Balances, charged: Charged) -> None:

@@ -9,7 +9,7 @@ from shoal_compute.announcing import Announcements
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES, Gossip
 from shoal_compute.jobs import Jobs, Totals
-from shoal_compute.log_witness import LogWitness
+from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
@@ -32,12 +32,12 @@ from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.log.checkpoints import LARGEST_SUBMISSION_BYTES, Cosignature, WrongProof
-from shoal_protocol.log.entries import CHECKPOINTS, Submission, UnknownLog, WrongStart
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Result, Vote
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
 from shoal_protocol.sharing.received import RECEIPT_QUERY_BYTES, envelope_size
 from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
+from shoal_protocol.trust.succession import SIGNATURES_PATH, ManifestStatement
 from shoal_protocol.wire import service_errors
 from shoal_protocol.wire.errors import (
     BadSignature,
@@ -51,6 +51,8 @@ from shoal_protocol.wire.errors import (
     UnsupportedVersion,
     WrongManifest,
 )
+from shoal_service.journal_routes import journal_routes
+from shoal_service.manifest_routes import SIGNED_MANIFEST
 from shoal_service.replies import (
     RoundId,
     document,
@@ -60,6 +62,7 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal
 from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
@@ -129,12 +132,13 @@ def create_app(
     rounds: RoundBook,
     announcements: Announcements,
     totals: Totals,
+    journal: Journal,
     uploads: Uploads,
     jobs: Jobs,
     charges: ChargesAnswers,
     gossip: Gossip,
     witnesses: Witnesses,
-    log_witness: LogWitness,
+    manifest_signing: ManifestSigning,
     look: Look,
 ) -> FastAPI:
     """Return the application."""
@@ -150,7 +154,7 @@ def create_app(
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            CHECKPOINTS: LARGEST_SUBMISSION_BYTES,
+            SIGNATURES_PATH: LARGEST_MANIFEST_BYTES,
         },
     )
 
@@ -181,7 +185,9 @@ def create_app(
         known, new = await announcements.announce(await request.body())
         return taken(_state(known, rounds.held(known)), is_new=new)
 
-    @app.post("/v1/totals", **answers(signed(JobTotal), *SIGNED, takes=signed(JobEnd)))
+    @app.post(
+        "/v1/totals", **answers(signed(JobTotal), *SIGNED, LedgerBroken, takes=signed(JobEnd))
+    )
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
         return document(await totals.sign(await request.body()))
@@ -267,25 +273,18 @@ def create_app(
         return listed(await witnesses.votes_of(name))
 
     @app.post(
-        CHECKPOINTS,
+        SIGNATURES_PATH,
         **answers(
-            signed(Cosignature),
+            signed(ManifestStatement),
             *SIGNED,
-            WrongStart,
-            WrongProof,
+            service_errors.ConflictingDocument,
             LedgerBroken,
-            takes=having("after", "checkpoint"),
+            takes=SIGNED_MANIFEST,
         ),
     )
-    async def add_checkpoint(request: Request) -> Response:
-        """Sign a checkpoint of the log that follows the last one signed here."""
-        submission = Submission.decode(await request.body())
-        return document((await log_witness.sign(submission)).encode())
-
-    @app.get(CHECKPOINTS, **answers(having("checkpoint", "cosignatures"), UnknownLog))
-    async def show_checkpoint() -> Response:
-        """Return the last checkpoint of the log that was signed here, with this signature."""
-        return document(await log_witness.newest())
+    async def sign_manifest(request: Request) -> Response:
+        """Sign the next version of the manifest, the only one of its number ever."""
+        return document(await manifest_signing.sign(await request.body()))
 
     @app.post("/v1/gossip", **answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
     async def converse(request: Request) -> Response:
@@ -293,6 +292,7 @@ def create_app(
         return document(await gossip.receive(await request.body()))
 
     app.include_router(upload_routes(uploads))
+    app.include_router(journal_routes(journal))
     return app
 
 

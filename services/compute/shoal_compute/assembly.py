@@ -14,15 +14,18 @@ from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
-from shoal_compute.log_witness import LogWitness
+from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
 from shoal_service.standing import BOX_KEY_LIFETIME
-from shoal_service.storage.retention import Deletions, Retention
+from shoal_service.storage.journal import Journal
+from shoal_service.storage.retention import Deleting, Deletions, Retention
 from shoal_service.view import by_phase, in_words, ledger_in_words
 
 
@@ -32,7 +35,7 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 
 
 DELETIONS: Final = Deletions(
-    ((schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
+    (Deleting(schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
 )
 """All else stays: caps, own sums and the ledger's check rest on it."""
 
@@ -113,11 +116,12 @@ def assemble(
     with own.starting():
         rounds = RoundBook(own)
         witnesses = Witnesses(own, accept=given.get("accept_loss"))
+        journal = Journal(schema.journal, own.storage, JobTotal, ManifestStatement)
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
-    gossip = Gossip(own, rounds, leads)
+    gossip = Gossip(own, rounds, journal, leads)
     node = Node(
         own,
         rounds=rounds,
@@ -125,19 +129,21 @@ def assemble(
         summing=adder,
         leadership=leadership,
         witnesses=witnesses,
+        journal=journal,
     )
     uploads = Uploads(own, rounds)
     app = create_app(
         own,
         rounds=rounds,
         announcements=announcements,
-        totals=Totals(own, rounds),
+        totals=Totals(own, rounds, witnesses, journal),
+        journal=journal,
         uploads=uploads,
         jobs=Jobs(own),
         charges=ChargesAnswers(own, witnesses),
         gossip=gossip,
         witnesses=witnesses,
-        log_witness=LogWitness(own, witnesses),
+        manifest_signing=ManifestSigning(own, witnesses, journal),
         look=partial(look, own, rounds),
     )
     own.vitals.watch_open_rounds(rounds.oldest_open)

@@ -2,6 +2,7 @@
 
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
+from shoal_protocol.journal import Link
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -18,7 +19,7 @@ from shoal_protocol.wire.service_errors import WrongRound
 from shoal_protocol.wire.vectors import encode_uint64
 
 
-def holdings(known: Round, held: StoredAnswers) -> Holdings:
+def holdings(known: Round, held: StoredAnswers, entry: Link) -> Holdings:
     """Return the statement that this node holds these shares and no other."""
     return Holdings.attest(
         held,
@@ -26,13 +27,15 @@ def holdings(known: Round, held: StoredAnswers) -> Holdings:
         manifest=known.consortium.digest,
         round_id=known.id,
         node=known.own,
+        entry=entry,
     )
 
 
-def vote(known: Round, nodes: tuple[str, ...], cohort: StoredAnswers) -> Vote:
+def vote(known: Round, nodes: tuple[str, ...], cohort: StoredAnswers, entry: Link) -> Vote:
     """Return the vote to sum over `cohort`, which `nodes` have in common, and over no other."""
     return Vote(
         manifest=known.consortium.digest,
+        entry=entry,
         round=known.id,
         node=known.own,
         nodes=nodes,
@@ -46,6 +49,7 @@ def partial_sum(
     cohort: StoredAnswers,
     total: Uint64Vector,
     charge: LedgerEntry,
+    entry: Link,
     *,
     among: tuple[str, ...] = (),
 ) -> PartialSum:
@@ -57,6 +61,7 @@ def partial_sum(
     """
     return PartialSum(
         manifest=known.consortium.digest,
+        entry=entry,
         round=known.id,
         node=known.own,
         cohort=digest_in(known.spec.body, cohort, among),
@@ -67,10 +72,14 @@ def partial_sum(
     )
 
 
-def abandonment(known: Round, reason: AbandonmentReason) -> Abandonment:
+def abandonment(known: Round, reason: AbandonmentReason, entry: Link) -> Abandonment:
     """Return the statement that this node released nothing of the round and never will."""
     return Abandonment(
-        manifest=known.consortium.digest, round=known.id, party=known.own, reason=reason
+        manifest=known.consortium.digest,
+        entry=entry,
+        round=known.id,
+        party=known.own,
+        reason=reason,
     )
 
 

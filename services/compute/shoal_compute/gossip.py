@@ -29,14 +29,16 @@ from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_kit.manifest_book import newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.trust.manifest import ComputeParty
-from shoal_protocol.wire.documents import Model, describe, from_json
+from shoal_protocol.wire.documents import Model, Signed, describe, from_json
 from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal
 
 log = structlog.get_logger()
 
@@ -419,10 +421,11 @@ class Gossip:
         self,
         resources: Resources,
         rounds: RoundBook,
+        journal: Journal,
         leads: Callable[[], bool],
     ) -> None:
         """Start idle. Only the replica that leads votes."""
-        self._own, self._rounds = resources, rounds
+        self._own, self._rounds, self._journal = resources, rounds, journal
         self._leads = leads
         self._reading = resources.worker("gossiping")
         self._peers: dict[str, PeerState] = defaultdict(PeerState)
@@ -503,21 +506,26 @@ class Gossip:
         Raises:
             StorageUnavailable
         """
-        run = self._own.storage.run
         if known.phase is Phase.FROZEN and known.own not in known.votes and self._leads():
             following = known.with_documents(passed)
             decision = decide(following, self._own.clock())
             if isinstance(decision, CastVote):
-                vote = self._own.sign(attesting.vote(following, decision.nodes, decision.cohort))
+
+                def attest(entry: Link) -> Signed[Vote]:
+                    body = attesting.vote(following, decision.nodes, decision.cohort, entry)
+                    return self._own.sign(body)
+
                 try:
-                    kept = await run(store.keep_and_cast, known.id, passed, vote)
+                    kept, vote = await self._journal.run(
+                        store.keep_and_cast, known.id, passed, attest, own=known.own
+                    )
                 except LostRace:
                     log.debug("a vote waits for the next step", round=known.id)
                 else:
                     known.learn(vote, Kept.FIRST)
                     known.keep_cohorts(following)
                     return kept
-        return await run(store.keep, known.id, passed)
+        return await self._own.storage.run(store.keep, known.id, passed, own=known.own)
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""

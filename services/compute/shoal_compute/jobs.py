@@ -6,16 +6,19 @@ analyst's signature decides. Once this node signed a job's total it refuses furt
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, delete, exists, func, select, update
 
 from shoal_compute.round_book import RoundBook
-from shoal_compute.schema import jobs, ledger, rounds, totals
+from shoal_compute.schema import jobs, journal, ledger, rounds
+from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
@@ -29,8 +32,10 @@ from shoal_protocol.wire.service_errors import ConflictingDocument, MissingReque
 from shoal_service.job_standing import ask_standing
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
+from shoal_service.storage.journal import Journal, JournalWriter
 
 _REQUEST: Final = b'{"request":'
+TOTAL: Final = JobTotal.model_fields["kind"].default
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
 
 
@@ -150,9 +155,12 @@ def _make_room(db: Connection, analyst: str, now: datetime) -> None:
 class Totals:
     """Signs totals, at the trainer's word; each is durable before it leaves."""
 
-    def __init__(self, resources: Resources, rounds: RoundBook) -> None:
-        """Sign as the node whose `resources` they are."""
+    def __init__(
+        self, resources: Resources, rounds: RoundBook, witnesses: Witnesses, journal: Journal
+    ) -> None:
+        """Sign as the node whose `resources` they are; `witnesses` tell if it was set back."""
         self._own, self._rounds = resources, rounds
+        self._witnesses, self._journal = witnesses, journal
         self._reading = resources.worker("announcing")
         self._failed: set[str] = set()  # jobs, by their trainer's word
 
@@ -180,18 +188,27 @@ class Totals:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             UnknownManifest: bound to a version that was never accepted here.
+            LedgerBroken: this node was set back.
             StorageUnavailable
         """
         signed = await self._own.read(encoded, JobEnd)
         await self._reading.run(self._verify, signed)
         end, node = signed.body, self._own.name
 
-        def attest(charged: tuple[str, ...]) -> Signed[JobTotal]:
+        def attest(charged: tuple[str, ...], entry: Link) -> Signed[JobTotal]:
             return self._own.sign(
-                JobTotal(manifest=end.manifest, job=end.job, node=node, rounds=charged)
+                JobTotal(
+                    manifest=end.manifest,
+                    entry=entry,
+                    job=end.job,
+                    node=node,
+                    rounds=charged,
+                    report=end.report,
+                )
             )
 
-        total = await self._own.storage.run(end_job, end.job, attest)
+        await self._witnesses.check()
+        total = await self._journal.run(end_job, end.job, attest)
         self._rounds.over(end.job)
         return total
 
@@ -209,24 +226,25 @@ class Totals:
 
 
 def end_job(
-    db: Connection, job: str, attest: Callable[[tuple[str, ...]], Signed[JobTotal]]
+    writer: JournalWriter, job: str, attest: Callable[[tuple[str, ...], Link], Signed[JobTotal]]
 ) -> bytes:
-    """Store the total that `attest` signs over the charged rounds; return it or the stored one."""
-    ledger.hold(db)  # as announcing does, so that no round is charged meanwhile
-    kept = db.execute(select(totals.c.document).where(totals.c.job == job)).scalar()
-    if kept is not None:
-        return bytes(kept)
+    """Keep the total that `attest` signs over the charged rounds; return it or the one on file.
+
+    Raises:
+        LedgerBroken: this node was set back.
+    """
+    ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
     # a round is on file if and only if it was charged, and charged in order
     query = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
-    document = attest(tuple(db.execute(query).scalars())).encode()
-    db.execute(totals.insert().values(job=job, document=document))
-    return document
+    charged = tuple(writer.db.execute(query).scalars())
+    return writer.append(TOTAL, job, partial(attest, charged))
 
 
 def _open_jobs(db: Connection, now: datetime) -> list[tuple[str, bytes]]:
     """Return the jobs that had a round here and no total, and that may go on, with requests."""
     had_a_round = exists().where(rounds.c.job == jobs.c.job)
-    is_signed = exists().where(totals.c.job == jobs.c.job)
+    entries = journal.entries.c
+    is_signed = exists().where(entries.kind == TOTAL, entries.subject == jobs.c.job)
     query = select(jobs.c.job, jobs.c.request).where(
         jobs.c.ends_by > now.timestamp(), jobs.c.withdrawal.is_(None), had_a_round, ~is_signed
     )
@@ -241,7 +259,7 @@ def check_next(db: Connection, spec: RoundSpec) -> None:
     Raises:
         ConflictingDocument
     """
-    if db.execute(select(totals.c.job).where(totals.c.job == spec.job)).first() is not None:
+    if journal.find(db, TOTAL, spec.job) is not None:
         raise ConflictingDocument("the job is over: this node has signed how many rounds it had")
     later = (rounds.c.job == spec.job) & (rounds.c.place > spec.number)
     if db.execute(select(rounds.c.id).where(later).limit(1)).first() is not None:

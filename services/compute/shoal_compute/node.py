@@ -6,8 +6,9 @@ The steps of a round are taken here, in order; each is durable before anybody ca
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, ParamSpec
 
 import structlog
 from pyroaring import BitMap
@@ -19,14 +20,13 @@ from shoal_compute.gossip import Gossip
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import lease
-from shoal_compute.store import Kept, LostRace, SignedAttestation
+from shoal_compute.store import Kept, LostRace
 from shoal_compute.summing import SharesMissing, Summing, sum_shares
 from shoal_compute.witnesses import Witnesses
 from shoal_kit.manifest_book import at_present
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.web.logs import describe_exception
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -36,7 +36,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import DocumentT, Signed, decode
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -44,11 +44,13 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.journal import Journal
 from shoal_service.work import Work
 
 log = structlog.get_logger()
 
 
+Arguments = ParamSpec("Arguments")
 TERM_SECONDS: Final = 3.0  # of the lease
 
 
@@ -139,11 +141,12 @@ class Node:
         summing: Summing,
         leadership: Leadership | None,
         witnesses: Witnesses,
+        journal: Journal,
     ) -> None:
         """Start idle. `leadership` is None in single-process deployments."""
         self._own = resources
         self._rounds, self._gossip, self._summing = rounds, gossip, summing
-        self._leadership, self._witnesses = leadership, witnesses
+        self._leadership, self._witnesses, self._journal = leadership, witnesses, journal
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
         self._work = Work(resources.clock)
         self._stepping = asyncio.Lock()
@@ -209,8 +212,8 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            vote = self._own.sign(attesting.vote(known, decision.nodes, decision.cohort))
-            await self._own.storage.run(store.cast, known.id, vote)
+            attest = partial(attesting.vote, known, decision.nodes, decision.cohort)
+            vote = await self._journal.run(store.cast, known.id, self._signing(attest))
             known.learn(vote, Kept.FIRST)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
@@ -221,19 +224,24 @@ class Node:
             self._abandoned(known, code)
 
     async def _freeze(self, known: Round) -> None:
-        def attest(held: StoredAnswers) -> SignedAttestation:
-            return self._own.sign(attesting.holdings(known, held))
-
-        held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
+        attest = self._signing(partial(attesting.holdings, known))
+        held, holdings = await self._journal.run(store.freeze, known.id, known.phase, attest)
         known.held = held
         known.learn(holdings, Kept.FIRST)
         known.phase = Phase.FROZEN
         log.info("round frozen", round=known.id, held=len(held))
 
+    def _signing(
+        self, attest: Callable[Arguments, DocumentT]
+    ) -> Callable[Arguments, Signed[DocumentT]]:
+        """Have this node sign what `attest` returns."""
+        return lambda *given, **named: self._own.sign(attest(*given, **named))
+
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = self._own.sign(attesting.abandonment(known, reason))
-        await self._own.storage.run(
-            store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
+        attest = self._signing(partial(attesting.abandonment, known, reason))
+        at = self._own.clock()
+        await self._journal.run(
+            store.give_up, known.id, known.phase, reason.code, attest, own=known.own, at=at
         )
         self._abandoned(known, reason.code)
         await self._reload(known)  # the abandonment on file may be an earlier one
@@ -273,13 +281,9 @@ class Node:
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
 
-            def attest(charge: LedgerEntry) -> SignedAttestation:
-                among = known.votes[known.own].nodes
-                return self._own.sign(
-                    attesting.partial_sum(known, cohort, total, charge, among=among)
-                )
-
-            signed = await self._own.storage.run(store.agree, known.id, attest)
+            among = known.votes[known.own].nodes
+            attest = partial(attesting.partial_sum, known, cohort, total, among=among)
+            signed = await self._journal.run(store.agree, known.id, self._signing(attest))
         except LostRace:
             await self._reload(known)
         else:

@@ -98,7 +98,7 @@ class RoundBook:
             reported=row.reported,
             erased=row.erased,
         )
-        for signed, kept in store.documents_of(db, row.number):
+        for signed, kept in store.documents_of(db, row.number, row.id):
             opened.learn(signed, kept)
         return opened
 

@@ -18,12 +18,13 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.storage.database import Bytes, only_grows
+from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
+from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 metadata = MetaData()
 
@@ -42,14 +43,9 @@ rounds = Table(
     UniqueConstraint("job", "place"),
 )
 
-# What this node signed of a job that is over: it takes no further round of it.
-totals = Table(
-    "totals",
-    metadata,
-    Column("job", String(64), primary_key=True),
-    Column("document", Bytes, nullable=False),
-)
-only_grows(totals)
+# What this node signs once and for ever: versions of the manifest, one of each number, and totals
+# of jobs that are over, of which it takes no further round.
+journal = JournalTables(metadata)
 
 # What each round may cost each client of its population. A round that was abandoned before it held
 # a share is given back.
@@ -115,8 +111,8 @@ machines = Table(
 # `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,
 # for this node's own, the only one it may ever sign. A second, different one is kept as
 # evidence with `occurrence` 1; more would show nothing new.
-documents = Table(
-    "documents",
+received = Table(
+    "received",
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("round", ForeignKey(rounds.c.number), nullable=False),
@@ -134,16 +130,6 @@ lease = Table(
     Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
     Column("holder", String(32), nullable=False),
     Column("until", Double, nullable=False),  # seconds since 1970
-)
-
-# The last checkpoint of the log that this node signed; it never signs one that is inconsistent.
-log_views = Table(
-    "log_views",
-    metadata,
-    Column("aggregator", String(64), primary_key=True),
-    Column("size", BigInteger, nullable=False),
-    Column("head", String(64), nullable=False),
-    Column("document", Bytes, nullable=False),  # as it was signed here
 )
 
 manifests = manifest_table(metadata)

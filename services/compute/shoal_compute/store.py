@@ -1,23 +1,26 @@
 """Transactions on rounds and documents; each either happens as a whole or not at all.
 
-Every step of a round is a compare-and-swap on its phase, and a unique constraint keeps a node to
-one holdings and one vote per round for ever.
+Every step of a round is a compare-and-swap on its phase. What this node signs is in its journal,
+which keeps it to one holdings, one vote and one end of a round for ever; what others signed is in
+`received`.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum, auto
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from shoal_compute.schema import documents, ledger, rounds
+from shoal_compute.schema import journal, ledger, received, rounds
 from shoal_compute.shares import erase_payloads, held_answers
+from shoal_protocol.journal import Link
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
+    END,
     Abandonment,
     Holdings,
     PartialSum,
@@ -29,9 +32,12 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.storage.database import insert_new, inserting_new
+from shoal_service.storage.journal import JournalWriter, StatementT
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)
+HOLDINGS, VOTE = (str(each.model_fields["kind"].default) for each in (Holdings, Vote))
+OWN = (HOLDINGS, VOTE, END)  # what the journal has of a round
 
 
 _FINISHED = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
@@ -105,69 +111,84 @@ def glance(db: Connection) -> dict[str, tuple[Phase, bool, bool, int]]:
 
     It is its phase, whether it is reported and erased, and how many documents it has.
     """
-    count = select(func.count()).where(documents.c.round == rounds.c.number).scalar_subquery()
-    query = select(rounds.c.id, rounds.c.phase, rounds.c.reported, rounds.c.erased, count)
+    entries = journal.entries.c
+    others = select(func.count()).where(received.c.round == rounds.c.number).scalar_subquery()
+    is_of_round = (entries.subject == rounds.c.id) & entries.kind.in_(OWN)
+    own = select(func.count()).where(is_of_round).scalar_subquery()
+    query = select(rounds.c.id, rounds.c.phase, rounds.c.reported, rounds.c.erased, others + own)
     return {
         round_id: (Phase(phase), reported, erased, documents)
         for round_id, phase, reported, erased, documents in db.execute(query.where(~_FINISHED))
     }
 
 
-def documents_of(db: Connection, number: int) -> list[tuple[SignedAttestation, Kept]]:
-    """Return the documents of the round with this number, each with its status."""
-    query = select(documents.c.encoded, documents.c.occurrence)
-    order = (documents.c.kind, documents.c.signer, documents.c.occurrence)
-    rows = db.execute(query.where(documents.c.round == number).order_by(*order))
-    return [
+def documents_of(
+    db: Connection, number: int, round_id: str
+) -> list[tuple[SignedAttestation, Kept]]:
+    """Return the documents of a round, each with its status; what this node signed comes first."""
+    own = [journal.find(db, kind, round_id) for kind in OWN]
+    query = select(received.c.encoded, received.c.occurrence)
+    order = (received.c.kind, received.c.signer, received.c.occurrence)
+    rows = db.execute(query.where(received.c.round == number).order_by(*order))
+    return [(decode(each, *KINDS), Kept.FIRST) for each in own if each is not None] + [
         (decode(encoded, *KINDS), Kept.EVIDENCE if occurrence else Kept.FIRST)
         for encoded, occurrence in rows
     ]
 
 
 def freeze(
-    db: Connection, round_id: str, old: Phase, attest: Callable[[StoredAnswers], Signed[Holdings]]
+    writer: JournalWriter,
+    round_id: str,
+    old: Phase,
+    attest: Callable[[StoredAnswers, Link], Signed[Holdings]],
 ) -> tuple[BitMap, Signed[Holdings]]:
     """Take no more shares, and keep the signed holdings of what is durable at this moment.
 
     Raises:
         LostRace: the round has left the phase `old`.
     """
-    number = _move(db, round_id, old, Event.FROZEN)
-    held = held_answers(db, number)
-    holdings = attest(held)
-    _add_own(db, number, holdings)
-    return held.holders, holdings
+    number = _move(writer.db, round_id, old, Event.FROZEN)
+    held = held_answers(writer.db, number)
+    return held.holders, _add_own(writer, number, HOLDINGS, round_id, partial(attest, held))
 
 
-def cast(db: Connection, round_id: str, vote: Signed[Vote]) -> None:
+def cast(
+    writer: JournalWriter, round_id: str, attest: Callable[[Link], Signed[Vote]]
+) -> Signed[Vote]:
     """Keep this node's vote, the only one that it ever casts in this round.
 
     Raises:
         LostRace: the round is not frozen, or a vote was cast.
     """
-    number = db.execute(_FROZEN, {"round_id": round_id}).scalar()
+    number = writer.db.execute(_FROZEN, {"round_id": round_id}).scalar()
     if number is None:
         raise LostRace
-    _add_own(db, number, vote)
+    return _add_own(writer, number, VOTE, round_id, attest)
 
 
 def keep_and_cast(
-    db: Connection, round_id: str, signed: Sequence[SignedAttestation], vote: Signed[Vote]
-) -> list[Kept]:
+    writer: JournalWriter,
+    round_id: str,
+    signed: Sequence[SignedAttestation],
+    attest: Callable[[Link], Signed[Vote]],
+    *,
+    own: str,
+) -> tuple[list[Kept], Signed[Vote]]:
     """Do what `keep` does, and `cast` the vote that follows once all of them count.
 
     Raises:
         LostRace: one of them does not, or as `cast`; nothing was stored.
     """
-    kept = keep(db, round_id, signed)
+    kept = keep(writer.db, round_id, signed, own=own)
     if set(kept) != {Kept.FIRST}:
         raise LostRace
-    cast(db, round_id, vote)
-    return kept
+    return kept, cast(writer, round_id, attest)
 
 
 def agree(
-    db: Connection, round_id: str, attest: Callable[[LedgerEntry], Signed[PartialSum]]
+    writer: JournalWriter,
+    round_id: str,
+    attest: Callable[[LedgerEntry, Link], Signed[PartialSum]],
 ) -> Signed[PartialSum]:
     """Keep the partial sum that `attest` signs, with what the round was charged by.
 
@@ -177,10 +198,9 @@ def agree(
         LostRace: the round is not frozen.
         LedgerBroken
     """
-    number = _move(db, round_id, Phase.FROZEN, Event.COHORT_AGREED)
-    partial_sum = attest(ledger.charge_of(db, round_id))
-    _add_own(db, number, partial_sum)
-    return partial_sum
+    number = _move(writer.db, round_id, Phase.FROZEN, Event.COHORT_AGREED)
+    charge = ledger.charge_of(writer.db, round_id)
+    return _add_own(writer, number, END, round_id, partial(attest, charge))
 
 
 def publish(db: Connection, round_id: str, most: int) -> bool:
@@ -196,23 +216,26 @@ def publish(db: Connection, round_id: str, most: int) -> bool:
 
 
 def give_up(
-    db: Connection,
+    writer: JournalWriter,
     round_id: str,
     old: Phase,
     reason: str,
-    own: Signed[Abandonment],
+    attest: Callable[[Link], Signed[Abandonment]],
     *,
+    own: str,
     at: datetime,
 ) -> None:
-    """Abandon the round by this node's own decision, which it signed.
+    """Abandon the round by the decision of this node, `own`, which it signs.
 
     Raises:
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    number = _move(db, round_id, old, Event.GIVEN_UP, reason=reason)
-    _insert(db, number, [own], 0)  # after a restored backup, peers may have handed it back already
-    _return_charge(db, round_id, old, at)
+    number = _move(writer.db, round_id, old, Event.GIVEN_UP, reason=reason)
+    _return_charge(writer.db, round_id, old, at)
+    # after a restored backup, peers may have handed it back already
+    if not _is_handed_back(writer.db, number, Abandonment.model_fields["kind"].default, own):
+        _add_own(writer, number, END, round_id, attest)
 
 
 def call_off(db: Connection, round_id: str, old: Phase, reason: str, *, at: datetime) -> None:
@@ -231,12 +254,24 @@ def mark_reported(db: Connection, round_id: str) -> None:
     db.execute(update(rounds).where(rounds.c.id == round_id).values(reported=True))
 
 
-def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> list[Kept]:
-    """Store verified documents; return the status of each on file, in order."""
+def keep(
+    db: Connection, round_id: str, signed: Sequence[SignedAttestation], *, own: str
+) -> list[Kept]:
+    """Store verified documents; return the status of each on file, in order.
+
+    One that this node, `own`, signed and does not have in its journal is kept like any other's: it
+    was signed before the node was set back.
+    """
     number = db.execute(_NUMBER, {"round_id": round_id}).scalar_one()
     # all replicas in the same order, so that none waits for another that waits for it
     order = sorted(signed, key=lambda document: (document.body.kind, document.signer))
-    new = _insert(db, number, order, 0)
+    mine = {
+        each.digest: on_file
+        for each in order
+        if each.signer == own and (on_file := journal.find(db, each.body.slot, round_id))
+    }
+    new = _insert(db, number, [each for each in order if each.digest not in mine], 0)
+    new |= {each.digest for each in order if mine.get(each.digest) == each.encode()}
     kept = {
         document.digest: Kept.FIRST if document.digest in new else _status(db, number, document)
         for document in order
@@ -247,7 +282,7 @@ def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> 
 def _status(db: Connection, number: int, signed: SignedAttestation) -> Kept:
     """Return the status of a document that is not its signer's first; a second one is evidence."""
     _insert(db, number, [signed], 1)
-    on_file = select(documents.c.occurrence).where(documents.c.digest == signed.digest)
+    on_file = select(received.c.occurrence).where(received.c.digest == signed.digest)
     occurrence_on_file = db.execute(on_file).scalar()
     if occurrence_on_file is None:
         return Kept.SURPLUS
@@ -264,9 +299,23 @@ def _move(db: Connection, round_id: str, old: Phase, event: Event, **values: obj
     return number
 
 
-def _add_own(db: Connection, number: int, signed: SignedAttestation) -> None:
-    if not _insert(db, number, [signed], 0):
+def _add_own(
+    writer: JournalWriter,
+    number: int,
+    kind: str,
+    round_id: str,
+    attest: Callable[[Link], Signed[StatementT]],
+) -> Signed[StatementT]:
+    signed = writer.append_new(kind, round_id, attest)
+    if signed is None or _is_handed_back(writer.db, number, signed.body.kind, signed.signer):
         raise LostRace
+    return signed
+
+
+def _is_handed_back(db: Connection, number: int, kind: str, own: str) -> bool:
+    """Tell whether peers handed a document back that this node signed before it was set back."""
+    here = (received.c.round == number) & (received.c.kind == kind) & (received.c.signer == own)
+    return db.execute(select(received.c.digest).where(here).limit(1)).first() is not None
 
 
 def _insert(
@@ -286,7 +335,7 @@ def _insert(
     ]
     if not rows:
         return frozenset()
-    insert = inserting_new(db.dialect.name, documents.c.digest)
+    insert = inserting_new(db.dialect.name, received.c.digest)
     return frozenset(db.execute(insert, rows).scalars())
 
 

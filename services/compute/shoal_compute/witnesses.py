@@ -17,7 +17,7 @@ from nacl.signing import VerifyKey
 from sqlalchemy import Connection, func, select
 
 from shoal_compute import machines
-from shoal_compute.schema import accepted_losses, documents, ledger, rounds
+from shoal_compute.schema import accepted_losses, ledger, received, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_kit.marks import ACCEPT
 from shoal_kit.pace import Pace
@@ -94,7 +94,7 @@ class Witnesses:
         """Return a node's signed votes of the newest rounds on file, the newest first."""
         if node not in {each.name for each in self._own.book.current.manifest.compute_nodes}:
             return []
-        columns = documents.c
+        columns = received.c
         here = (columns.kind == "vote") & (columns.signer == node) & (columns.occurrence == 0)
         query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
         return await self._own.storage.run(lambda db: [*db.execute(query).scalars()])

@@ -15,16 +15,16 @@ from typing import Final
 from nacl.signing import VerifyKey
 
 from shoal_kit.startup import StartupRefused, replace
-from shoal_protocol.log.checkpoints import TooFewWitnesses
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.roster import Roster, key_fingerprint
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
 from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     ProtocolError,
+    TooFewSignatures,
     UnknownManifest,
     UnsupportedVersion,
     WrongManifest,
@@ -107,7 +107,7 @@ class ManifestBook:
             if sequence == self.current.manifest.sequence + 1:
                 try:
                     self.accept(manifest.read_bytes(), roster.read_bytes())
-                except TooFewWitnesses:
+                except TooFewSignatures:
                     return  # it was made, and not published yet
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
@@ -214,8 +214,8 @@ class ManifestBook:
         """Put the next version in force, durably. A known version changes nothing.
 
         Raises:
-            WrongManifest, MalformedDocument, BadSignature, TooFewWitnesses, WrongProof: as
-                `Consortium.successor`.
+            WrongManifest, MalformedDocument, BadSignature, TooFewSignatures: as
+                `following_version`.
             OSError: it could not be stored; it is not in force.
         """
         with self._lock:

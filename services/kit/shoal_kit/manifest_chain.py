@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from shoal_kit.manifest_book import HISTORY, MANIFEST, history_paths
-from shoal_protocol.log.succession import following_version
 from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -14,9 +14,9 @@ from shoal_protocol.wire.errors import ProtocolError
 def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
     """Open and verify every version, oldest first.
 
-    A version that was not published yet may lack the log's proof. With `pin`, one of the versions
-    must have that digest. Without it the chain is only known to
-    be whole: whoever wrote the directory could have written another.
+    A version that was not published yet may lack signatures of Compute nodes. With `pin`, one of
+    the versions must have that digest. Without it the chain is only known to be whole: whoever
+    wrote the directory could have written another.
 
     Raises:
         ValueError: there is no consortium, a version is missing or broken, or none has the pin.

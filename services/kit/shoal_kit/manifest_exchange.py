@@ -12,9 +12,9 @@ from typing import Final
 
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.peers.exchange import Connection, Reply, Unavailable
-from shoal_protocol.log.succession import announced
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.succession import announced
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest
 

@@ -21,12 +21,16 @@ from shoal_kit.web.openapi import (
     having,
     signed,
 )
-from shoal_protocol.log.checkpoints import TooFewWitnesses, WrongProof
-from shoal_protocol.log.succession import announced
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import RosterReference, roster_digest
-from shoal_protocol.wire.errors import MalformedDocument, NotReady, UnknownManifest
+from shoal_protocol.trust.succession import announced
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    NotReady,
+    TooFewSignatures,
+    UnknownManifest,
+)
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.replies import document, shown
 
@@ -105,8 +109,8 @@ class ManifestIntake:
         """Return the version, which is in force, or was known; it is read to its end.
 
         Raises:
-            MalformedDocument, WrongManifest, BadSignature: as `Consortium.successor`, as soon as
-                it is clear.
+            MalformedDocument, WrongManifest, BadSignature, TooFewSignatures: as
+                `following_version`, as soon as it is clear.
             NotReady: too many others come.
             StorageUnavailable: it could not be stored.
         """
@@ -186,7 +190,7 @@ class ManifestIntake:
 
 MANIFEST_PATH: Final = "/v1/manifest"
 _BARE: Final = signed(Manifest)
-SIGNED_MANIFEST: Final = {**_BARE, "properties": {**_BARE["properties"], "log_proof": TEXT}}
+SIGNED_MANIFEST: Final = {**_BARE, "properties": {**_BARE["properties"], "countersignatures": TEXT}}
 MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 32 bytes for each enrolled client
 
 
@@ -222,8 +226,7 @@ def manifest_routes(
         **answers(
             having("manifest", "sequence"),
             *SIGNED,
-            TooFewWitnesses,
-            WrongProof,
+            TooFewSignatures,
             takes=BINARY,
             as_body=OCTETS,
         ),

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Request, Response
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from shoal_kit.web.openapi import (
     ANY,
@@ -46,6 +46,7 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import (
     BudgetExceeded,
+    ChangedReport,
     HolderLeft,
     OutdatedDeclaration,
     StaleQuery,
@@ -61,7 +62,7 @@ from shoal_service.view import by_phase, ledger_in_words
 from shoal_service.waiting import WaitSeconds
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_trainer import notices, releases, store
+from shoal_trainer import notices, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
@@ -74,11 +75,10 @@ from shoal_trainer.jobs import (
 )
 from shoal_trainer.joining import Joining
 from shoal_trainer.resources import Resources
+from shoal_trainer.schema import certificates, jobs, ledger, reports, rounds, withdrawals
 from shoal_trainer.schema import crowds as crowd_tables
-from shoal_trainer.schema import jobs, ledger, reports, rounds, withdrawals
 from shoal_trainer.store import JobRecord
 
-LOG_SECONDS: Final = 10.0
 JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
@@ -427,25 +427,21 @@ def create_app(
             *_KEPT,
             WrongPhase,
             CertificateIncomplete,
+            ChangedReport,
             as_type="application/gzip",
         ),
     )
     async def show_certificate(job: JobId, wait: WaitSeconds = 0) -> Response:
-        """Serve the signed release certificate in gzip: 409 before, 410 if the job failed.
+        """Serve the release certificate in gzip: 409 before, 410 if the job failed.
 
-        With `wait`, hold the answer of a finished job back until its certificate is complete, and
-        `LOG_SECONDS` of that for the proof that the log has it.
+        With `wait`, hold the answer of a finished job back until its certificate is complete.
         """
 
-        async def certificate() -> Row[bytes, bool] | None:
-            found = await run(releases.find_certificate, job)
+        async def certificate() -> bytes | None:
+            found = await run(store.find_document, certificates, job)
             if found is None and (await without_document(job)).phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
             return found
-
-        async def logged() -> Row[bytes, bool] | None:
-            found = await certificate()
-            return found if found is not None and found.logged else None
 
         found = await changes.until_found(job, certificate, wait)
         if found is None:
@@ -456,9 +452,7 @@ def create_app(
                 if missing
                 else None
             )
-        if not found.logged:
-            found = await changes.until_found(job, logged, min(wait, LOG_SECONDS)) or found
-        return document(found.document, media_type="application/gzip")
+        return document(found, media_type="application/gzip")
 
     @app.get(
         "/v1/ledger",

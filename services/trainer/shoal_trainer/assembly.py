@@ -20,7 +20,7 @@ from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
 from shoal_service.running import ServiceSettings
-from shoal_service.storage.retention import Chosen, Deletions, Jobs, Retention
+from shoal_service.storage.retention import Chosen, Deleting, Deletions, Jobs, Retention
 from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
@@ -196,16 +196,16 @@ def _note(db: Connection, chosen: Jobs) -> None:
 DELETIONS: Final = Deletions(
     (
         # before its certificate: a result without one would be certified again
-        (reports, _of_jobs(reports)),
-        (certificates, lambda chosen: certificates.c.job.in_(chosen) & _is_replaced()),
-        (totals, _of_jobs(totals)),
-        (
+        Deleting(reports, _of_jobs(reports)),
+        Deleting(certificates, lambda chosen: certificates.c.job.in_(chosen) & _is_replaced()),
+        Deleting(totals, _of_jobs(totals)),
+        Deleting(
             partial_sums,
             lambda chosen: partial_sums.c.round.in_(
                 select(rounds.c.id).where(rounds.c.job.in_(chosen))
             ),
         ),
-        *((table, _of_jobs(table)) for table in (joins, leaves, notices, withdrawals)),
+        *(Deleting(table, _of_jobs(table)) for table in (joins, leaves, notices, withdrawals)),
     ),
     due=_due,
     begin=_begin,

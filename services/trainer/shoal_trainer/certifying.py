@@ -1,12 +1,13 @@
 """Collects every Compute node's signed total of a finished job, then certifies the job.
 
 The result does not wait for the certificate. A node that is away is asked again without end, ever
-more rarely: a certificate without its total would not hold.
+more rarely: a certificate without its total would not hold. A node signs one total of a job for
+ever, with the report's digest: where the report changed since, the job gets no certificate.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -14,33 +15,30 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
-from shoal_kit.manifest_book import at_present, newest_with
+from shoal_kit.manifest_book import at_present
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
-    CertifiedRound,
-    LostRound,
     ReleaseCertificate,
     counted,
-    pack,
-    read_certificate,
+    in_order,
     spanned,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
-from shoal_protocol.log.entries import LogRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_service.work import Work
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
-from shoal_trainer.releases import Filed, read_round
+from shoal_trainer.releases import Filed, parted
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import rounds, totals
+from shoal_trainer.schema import reports, rounds, totals
 
 log = structlog.get_logger()
 
@@ -54,6 +52,7 @@ class Unsigned:
     """A finished job, and the nodes that have not signed their totals yet."""
 
     request: Signed[StudyRequest]
+    report: str
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
     missing: list[str]
 
@@ -68,6 +67,7 @@ class Certifier:
         self._work = Work(
             resources.clock, partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         )
+        self._changed: dict[str, ChangedReport] = {}  # by job, as nodes answered since the start
 
     async def step(self) -> None:
         """Ask the nodes of every finished job that is due; who does not answer holds up no step.
@@ -77,8 +77,6 @@ class Certifier:
         """
         jobs = await self._resources.storage.run(releases.uncertified_jobs)
         begun = [self._work.begin(f"certificate {job}", self._attempt, job) for job in jobs]
-        for job in await self._resources.storage.run(releases.unlogged_jobs):
-            self._work.begin(f"log {job}", self._log, job)
         if tasks := [task for task in begun if task is not None]:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
 
@@ -87,13 +85,21 @@ class Certifier:
         await self._work.close()
 
     async def unsigned(self, job: str) -> Unsigned:
-        """Return the nodes whose totals are missing for a finished job."""
-        request, last, signers = await self._resources.storage.run(_standing, job)
+        """Return the nodes whose totals are missing for a finished job.
+
+        Raises:
+            ChangedReport: a node has signed its total for another report of this job.
+        """
+        if job in self._changed:
+            raise self._changed[job]
+        return await self._standing(job)
+
+    async def _standing(self, job: str) -> Unsigned:
+        request, report, last, signers = await self._resources.storage.run(_find_standing, job)
         asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
         versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
-        return Unsigned(
-            asked, versions, [each for each in nodes_of(versions) if each not in signers]
-        )
+        missing = [each for each in nodes_of(versions) if each not in signers]
+        return Unsigned(asked, decode(report, PosteriorReport).digest, versions, missing)
 
     async def _attempt(self, job: str) -> None:
         """Keep the totals that nodes sign now and that hold, and certify a job if none is missing.
@@ -101,7 +107,7 @@ class Certifier:
         Raises:
             Unavailable: totals are missing.
         """
-        unsigned = await self.unsigned(job)
+        unsigned = await self._standing(job)
         answers = await asyncio.gather(*(self._ask(unsigned, node) for node in unsigned.missing))
         heard = [
             total
@@ -118,26 +124,6 @@ class Certifier:
             raise Unavailable("not all nodes have signed their totals")
         log.info("job certified", job=job)
         own.changes.tell(job)
-        own.wake.set()  # it can be logged
-
-    async def _log(self, job: str) -> None:
-        """Have a certificate logged, and put the proof beside it; nothing waits for this.
-
-        Raises:
-            Unavailable: there is no proof yet.
-        """
-        own, current = self._resources, self._resources.book.current
-        found = await own.storage.run(releases.find_certificate, job)
-        signed = await asyncio.to_thread(read_certificate, found.document if found else b"")
-        entry = signed.body.log_entry
-        listed = newest_with(own.book, own.name)  # another may be the trainer now
-        request = own.sign(LogRequest(manifest=listed.digest, entry=entry)).encode()
-        proof = await self._peers.logged(request, listed, aggregator=current.manifest.aggregator)
-        proof.check(entry, current)
-        proved = replace(signed, log_proof=proof.encode().decode())
-        packed = await asyncio.to_thread(lambda: pack(proved.encode()))
-        await own.storage.run(releases.keep_log_proof, job, packed)
-        own.changes.tell(job)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
         """Return a node's signed total; None if it does not answer."""
@@ -148,7 +134,8 @@ class Certifier:
             for party in version.manifest.compute_nodes
             if party.name == node
         )
-        body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
+        job = unsigned.request.digest
+        body = JobEnd(manifest=version.digest, job=job, report=unsigned.report)
         in_charge = own.book.current.manifest.trainer.name == own.name
         key = own.key_in(None if in_charge else version.digest)  # nodes want the one in force
         end = sign(body, own.name, key).encode()
@@ -156,21 +143,21 @@ class Certifier:
         try:
             return own.book.decode(await self._peers.total(here, end, version), JobTotal)
         except Unavailable:
-            log.debug("a node does not sign its total", job=unsigned.request.digest, party=node)
+            log.debug("a node does not sign its total", job=job, party=node)
         except ProtocolError as error:
             log.error("a node's total is no document", party=node, reason=error.code)
         return None
 
     def _certified(
         self, unsigned: Unsigned, filed: Filed, heard: Sequence[Signed[JobTotal]]
-    ) -> tuple[list[Signed[JobTotal]], Signed[ReleaseCertificate] | None]:
+    ) -> tuple[list[Signed[JobTotal]], ReleaseCertificate | None]:
         """Return which totals hold, and the job's certificate unless another one is missing.
 
         The same documents give the same bytes.
         """
         own, request = self._resources, unsigned.request
-        rounds = [read_round(*each) for each in filed.rounds]
-        released = [each for each in rounds if isinstance(each, CertifiedRound)]
+        released, lost = parted(filed.rounds)
+        rounds = [each.spec.digest for each in in_order(released, lost)]
         kept = []
         for signed in heard:
             try:
@@ -180,11 +167,14 @@ class Certifier:
                         {each.digest: each for each in unsigned.versions}, signed.body.manifest
                     ),
                     job=request.digest,
-                    rounds=[each.spec.digest for each in rounds],
+                    rounds=rounds,
+                    report=unsigned.report,
                     counted=counted(released, signed.body.node),
                 )
             except ProtocolError as error:
                 log.error("a node's total is not true", job=request.digest, reason=str(error))
+                if isinstance(error, ChangedReport):
+                    self._changed[request.digest] = error
             else:
                 kept.append(signed)
         totals = [*(decode(each, JobTotal) for each in filed.totals), *kept]
@@ -195,18 +185,19 @@ class Certifier:
         certificate = ReleaseCertificate.of(
             request,
             released,
-            [each for each in rounds if isinstance(each, LostRound)],
+            lost,
             [by_node[node] for node in needed],
             decode(filed.report, PosteriorReport),
             population=filed.population,
             version=own.book.get,
         )
-        return kept, own.sign(certificate)
+        return kept, certificate
 
 
-def _standing(db: Connection, job: str) -> tuple[bytes, bytes, frozenset[str]]:
-    """Return a job's request, the spec of its last round, and who has signed a total."""
+def _find_standing(db: Connection, job: str) -> tuple[bytes, bytes, bytes, frozenset[str]]:
+    """Return a job's request, report, the spec of its last round, and who has signed a total."""
     newest = select(rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.number.desc())
     last = db.execute(newest.limit(1)).scalar_one()
     signed = db.execute(select(totals.c.node).where(totals.c.job == job))
-    return store.find_job(db, job).request, last, frozenset(signed.scalars())
+    report = store.find_document(db, reports, job) or b""
+    return store.find_job(db, job).request, report, last, frozenset(signed.scalars())

@@ -11,7 +11,6 @@ from typing import Final
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.peers.exchange import Connections, Reply, Unavailable
-from shoal_protocol.log.checkpoints import LogProof
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -31,7 +30,6 @@ def _document_limit_bytes(dimension: int) -> int:
 HANDED_LIMIT_BYTES: Final = 1 << 20  # a total names each round of its job, of 10,000 at most
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
-PROOF_SECONDS: Final = 5
 REACH_SECONDS: Final = 5.0  # until a service that does not answer counts as away
 ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for its body: no peer
 # that drips them holds up a job for longer
@@ -147,28 +145,6 @@ class Peers:
         if reply.status != 200:
             raise Unavailable("the node signs no total now")
         return reply.body
-
-    async def logged(
-        self, request: bytes, consortium: Consortium, *, aggregator: ServiceParty
-    ) -> LogProof:
-        """Have the aggregator log an entry, and return the proof that the cosigned log has it.
-
-        The signed `request` is bound to the version `consortium`.
-
-        Raises:
-            Unavailable: also where the Compute nodes have not signed it yet.
-            MalformedDocument: the proof or the answer is none; whether it holds is not checked.
-        """
-        reply = await self._hand_bound(aggregator, "/v1/log", request, consortium)
-        answer = reply.json() if reply.status == 201 else None
-        place = answer.get("place") if isinstance(answer, dict) else None
-        if not isinstance(place, int):
-            raise Unavailable("the aggregator logs nothing now")
-        path = f"/v1/log/proofs/{place}?wait={PROOF_SECONDS}"
-        reply = await self._send(aggregator, "GET", path, wait_seconds=PROOF_SECONDS)
-        if reply.status != 200:
-            raise Unavailable("the Compute nodes have not signed the entry yet")
-        return LogProof.decode(reply.body)
 
     async def outcome(
         self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int

@@ -1,7 +1,6 @@
 """Makes and stores the report and the release certificate of a finished job.
 
-Both are made once, of what is on file, so that everybody gets the same bytes, but for the proof
-that the consortium's log has the certificate, which is put beside it later. The certificate
+Both are made once, of what is on file, so that everybody gets the same bytes. The certificate
 follows once every Compute node has signed what it charged of the job.
 """
 
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
@@ -30,7 +29,6 @@ from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import (
     Charges,
-    FiledRows,
     filed_rounds,
     find_document,
     find_job,
@@ -65,36 +63,38 @@ def read_round(
     )
 
 
+FiledRounds = Sequence[tuple[bytes, str, bytes | None, Sequence[bytes], LedgerEntry]]
+"""The arguments of `read_round` for each round of a job, in order."""
+
+
+def parted(ended: FiledRounds) -> tuple[list[CertifiedRound], list[LostRound]]:
+    """Return the rounds that released a sum, and those that are lost."""
+    rounds = [read_round(*each) for each in ended]
+    return (
+        [each for each in rounds if isinstance(each, CertifiedRound)],
+        [each for each in rounds if isinstance(each, LostRound)],
+    )
+
+
 @dataclass(frozen=True)
 class Filed:
     """What is on file of a finished job beside its request, in wire form."""
 
     population: BitMap
-    rounds: Sequence[tuple[bytes, str, bytes | None, Sequence[bytes], LedgerEntry]]
-    """The arguments of `read_round`."""
+    rounds: FiledRounds
     report: bytes
     totals: Sequence[bytes]
 
 
 def conclude(
-    request: StudyRequest, ended: FiledRows, population: BitMap, posterior: Posterior
+    request: StudyRequest, ended: FiledRounds, population: BitMap, posterior: Posterior
 ) -> PosteriorReport:
     """Return the report of a job with these rounds and this posterior.
 
     `population` are the clients who joined. The same arguments give the same report.
     """
-    rounds = [(decode(each.spec, RoundSpec).body, each) for each in ended]
-    return PosteriorReport.of(
-        request,
-        [
-            (spec, decode(each.outcome or b"", Result).body)
-            for spec, each in rounds
-            if each.phase != Phase.ABANDONED
-        ],
-        lost=[spec for spec, each in rounds if each.phase == Phase.ABANDONED],
-        population=population,
-        posterior=posterior,
-    )
+    released, lost = parted(ended)
+    return PosteriorReport.of(request, released, lost, population=population, posterior=posterior)
 
 
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> Charges:
@@ -112,11 +112,10 @@ def uncertified_jobs(db: Connection) -> Sequence[str]:
     return db.execute(select(job).where(job.not_in(certified)).order_by(job)).scalars().all()
 
 
-def find_finished(db: Connection, job: str) -> Filed:
-    """Return all that is on file of a finished job; it may be large."""
-    signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
-    report, sums = find_document(db, schema.reports, job) or b"", schema.partial_sums.c
-    rounds = [
+def ended_rounds(db: Connection, job: str) -> FiledRounds:
+    """Return all that is on file of a job's rounds, which have ended; it may be large."""
+    sums = schema.partial_sums.c
+    return [
         (
             *(row.spec, row.phase, row.outcome),
             db.execute(select(sums.document).where(sums.round == row.id)).scalars().all(),
@@ -124,14 +123,20 @@ def find_finished(db: Connection, job: str) -> Filed:
         )
         for row in filed_rounds(db, job)
     ]
-    return Filed(find_job(db, job).clients, rounds, report, signed)
+
+
+def find_finished(db: Connection, job: str) -> Filed:
+    """Return all that is on file of a finished job; it may be large."""
+    signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
+    report = find_document(db, schema.reports, job) or b""
+    return Filed(find_job(db, job).clients, ended_rounds(db, job), report, signed)
 
 
 def keep_totals(
     db: Connection,
     job: str,
     signed: Sequence[Signed[JobTotal]],
-    certificate: Signed[ReleaseCertificate] | None,
+    certificate: ReleaseCertificate | None,
 ) -> None:
     """Store totals of a finished job and, with the last of them, its certificate."""
     for each in signed:
@@ -139,27 +144,4 @@ def keep_totals(
         db.execute(totals.insert().values(row))
     if certificate is not None:
         packed = pack(certificate.encode())
-        insert = schema.certificates.insert()
-        db.execute(insert.values(job=job, document=packed, logged=False))
-
-
-def unlogged_jobs(db: Connection) -> Sequence[str]:
-    """Return the jobs whose certificates lack the proof that the log has them."""
-    columns = schema.certificates.c
-    return db.execute(select(columns.job).where(~columns.logged)).scalars().all()
-
-
-def keep_log_proof(db: Connection, job: str, certificate: bytes) -> None:
-    """Put the certificate with its proof, compressed, in the place of the one without."""
-    table = schema.certificates
-    values = {"document": certificate, "logged": True}
-    db.execute(table.update().where(table.c.job == job).values(**values))
-
-
-def find_certificate(db: Connection, job: str) -> Row[bytes, bool] | None:
-    """Return a job's compressed `document`, and whether it is `logged`: has the log's proof.
-
-    None: there is none.
-    """
-    columns = schema.certificates.c
-    return db.execute(select(columns.document, columns.logged).where(columns.job == job)).first()
+        db.execute(schema.certificates.insert().values(job=job, document=packed))

@@ -40,7 +40,7 @@ from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema, store
 from shoal_trainer.jobs import in_own_words, may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
-from shoal_trainer.releases import conclude, finish_job
+from shoal_trainer.releases import conclude, ended_rounds, finish_job
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import FiledRows, JobRecord
 
@@ -420,8 +420,8 @@ class Runner:
             ValueError: these rounds make no report.
         """
         own = self._resources
-        filed = await own.storage.run(store.filed_rounds, job.id)
-        report = await asyncio.to_thread(conclude, job.request, filed, job.population, posterior)
+        ended = await own.storage.run(ended_rounds, job.id)
+        report = await asyncio.to_thread(conclude, job.request, ended, job.population, posterior)
         spent = await own.storage.run(finish_job, own.sign(report))
         own.end_job(job.id, "finished", job.request.privacy.cost, spent)
         return Next.NEVER

@@ -90,7 +90,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 17
+VERSION: Final = 18
 
 metadata = MetaData()
 
@@ -207,7 +207,6 @@ certificates = Table(
     metadata,
     _job(primary_key=True),
     Column("document", Bytes, nullable=False),
-    Column("logged", Boolean, nullable=False),  # with the proof that the log has it
 )
 
 # the newest of each data holder

@@ -109,7 +109,7 @@ def _anchors(db: Connection) -> list[LedgerEntry]:
     return [
         round_.charge
         for document in db.execute(query).scalars()
-        for round_ in read_certificate(document).body.rounds
+        for round_ in read_certificate(document).rounds
     ]
 
 

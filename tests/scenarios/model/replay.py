@@ -33,7 +33,7 @@ from tests.scenarios.model.world import SECONDS, Cohort, Stage, World, attempt_o
 from tests.world import around_node, examples
 from tests.world.adding import added
 from tests.world.around_node import envelopes, expected
-from tests.world.examples import OPENED_AT, signing_key
+from tests.world.examples import OPENED_AT, PLACE, signing_key
 from tests.world.parties import party
 from tests.world.wire import Fault, Rule
 
@@ -86,7 +86,7 @@ class Collector:
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
         total = added(known.spec.body.sharing, shares, self.world.spec.body.dimension)
         charge = examples.charge(self.world.spec.body, known.own)
-        body = attesting.partial_sum(known, summed(cohort), total, charge)
+        body = attesting.partial_sum(known, summed(cohort), total, charge, PLACE)
         return sign(body, known.own, signing_key(known.own))
 
     async def compare(self, collected: Collected) -> None:

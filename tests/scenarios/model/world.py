@@ -23,7 +23,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE, ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
 from tests.world import around_node, examples
-from tests.world.examples import OPENED_AT, signing_key
+from tests.world.examples import OPENED_AT, PLACE, signing_key
 from tests.world.parties import party, reachable
 
 Answers = tuple[int, ...]  # which of its answers each client's share is of; 0: no share
@@ -281,20 +281,22 @@ def _digest(world: World, cohort: Cohort) -> str:
 @cache
 def _holdings(world: World, node: int, answers: Answers) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, answers)
-    return sign(attesting.holdings(known, held_of(answers)), known.own, signing_key(known.own))
+    return sign(
+        attesting.holdings(known, held_of(answers), PLACE), known.own, signing_key(known.own)
+    )
 
 
 @cache
 def _vote(world: World, node: int, ballot: Ballot) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, (0,) * world.clients)
     nodes = [world.name(each) for each in ballot.nodes]
-    body = attesting.vote(known, nodes, summed(ballot.cohort))
+    body = attesting.vote(known, nodes, summed(ballot.cohort), PLACE)
     return sign(body, known.own, signing_key(known.own))
 
 
 @cache
 def _abandonment(world: World, node: int) -> SignedAttestation:
     known = world.blank(max(node, 0), Phase.FROZEN, (0,) * world.clients)
-    body = attesting.abandonment(known, AbandonmentReason(code="votes_missing"))
+    body = attesting.abandonment(known, AbandonmentReason(code="votes_missing"), PLACE)
     name = world.name(node)
     return sign(body.model_copy(update={"party": name}), name, signing_key(name))

@@ -37,20 +37,22 @@ Jobs = Sequence[str]
 
 Chosen = Callable[[Jobs], ColumnElement[bool]]
 """Which rows of a table are deleted with the documents of some jobs."""
+Step = Callable[[Connection, Jobs], bool]
+"""Deletes up to `MOST_ROWS` documents of some jobs, and tells whether there may be more."""
 
 
 @dataclass(frozen=True)
 class Deletions:
     """What a service deletes of jobs that ended long ago; all else stays for ever.
 
-    `tables` are in the order in which they are emptied, each with the rows that go. `due` returns
+    `steps` are in the order in which documents go. `due` returns
     up to so many jobs that ended before a moment and have documents left. `begin` is
     told of them before anything of them is deleted, in the same transaction, and `note` of those
     that have nothing left, in the last one. A service that does not know when jobs end counts from
     their last round, and gives each the longest time that the policy allows a job.
     """
 
-    tables: Sequence[tuple[Table, Chosen]]
+    steps: Sequence[Step]
     due: Callable[[Connection, datetime, int], Jobs]
     begin: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
     note: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
@@ -128,17 +130,24 @@ def delete_due(db: Connection, deletions: Deletions, before: datetime, most: int
     if not jobs:
         return False
     deletions.begin(db, jobs)
-    for table, chosen in deletions.tables:
-        if _delete_some(db, table, chosen(jobs)):
-            return True
+    if any(step(db, jobs) for step in deletions.steps):
+        return True
     deletions.note(db, jobs)
     return True
 
 
-def _delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> bool:
-    """Delete up to `MOST_ROWS` rows of those; tell whether there may be more."""
-    key = tuple(table.primary_key)
-    found = [tuple(row) for row in db.execute(select(*key).where(chosen).limit(MOST_ROWS))]
-    if found:
-        db.execute(delete(table).where(tuple_(*key).in_(found)))
-    return len(found) == MOST_ROWS
+@dataclass(frozen=True)
+class Deleting:
+    """The step that deletes rows of a table."""
+
+    table: Table
+    chosen: Chosen
+
+    def __call__(self, db: Connection, jobs: Jobs) -> bool:
+        """Delete up to `MOST_ROWS` rows of those jobs; tell whether there may be more."""
+        key = tuple(self.table.primary_key)
+        query = select(*key).where(self.chosen(jobs)).limit(MOST_ROWS)
+        found = [tuple(row) for row in db.execute(query)]
+        if found:
+            db.execute(delete(self.table).where(tuple_(*key).in_(found)))
+        return len(found) == MOST_ROWS

@@ -1,0 +1,60 @@
+"""Signs the next version of the manifest: one of each number, for ever.
+
+The statement is durable in the journal before it leaves. A node that was set back, as others tell
+it, signs nothing: it may have forgotten what it signed. Anyone may ask.
+"""
+
+from typing import Final
+
+from shoal_compute.witnesses import Witnesses
+from shoal_protocol.journal import Link
+from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import ManifestStatement, check_successor, subject_of
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.service import Resources
+from shoal_service.storage.journal import Journal, JournalWriter
+
+KIND: Final = ManifestStatement.model_fields["kind"].default
+
+
+class ManifestSigning:
+    """This node's signatures of versions of the manifest."""
+
+    def __init__(self, resources: Resources, witnesses: Witnesses, kept: Journal) -> None:
+        """Sign as the node whose `resources` they are; `witnesses` tell if it was set back."""
+        self._own, self._witnesses, self._journal = resources, witnesses, kept
+
+    async def sign(self, encoded: bytes) -> bytes:
+        """Return this node's statement of the version that follows the one in force here.
+
+        Whoever asks again gets the same bytes, also once the version is in force.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, WrongManifest, BadSignature: it does not follow.
+            UnknownManifest: the version before was never in force here.
+            UnknownSigner: the version before does not list this node.
+            ConflictingDocument: this node signed another version of that number.
+            LedgerBroken: this node was set back.
+            StorageUnavailable
+        """
+        own = self._own
+        reading = own.worker("reading")
+        signed = await reading.run_sized(len(encoded), decode, encoded, Manifest)
+        await own.share_manifests()
+        accepted = {each.digest for each in own.book.versions}
+        before = own.book.current
+        if signed.digest in accepted:
+            before = own.book.get(signed.body.previous or "")
+        await reading.run_sized(len(encoded), check_successor, before, signed)
+        await self._witnesses.check()
+        later = signed.body
+        subject = subject_of(later.identity, later.sequence, emergency=later.emergency is not None)
+
+        def attest(entry: Link) -> Signed[ManifestStatement]:
+            return own.sign(ManifestStatement.of(before, later, node=own.name, entry=entry))
+
+        kept = await self._journal.run(JournalWriter.append, KIND, subject, attest)
+        if decode(kept, ManifestStatement).body.following != signed.digest:
+            raise ConflictingDocument("this node signed another version of the manifest")
+        return kept
