@@ -1,0 +1,207 @@
+"""`shoal journal`: reads and checks the journals of the Compute nodes; anybody may."""
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal_command.terminal import AsJson, ExitStatus, fail, tell, warn
+from shoal_consortium.consortium_files import believed
+from shoal_consortium.journal_reading import (
+    Finding,
+    NodeJournal,
+    Reading,
+    from_nodes,
+    keep_evidence,
+    read_journals,
+)
+from shoal_kit.manifest_chain import open_chain
+from shoal_kit.peers.exchange import Reply
+from shoal_kit.peers.service_calls import Endpoint, call
+from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.succession import lying_nodes
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob
+
+app = typer.Typer(no_args_is_help=True, help="Check the Compute nodes' journals, or watch them.")
+Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
+Pin = Annotated[str | None, typer.Option(help="Digest of a version that you pinned.")]
+
+
+@app.command()
+def verify(
+    directory: Directory,
+    pin: Pin = None,
+    copy: Annotated[
+        Path | None, typer.Option(help="Keep a copy here, and compare with that of the last time.")
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(help="A copy of somebody else's; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the journal of every Compute node, and check it from its first entry.
+
+    It compares what nodes signed of the manifest with the versions in the directory, and names two
+    statements of one node about one subject. With --copy it finds a journal that was rolled back or
+    forked since the last time, and keeps the documents that show a contradiction.
+
+    Exit status: 0 all journals hold; 1 a directory cannot be read; 3 a journal does not hold; 4 a
+    node cannot be reached; 7 a journal contradicts itself, another one, or what was seen of it.
+    """
+    chain = believed(open_chain(directory, pin=pin), pin=pin)
+    reading = read_journals(from_nodes(), chain, copy=copy, against=against or ())
+    said = _said(reading, chain)
+    tell(said, as_json, *_sentences(reading, chain))
+    _end(reading, copy, reading.findings)
+
+
+@app.command()
+def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> None:
+    """List jobs that have totals and no certificate at the trainer, and new manifest versions.
+
+    Exit status: 0 every job has its certificate; 1 the directory cannot be read; 3 a journal does
+    not hold; 4 a service cannot be reached; 6 a job has none; 7 a contradiction.
+    """
+    chain = believed(open_chain(directory, pin=pin), pin=pin)
+    reading = read_journals(from_nodes(), chain)
+    trainers = {each.manifest.trainer.name: each.manifest.trainer for each in chain}
+    jobs, findings = {}, [*reading.findings]
+    for job, totals in reading.totals().items():
+        reason, report = _certified([*trainers.values()], job)
+        if report is None:
+            jobs[job] = reason
+        findings += [
+            Finding(
+                f"{each.signer} signed its total for another report than the certificate of job "
+                f"{job} has",
+                (each.to_json(),),
+            )
+            for each in totals
+            if report not in (None, each.body.report)
+        ]
+    newer = _newer(reading)
+    tell(
+        {"without_certificate": jobs, "newer_versions": newer},
+        as_json,
+        *(f"Job {job} has totals and no certificate: {reason}" for job, reason in jobs.items()),
+        *_of_newer(newer, chain),
+        f"{len(reading.totals()) - len(jobs):,} jobs have totals and a certificate.",
+    )
+    _end(reading, None, findings)
+    if jobs:
+        raise typer.Exit(ExitStatus.NOT_YET)
+
+
+def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, str | None]:
+    """Return why a job has no certificate, or the digest of the report in its certificate.
+
+    The newest trainer is asked, and those before it if that does not know the job.
+    """
+    for party in reversed(trainers):
+        reply = asyncio.run(call(Endpoint.of(party), "GET", f"/v1/jobs/{job}/certificate"))
+        if reply.code != UnknownJob.code:
+            return _report_of(reply)
+    return "no trainer of the consortium knows it", None
+
+
+def _report_of(reply: Reply) -> tuple[str, str | None]:
+    if reply.status != HTTPStatus.OK:
+        return reply.reason, None
+    try:
+        return "", read_certificate(reply.body).report.digest
+    except ProtocolError as error:
+        return f"what the trainer shows is none: {error}", None
+
+
+def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> None:
+    """Warn of each finding and of each journal that does not hold, and end with their status."""
+    for each in findings:
+        where = f" Both documents are in {keep_evidence(copy, each)}." if copy else ""
+        warn(f"{each.what}.{where}")
+    for journal in reading.journals:
+        if journal.broken is not None:
+            warn(f"{journal.node}: {journal.broken}")
+    if findings:
+        fail(
+            f"{len(findings)} contradictions: keep the documents, and tell the other parties",
+            ExitStatus.CONTRADICTION,
+        )
+    broken = [each.node for each in reading.journals if each.broken and not each.silent]
+    if broken:
+        fail(f"the journals of {', '.join(broken)} do not hold", ExitStatus.REFUSED)
+    silent = [each.node for each in reading.journals if each.silent]
+    if silent:
+        fail(f"{', '.join(silent)} did not answer", ExitStatus.UNREACHABLE)
+
+
+def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
+    return {
+        "consortium": chain[-1].manifest.consortium,
+        "journals": [_of_node(each) for each in reading.journals],
+        "versions": [
+            {
+                "version": each.manifest.sequence,
+                "digest": each.digest,
+                "signed_by": reading.signers_of(each),
+            }
+            for each in chain
+        ],
+        "newer_versions": _newer(reading),
+        "findings": [
+            {"what": each.what, "documents": [*each.documents]} for each in reading.findings
+        ],
+    }
+
+
+def _of_node(journal: NodeJournal) -> dict[str, Any]:
+    entries = journal.entries
+    return {
+        "node": journal.node,
+        "entries": len(entries),
+        "new_entries": max(0, len(entries) - journal.seen),
+        "head": entries[-1].hash if entries else None,
+        "holds": journal.broken is None,
+    }
+
+
+def _newer(reading: Reading) -> dict[int, dict[str, list[str]]]:
+    """Return who signed versions that the directory does not have, by number and digest."""
+    found: dict[int, dict[str, list[str]]] = {}
+    for each in reading.newer:
+        signers = found.setdefault(each.body.sequence, {}).setdefault(each.body.following, [])
+        if each.signer not in signers:
+            signers.append(each.signer)
+    return found
+
+
+def _of_newer(newer: dict[int, dict[str, list[str]]], chain: Sequence[Consortium]) -> list[str]:
+    return [
+        f"Version {number} of the manifest, digest {digest}, is signed by {', '.join(signers)}; "
+        f"the directory ends with version {len(chain)}."
+        for number, found in newer.items()
+        for digest, signers in found.items()
+    ]
+
+
+def _sentences(reading: Reading, chain: Sequence[Consortium]) -> list[str]:
+    manifest = chain[-1].manifest
+    held = [each for each in reading.journals if each.broken is None]
+    return [
+        *(
+            f"{each.node}: {len(each.entries):,} entries, {max(0, len(each.entries) - each.seen):,}"
+            " of them new to the copy; the chain holds."
+            for each in held
+        ),
+        *(
+            f"Version {each.manifest.sequence} of the manifest is signed in the journals of "
+            f"{', '.join(reading.signers_of(each)) or 'no node'}."
+            for each in chain[1:]
+        ),
+        *_of_newer(_newer(reading), chain),
+        f"To show somebody else another version of the manifest, {lying_nodes(manifest)} of the "
+        "Compute nodes must lie, with the authority; to have another certificate of a job, all.",
+    ]

@@ -1,0 +1,281 @@
+"""`shoal journal` on journals of honest nodes, and of nodes that were set back or lie."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_command_groups import journal as command
+from shoal_consortium import consortium_files
+from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_protocol.journal import Shown
+from shoal_protocol.trust.manifest import Manifest, ServiceParty
+from shoal_protocol.wire.documents import Signed
+from tests.command.running import refused, shoal, words
+from tests.protocol.test_succession import NODES, NOW, following, replaced
+from tests.world.certified import ONE_ROUND
+from tests.world.journals import Made, countersigned, journal, total, version
+
+Journals = dict[str, list[Shown] | None]
+SECOND = following()
+OTHER = following(policy=NOW.manifest.policy.model_copy(update={"minimum_cohort": 11}))
+ONE, TWO = total(NOW, "a" * 64), total(NOW, "b" * 64)
+SECOND_SIGNED, OTHER_SIGNED = version(NOW, SECOND.body), version(NOW, OTHER.body)
+
+
+def of_all(*made: Made | None, **others: list[Shown] | None) -> Journals:
+    """Return journals with these statements, and other journals of nodes by name; None: silent."""
+    honest: Journals = {node: journal(node, *made) for node in NODES}
+    return honest | {name.replace("_", "-"): each for name, each in others.items()}
+
+
+@pytest.fixture
+def consortium(tmp_path: Path) -> Path:
+    """A directory with the first version alone."""
+    consortium_files.create(tmp_path / "consortium", NOW.signed_manifest, NOW.roster)
+    return tmp_path / "consortium"
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have nodes show these journals."""
+
+    def shown(journals: Journals) -> None:
+        def read(party: ServiceParty) -> Iterable[Shown]:
+            entries = journals[party.name]
+            if entries is None:
+                raise Unavailable("nobody answers")
+            return entries
+
+        monkeypatch.setattr(command, "from_nodes", lambda: read)
+
+    return shown
+
+
+def add(consortium: Path, signed: Signed[Manifest], journals: Journals) -> None:
+    """Add a version with the nodes' statements to the directory."""
+    version = consortium_files.add_version(consortium, signed, NOW.roster)
+    both = countersigned(signed, [each or [] for each in journals.values()])
+    assert both.countersignatures is not None
+    consortium_files.add_countersignatures(consortium, version, both.countersignatures)
+
+
+def contradiction(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
+    """Expect a contradiction; return what is warned of, and the findings in JSON."""
+    result = shoal("journal", "verify", *arguments, "--json", status=7)
+    return result.stderr, json.loads(result.stdout)["findings"]
+
+
+def test_journals_that_hold_are_said_to_hold(consortium: Path, show: Any) -> None:
+    journals = of_all(ONE, None, SECOND_SIGNED)
+    show(journals)
+    add(consortium, SECOND, journals)
+    said = words(shoal("journal", "verify", consortium))
+    assert "compute-2: 3 entries, 3 of them new to the copy; the chain holds." in said
+    assert f"Version 2 of the manifest is signed in the journals of {', '.join(NODES)}." in said
+    assert "1 of the Compute nodes must lie" in said
+    told = json.loads(shoal("journal", "verify", consortium, "--json").stdout)
+    assert [each["entries"] for each in told["journals"]] == [3, 3, 3]
+    assert told["findings"] == []
+    assert told["versions"][1]["signed_by"] == NODES
+
+
+def test_a_version_that_the_directory_lacks_is_told(consortium: Path, show: Any) -> None:
+    show(of_all(SECOND_SIGNED))
+    said = words(shoal("journal", "verify", consortium))
+    assert f"Version 2 of the manifest, digest {SECOND.digest}, is signed by" in said
+    assert "the directory ends with version 1" in said
+
+
+def test_another_version_than_that_of_the_directory_is_found(consortium: Path, show: Any) -> None:
+    journals = of_all(SECOND_SIGNED, compute_2=journal(NODES[2], OTHER_SIGNED))
+    show(journals)
+    add(consortium, SECOND, journals)
+    warned, [finding] = contradiction(consortium)
+    assert "compute-2 signed another version 2 of the manifest than the directory has" in warned
+    shown, kept = finding["documents"]
+    assert shown["signer"] == "compute-2" and shown["body"]["following"] == OTHER.digest
+    assert kept == SECOND.to_json()
+
+
+def test_an_emergency_may_take_the_place_of_a_version_that_nodes_signed(
+    consortium: Path, show: Any
+) -> None:
+    nodes = replaced(2)
+    emergency = following(compute_nodes=nodes, emergency="two sites burnt")
+    consortium_files.add_version(consortium, emergency, NOW.roster)
+    journals: Journals = {each.name: [] for each in nodes}
+    show(journals | {"compute-0": journal(NODES[0], SECOND_SIGNED)})
+    shoal("journal", "verify", consortium)
+
+
+def test_two_new_versions_of_one_number_are_found_across_nodes(consortium: Path, show: Any) -> None:
+    show(of_all(SECOND_SIGNED, compute_1=journal(NODES[1], OTHER_SIGNED)))
+    warned, [finding] = contradiction(consortium)
+    assert "the authority had two versions signed with the number 2" in warned
+    followed = {each["body"]["following"] for each in finding["documents"]}
+    assert followed == {SECOND.digest, OTHER.digest}
+
+
+def test_two_statements_of_one_subject_are_evidence_with_both_documents(
+    consortium: Path, show: Any, tmp_path: Path
+) -> None:
+    again = total(NOW, "a" * 64, report="9" * 64)
+    show(of_all(ONE, compute_1=journal(NODES[1], ONE, again)))
+    warned, findings = contradiction(consortium, "--copy", tmp_path / "copy")
+    assert f"compute-1 signed two statements of kind job_total about {'a' * 64}" in warned
+    first, second = findings[0]["documents"]
+    assert (first["signer"], second["signer"]) == ("compute-1", "compute-1")
+    assert {first["body"]["report"], second["body"]["report"]} == {"1" * 64, "9" * 64}
+    kept = [json.loads(each.read_bytes()) for each in (tmp_path / "copy/evidence").iterdir()]
+    assert findings[0] in kept
+    show(of_all(ONE, compute_1=journal(NODES[1], ONE)))
+    shoal("journal", "verify", consortium)
+
+
+def test_a_statement_beside_a_version_that_no_journal_has_is_found(
+    consortium: Path, show: Any
+) -> None:
+    add(consortium, SECOND, of_all(SECOND_SIGNED))
+    show(of_all(ONE, SECOND_SIGNED))  # a second entry of the same subject
+    _, findings = contradiction(consortium)
+    assert len(findings) == 3 * 2  # each node: one subject twice, and one place twice
+
+
+def test_totals_for_two_reports_are_found(consortium: Path, show: Any) -> None:
+    other = total(NOW, "a" * 64, report="9" * 64)
+    show(of_all(ONE, compute_1=journal(NODES[1], other)))
+    warned, [finding] = contradiction(consortium)
+    assert f"signed their totals of job {'a' * 64} for two reports" in warned
+    assert {each["signer"] for each in finding["documents"]} == {"compute-0", "compute-1"}
+
+
+def test_what_is_new_since_the_last_time_is_counted(
+    consortium: Path, show: Any, tmp_path: Path
+) -> None:
+    look = ("journal", "verify", consortium, "--copy", tmp_path / "copy")
+    show(of_all(ONE))
+    assert "1 entries, 1 of them new" in words(shoal(*look))
+    show(of_all(ONE, TWO, None))
+    assert "3 entries, 2 of them new" in words(shoal(*look))
+    assert "3 entries, 0 of them new" in words(shoal(*look))
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ((ONE,), "compute-1 shows a journal that was rolled back: it has 1 of the 2 entries"),
+        ((), "compute-1 shows a journal that was rolled back: it has 0 of the 2 entries"),
+        ((ONE, None, TWO), "compute-1 shows a forked journal: entry 2 was another one before"),
+        ((TWO, ONE), "compute-1 shows a forked journal: entry 1 was another one before"),
+    ],
+)
+def test_a_journal_that_was_rolled_back_or_forked_is_named(
+    consortium: Path, show: Any, tmp_path: Path, now: tuple[Made | None, ...], said: str
+) -> None:
+    copy = tmp_path / "copy"
+    show(of_all(ONE, TWO))
+    shoal("journal", "verify", consortium, "--copy", copy)
+    before = (copy / "compute-1.jsonl").read_bytes()
+    show(of_all(ONE, TWO, None, compute_1=journal(NODES[1], *now)))
+    for look in ("--copy", "--against"):
+        warned, findings = contradiction(consortium, look, copy)
+        assert said in warned
+        assert any(each["what"].startswith(said) for each in findings)
+    assert (copy / "compute-1.jsonl").read_bytes() == before  # what was seen stays
+    assert len((copy / "compute-0.jsonl").read_bytes().splitlines()) == 3
+
+
+def broken(entries: list[Shown], **changes: Any) -> list[Shown]:
+    return [entries[0].model_copy(update=changes), *entries[1:]]
+
+
+BROKEN = {
+    "entry 1 does not follow": broken(journal(NODES[1], ONE, TWO), previous="d" * 64),
+    "entry 2 does not follow": broken(journal(NODES[1], None, TWO), epoch=f"1-{'00' * 16}"),
+    "entry 2 is of an epoch that is over": journal(NODES[1], None, epoch=f"2-{'5a' * 16}"),
+    "entry 1 shows a statement of another place": broken(journal(NODES[1], ONE), content="e" * 64),
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_journal_that_does_not_hold_is_named(consortium: Path, show: Any, said: str) -> None:
+    entries = BROKEN[said]
+    if said.endswith("is over"):
+        [first] = entries
+        later = journal(NODES[1], None, None)[1].model_copy(update={"previous": first.hash})
+        entries = [first, later]
+    show(of_all(ONE, compute_1=entries))
+    result = shoal("journal", "verify", consortium, status=3)
+    assert f"compute-1: journal {said}" in result.stderr
+    assert "the journals of compute-1 do not hold" in result.stderr
+
+
+def test_a_silent_node_is_told_and_the_others_are_read(
+    consortium: Path, show: Any, tmp_path: Path
+) -> None:
+    look = ("journal", "verify", consortium, "--copy", tmp_path / "copy")
+    show(of_all(ONE))
+    shoal(*look)
+    show(of_all(ONE, TWO, compute_1=None))
+    result = shoal(*look, status=4)
+    assert "compute-1 did not answer" in result.stderr
+    assert "compute-2: 2 entries, 1 of them new" in words(result)
+
+
+def test_a_copy_that_is_none_is_refused(consortium: Path, show: Any, tmp_path: Path) -> None:
+    show(of_all(ONE))
+    (tmp_path / "compute-0.jsonl").write_bytes(b"{}\n")
+    assert "is no copy of a journal" in refused(
+        "journal", "verify", consortium, "--copy", tmp_path, status=1
+    )
+
+
+@pytest.fixture
+def certify(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have the trainer answer with these replies, by job."""
+
+    def answering(replies: dict[str, Reply]) -> None:
+        async def call(service: Any, method: str, path: str) -> Reply:
+            return replies[path.split("/")[3]]
+
+        monkeypatch.setattr(command, "call", call)
+
+    return answering
+
+
+def test_jobs_with_totals_and_no_certificate_are_listed(
+    consortium: Path, show: Any, certify: Any
+) -> None:
+    certificate = ONE_ROUND.make()
+    certified = total(NOW, certificate.job, report=certificate.report.digest)
+    show(of_all(certified, ONE, TWO, SECOND_SIGNED))
+    problems = {
+        "a" * 64: {"type": "urn:shoal:problem:unknown-job", "detail": "the job is not known"},
+        "b" * 64: {"type": "urn:shoal:problem:changed-report", "detail": "compute-1 signed"},
+    }
+    replies = {
+        job: Reply(409, json.dumps(each, separators=(",", ":")).encode())
+        for job, each in problems.items()
+    }
+    certify(replies | {certificate.job: Reply(200, certificate.encode())})
+    said = words(shoal("journal", "watch", consortium, status=6))
+    assert f"Job {'a' * 64} has totals and no certificate: no trainer of the consortium" in said
+    assert f"Job {'b' * 64} has totals and no certificate: changed-report: compute-1 signed" in said
+    assert certificate.job not in said
+    assert f"Version 2 of the manifest, digest {SECOND.digest}, is signed by" in said
+    show(of_all(certified))
+    assert "1 jobs have totals and a certificate." in words(shoal("journal", "watch", consortium))
+
+
+def test_a_certificate_with_another_report_than_the_totals_is_found(
+    consortium: Path, show: Any, certify: Any
+) -> None:
+    certificate = ONE_ROUND.make()
+    show(of_all(total(NOW, certificate.job)))
+    certify({certificate.job: Reply(200, certificate.encode())})
+    result = shoal("journal", "watch", consortium, status=7)
+    for node in NODES:
+        assert f"{node} signed its total for another report than the certificate" in result.stderr
