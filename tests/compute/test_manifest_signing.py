@@ -107,13 +107,13 @@ async def test_R8_a_crash_between_appending_and_answering_signs_nothing_else(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = version(federation.consortium), version(federation.consortium, 12)
-    keep = Journal.keep
+    run = Journal.run
 
     async def durable_and_silent(*arguments: Any) -> bytes:
-        await keep(*arguments)
+        await run(*arguments)
         raise StorageUnavailable
 
-    monkeypatch.setattr(Journal, "keep", durable_and_silent)
+    monkeypatch.setattr(Journal, "run", durable_and_silent)
     assert problem_code(await ask(federation, one)) == "storage-unavailable"
     monkeypatch.undo()
     [entry] = await journal(federation)

@@ -29,7 +29,12 @@ JOBS = [f"{number:064x}" for number in range(1, 6)]
 
 def total(link: Link, job: str) -> Signed[JobTotal]:
     body = JobTotal(
-        manifest=examples.CONSORTIUM.digest, entry=link, job=job, node="compute-0", rounds=()
+        manifest=examples.CONSORTIUM.digest,
+        entry=link,
+        job=job,
+        node="compute-0",
+        report=SALT * 2,
+        rounds=(),
     )
     return examples.named("compute-0", body)
 

@@ -42,6 +42,7 @@ def signing(job: str, *rounds: str) -> Attest:
             entry=link,
             job=job,
             node="compute-0",
+            report="ab" * 32,
             rounds=rounds,
         )
         return examples.named("compute-0", body)
