@@ -94,8 +94,8 @@ def test_another_version_than_that_of_the_directory_is_found(consortium: Path, s
     show(journals)
     add(consortium, SECOND, journals)
     warned, [finding] = contradiction(consortium)
-    assert "compute-2 signed another version 2 of the manifest than the directory has" in warned
-    shown, kept = finding["documents"]
+    assert "authority and compute-2 signed two versions of the manifest with the number 2" in warned
+    kept, shown = finding["documents"]
     assert shown["signer"] == "compute-2" and shown["body"]["following"] == OTHER.digest
     assert kept == SECOND.to_json()
 
@@ -114,7 +114,7 @@ def test_an_emergency_may_take_the_place_of_a_version_that_nodes_signed(
 def test_two_new_versions_of_one_number_are_found_across_nodes(consortium: Path, show: Any) -> None:
     show(of_all(SECOND_SIGNED, compute_1=journal(NODES[1], OTHER_SIGNED)))
     warned, [finding] = contradiction(consortium)
-    assert "the authority had two versions signed with the number 2" in warned
+    assert "compute-0 and compute-1 signed two versions of the manifest with the number 2" in warned
     followed = {each["body"]["following"] for each in finding["documents"]}
     assert followed == {SECOND.digest, OTHER.digest}
 
@@ -148,7 +148,7 @@ def test_totals_for_two_reports_are_found(consortium: Path, show: Any) -> None:
     other = total(NOW, "a" * 64, report="9" * 64)
     show(of_all(ONE, compute_1=journal(NODES[1], other)))
     warned, [finding] = contradiction(consortium)
-    assert f"signed their totals of job {'a' * 64} for two reports" in warned
+    assert f"compute-0 and compute-1 signed two reports of job {'a' * 64} in their totals" in warned
     assert {each["signer"] for each in finding["documents"]} == {"compute-0", "compute-1"}
 
 
