@@ -20,6 +20,7 @@ from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_kit.startup import replace
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import Chain, Shown, Statement
+from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, statements
 from shoal_protocol.wire.documents import Signed, from_json
@@ -27,7 +28,7 @@ from shoal_protocol.wire.encoding import Count, canonical_json, sha256
 from shoal_protocol.wire.errors import ProtocolError
 
 EVIDENCE: Final = "evidence"
-_KINDS: Final = (JobTotal, ManifestStatement)
+_KINDS: Final = (JobTotal, ManifestStatement, Loss)
 _PAGE: Final = 100  # entries
 
 Read = Callable[[ServiceParty], Iterable[Shown]]
