@@ -52,7 +52,7 @@ IN_MID_JOB: Final = {
         "federation/test_damaged_databases.py::test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do",
     ],
     "Monitor": [
-        "command/test_log_command.py::test_a_monitor_shows_what_is_new_and_keeps_a_copy_that_is_a_log",
+        "command/test_journal_command.py::test_what_is_new_since_the_last_time_is_counted",
         "test_monitoring.py::test_each_alert_goes_off_in_its_own_trouble_and_none_in_a_healthy_federation",
     ],
     "Retire a node": [

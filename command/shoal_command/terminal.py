@@ -2,7 +2,7 @@
 
 Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
 refused; 4 a service could not be reached; 5 the job ended without a posterior, or nobody
-contributed; 6 the job has no posterior yet; 7 the log contradicts itself, or what was seen of it.
+contributed; 6 the job has no certificate or posterior yet; 7 documents contradict each other.
 """
 
 import json

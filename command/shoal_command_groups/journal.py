@@ -1,7 +1,7 @@
 """`shoal journal`: reads and checks the journals of the Compute nodes; anybody may."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ from shoal_command.terminal import AsJson, ExitStatus, fail, tell, warn
 from shoal_consortium.consortium_files import believed
 from shoal_consortium.journal_reading import (
     Finding,
-    NodeJournal,
     Reading,
     from_nodes,
     keep_evidence,
@@ -22,8 +21,10 @@ from shoal_kit.manifest_chain import open_chain
 from shoal_kit.peers.exchange import Reply
 from shoal_kit.peers.service_calls import Endpoint, call
 from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.trust.succession import lying_nodes
+from shoal_protocol.trust.succession import ManifestStatement, lying_nodes
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError, UnknownJob
 
 app = typer.Typer(no_args_is_help=True, help="Check the Compute nodes' journals, or watch them.")
@@ -55,7 +56,7 @@ def verify(
     chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = read_journals(from_nodes(), chain, copy=copy, against=against or ())
     said = _said(reading, chain)
-    tell(said, as_json, *_sentences(reading, chain))
+    tell(said, as_json, *_sentences(said, chain))
     _end(reading, copy, reading.findings)
 
 
@@ -69,31 +70,33 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
     chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = read_journals(from_nodes(), chain)
     trainers = {each.manifest.trainer.name: each.manifest.trainer for each in chain}
-    jobs, findings = {}, [*reading.findings]
-    for job, totals in reading.totals().items():
-        reason, report = _certified([*trainers.values()], job)
-        if report is None:
-            jobs[job] = reason
-        findings += [
-            Finding(
-                f"{each.signer} signed its total for another report than the certificate of job "
-                f"{job} has",
-                (each.to_json(),),
-            )
-            for each in totals
-            if report not in (None, each.body.report)
-        ]
-    newer = _newer(reading)
+    totals = [*reading.of_kind(JobTotal)]
+    certified = {job: _certified([*trainers.values()], job) for job in _jobs(totals)}
+    jobs = {job: reason for job, (reason, report) in certified.items() if report is None}
+    findings = [
+        Finding(
+            f"{each.signer} signed its total for another report than the certificate of job "
+            f"{each.body.job} has",
+            (each.to_json(),),
+        )
+        for each in totals
+        if certified[each.body.job][1] not in (None, each.body.report)
+    ]
+    newer = _newer(reading, chain)
     tell(
         {"without_certificate": jobs, "newer_versions": newer},
         as_json,
         *(f"Job {job} has totals and no certificate: {reason}" for job, reason in jobs.items()),
         *_of_newer(newer, chain),
-        f"{len(reading.totals()) - len(jobs):,} jobs have totals and a certificate.",
+        f"{len(certified) - len(jobs):,} jobs have totals and a certificate.",
     )
-    _end(reading, None, findings)
+    _end(reading, None, [*reading.findings, *findings])
     if jobs:
         raise typer.Exit(ExitStatus.NOT_YET)
+
+
+def _jobs(totals: Iterable[Signed[JobTotal]]) -> list[str]:
+    return list(dict.fromkeys(each.body.job for each in totals))
 
 
 def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, str | None]:
@@ -125,6 +128,11 @@ def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> No
     for journal in reading.journals:
         if journal.broken is not None:
             warn(f"{journal.node}: {journal.broken}")
+        if journal.unread:
+            warn(
+                f"{journal.node}: {journal.unread:,} statements are bound to versions of the "
+                "manifest that the directory does not have, and were not checked"
+            )
     if findings:
         fail(
             f"{len(findings)} contradictions: keep the documents, and tell the other parties",
@@ -141,67 +149,73 @@ def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> No
 def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
     return {
         "consortium": chain[-1].manifest.consortium,
-        "journals": [_of_node(each) for each in reading.journals],
+        "journals": [
+            {
+                "node": each.node,
+                "entries": len(each.entries),
+                "new_entries": max(0, len(each.entries) - each.seen),
+                "head": each.entries[-1].hash if each.entries else None,
+                "holds": each.broken is None,
+                "unread": each.unread,
+            }
+            for each in reading.journals
+        ],
         "versions": [
             {
                 "version": each.manifest.sequence,
                 "digest": each.digest,
-                "signed_by": reading.signers_of(each),
+                "signed_by": _signers(reading, each.digest),
             }
             for each in chain
         ],
-        "newer_versions": _newer(reading),
+        "newer_versions": _newer(reading, chain),
         "findings": [
             {"what": each.what, "documents": [*each.documents]} for each in reading.findings
         ],
     }
 
 
-def _of_node(journal: NodeJournal) -> dict[str, Any]:
-    entries = journal.entries
-    return {
-        "node": journal.node,
-        "entries": len(entries),
-        "new_entries": max(0, len(entries) - journal.seen),
-        "head": entries[-1].hash if entries else None,
-        "holds": journal.broken is None,
-    }
+def _signers(reading: Reading, version: str) -> list[str]:
+    """Return the nodes whose journals have a statement of this version of the manifest."""
+    statements = reading.of_kind(ManifestStatement)
+    return [each.signer for each in statements if each.body.following == version]
 
 
-def _newer(reading: Reading) -> dict[int, dict[str, list[str]]]:
-    """Return who signed versions that the directory does not have, by number and digest."""
-    found: dict[int, dict[str, list[str]]] = {}
-    for each in reading.newer:
-        signers = found.setdefault(each.body.sequence, {}).setdefault(each.body.following, [])
-        if each.signer not in signers:
-            signers.append(each.signer)
-    return found
-
-
-def _of_newer(newer: dict[int, dict[str, list[str]]], chain: Sequence[Consortium]) -> list[str]:
+def _newer(reading: Reading, chain: Sequence[Consortium]) -> list[dict[str, Any]]:
+    """Return the versions that nodes signed and the directory does not have."""
+    statements = reading.of_kind(ManifestStatement)
+    newer = {(each.body.sequence, each.body.following) for each in statements}
     return [
-        f"Version {number} of the manifest, digest {digest}, is signed by {', '.join(signers)}; "
-        f"the directory ends with version {len(chain)}."
-        for number, found in newer.items()
-        for digest, signers in found.items()
+        {"version": number, "digest": digest, "signed_by": _signers(reading, digest)}
+        for number, digest in sorted(newer)
+        if number > len(chain)
     ]
 
 
-def _sentences(reading: Reading, chain: Sequence[Consortium]) -> list[str]:
+def _of_newer(newer: Iterable[dict[str, Any]], chain: Sequence[Consortium]) -> list[str]:
+    return [
+        f"Version {each['version']} of the manifest, digest {each['digest']}, is signed by "
+        f"{', '.join(each['signed_by'])}; the directory ends with version {len(chain)}."
+        for each in newer
+    ]
+
+
+def _sentences(said: dict[str, Any], chain: Sequence[Consortium]) -> list[str]:
     manifest = chain[-1].manifest
-    held = [each for each in reading.journals if each.broken is None]
     return [
         *(
-            f"{each.node}: {len(each.entries):,} entries, {max(0, len(each.entries) - each.seen):,}"
-            " of them new to the copy; the chain holds."
-            for each in held
+            f"{each['node']}: {each['entries']:,} entries, {each['new_entries']:,} of them new to "
+            "the copy; the chain holds."
+            for each in said["journals"]
+            if each["holds"]
         ),
         *(
-            f"Version {each.manifest.sequence} of the manifest is signed in the journals of "
-            f"{', '.join(reading.signers_of(each)) or 'no node'}."
-            for each in chain[1:]
+            f"Version {each['version']} of the manifest is signed in the journals of "
+            f"{', '.join(each['signed_by']) or 'no node'}."
+            for each in said["versions"][1:]
         ),
-        *_of_newer(_newer(reading), chain),
+        *_of_newer(said["newer_versions"], chain),
+        *([] if said["findings"] else ["No contradictions."]),
         f"To show somebody else another version of the manifest, {lying_nodes(manifest)} of the "
         "Compute nodes must lie, with the authority; to have another certificate of a job, all.",
     ]

@@ -4,13 +4,12 @@ A copy is a directory with one file for each node, which has one entry a line.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import pydantic
@@ -19,17 +18,19 @@ from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_kit.startup import replace
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.journal import Chain, Shown, Statement
+from shoal_protocol.journal import Chain, Shown
 from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
-from shoal_protocol.trust.succession import ManifestStatement, statements
+from shoal_protocol.trust.succession import ManifestStatement, statements, subject_of
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Count, canonical_json, sha256
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 
 EVIDENCE: Final = "evidence"
 _KINDS: Final = (JobTotal, ManifestStatement, Loss)
 _PAGE: Final = 100  # entries
+_VERSION: Final = "version"
+StatementT = TypeVar("StatementT", JobTotal, ManifestStatement)
 
 Read = Callable[[ServiceParty], Iterable[Shown]]
 """Returns the entries that a Compute node shows; raises `Unavailable` or `Refused`."""
@@ -65,7 +66,8 @@ class NodeJournal:
     """A node's journal, as far as it was read and holds.
 
     `broken` says why it ends before its end, if it does, and `silent` that the node did not answer.
-    `seen` is how many of its entries were in the copy.
+    `seen` is how many of its entries were in the copy. `unread` is how many of its statements are
+    bound to versions of the manifest that the reader does not have.
     """
 
     node: str
@@ -74,35 +76,20 @@ class NodeJournal:
     broken: str | None = None
     silent: bool = False
     seen: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The journals of all Compute nodes, and what contradicts itself in them.
-
-    `newer` are the statements of versions of the manifest after those that the reader has.
-    """
+    """The journals of all Compute nodes, and what contradicts itself in them and in copies."""
 
     journals: Sequence[NodeJournal]
     findings: Sequence[Finding]
-    newer: Sequence[Found]
 
-    def signers_of(self, version: Consortium) -> list[str]:
-        """Return the nodes whose journals have their statement of a version of the manifest."""
-        return [
-            each.node
-            for each in self.journals
-            if any(one.body.following == version.digest for one in _of_manifests(each.signed))
-        ]
-
-    def totals(self) -> dict[str, list[Found]]:
-        """Return the nodes' totals by job."""
-        found = defaultdict[str, list[Found]](list)
+    def of_kind(self, kind: type[StatementT]) -> Iterator[Signed[StatementT]]:
+        """Yield the nodes' statements of a kind."""
         for journal in self.journals:
-            for each in journal.signed:
-                if isinstance(each.body, JobTotal):
-                    found[each.body.job].append(each)
-        return dict(found)
+            yield from (each for each in journal.signed if isinstance(each.body, kind))
 
 
 def read_journals(
@@ -123,27 +110,23 @@ def read_journals(
     """
     versions = {each.digest: each for each in chain}
     findings: list[Finding] = []
-    journals = []
-    pool = [*_countersignatures(chain)]
-    for party in chain[-1].manifest.compute_nodes:
-        journal = _followed(party, read, versions)
-        journals.append(journal)
-        pool += journal.signed
-        for directory in ([copy] if copy else []) + [*against]:
-            kept = _kept(directory, party.name)
-            if directory == copy:
-                journal.seen = len(kept)
-            pool += [each for shown in kept for each in _verified(shown, versions)]
-            difference = None if journal.silent else _difference(kept, journal)
+    journals = [_followed(each, read, versions) for each in chain[-1].manifest.compute_nodes]
+    signed = [*_countersignatures(chain), *(each for one in journals for each in one.signed)]
+    for journal in journals:
+        for directory in (copy, *against):
+            kept = [] if directory is None else _kept(directory, journal.node)
+            for shown in kept:
+                with suppress(ProtocolError):
+                    signed += filter(None, [_opened(shown, journal.node, versions)])
+            difference = _difference(kept, journal)
             if difference is not None:
                 findings.append(difference)
-            elif directory == copy and len(journal.entries) > len(kept):
+            elif directory is not None and directory == copy:
+                journal.seen = len(kept)
                 lines = [canonical_json(each.model_dump(mode="json")) for each in journal.entries]
-                replace(_file(directory, party.name), b"\n".join(lines) + b"\n")
-    findings += contradictions(pool)
-    findings += _rival_versions(pool, chain)
-    found = Reading(journals, findings, [*_newer(pool, chain)])
-    return Reading(journals, [*findings, *_rival_reports(found.totals())], found.newer)
+                if len(lines) > len(kept):
+                    replace(_file(directory, journal.node), b"\n".join(lines) + b"\n")
+    return Reading(journals, [*findings, *contradictions(signed, chain)])
 
 
 def keep_evidence(copy: Path, finding: Finding) -> Path:
@@ -154,30 +137,51 @@ def keep_evidence(copy: Path, finding: Finding) -> Path:
     return path
 
 
-def contradictions(signed: Iterable[Found]) -> Iterator[Finding]:
-    """Yield each two statements of one signer that are of one kind and subject, or of one place."""
-    first: dict[tuple[object, ...], Found] = {}
-    told: set[frozenset[str]] = set()
+def contradictions(signed: Iterable[Found], chain: Sequence[Consortium]) -> Iterator[Finding]:
+    """Yield statements that differ though there is to be one, and versions that `chain` lacks.
+
+    What a node signed before an emergency took that version's place contradicts nothing.
+    """
+    first: dict[tuple[object, ...], tuple[str, Found]] = {}
+    for version in chain:
+        now = version.manifest
+        for emergency in {True, now.emergency is not None}:
+            subject = subject_of(now.identity, now.sequence, emergency=emergency)
+            first[_VERSION, subject] = (version.digest, version.signed_manifest)
+    told: set[tuple[object, ...]] = set()
     for each in signed:
-        body = each.body
-        subject = f"two statements of kind {body.kind} about {body.subject}"
-        place = f"two statements as entry {body.entry.number} of its journal"
-        for slot, what in (
-            ((each.signer, body.kind, body.subject), subject),
-            ((each.signer, body.entry.epoch, body.entry.number), place),
-        ):
-            other = first.setdefault(slot, each)
-            both = frozenset((other.digest, each.digest))
-            if len(both) == 2 and both not in told:
-                told.add(both)
-                yield Finding(f"{each.signer} signed {what}", (other.to_json(), each.to_json()))
+        for slot, value, what in _claims(each):
+            known, other = first.setdefault(slot, (value, each))
+            if known != value and (slot, each.signer) not in told:
+                told.add((slot, each.signer))
+                names = " and ".join(dict.fromkeys((other.signer, each.signer)))
+                yield Finding(f"{names} signed two {what}", (other.to_json(), each.to_json()))
+
+
+def _claims(signed: Found) -> Iterator[tuple[tuple[object, ...], str, str]]:
+    """Yield the places that a statement takes, what it puts there, and what that is in words."""
+    body, digest = signed.body, signed.digest
+    subject, entry = body.subject, body.entry
+    kind = f"statements of kind {body.kind} about {subject}"
+    yield (signed.signer, body.kind, subject), digest, kind
+    place = f"statements as entry {entry.number} of one journal"
+    yield (signed.signer, entry.epoch, entry.number), digest, place
+    if isinstance(body, JobTotal):
+        yield ("report", body.job), body.report, f"reports of job {body.job} in their totals"
+    else:
+        versions = f"versions of the manifest with the number {body.sequence}"
+        yield (_VERSION, subject), body.following, versions
 
 
 def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium]) -> NodeJournal:
     journal, chain = NodeJournal(party.name), Chain(*_KINDS)
     try:
         for shown in read(party):
-            journal.signed += _verified(shown, versions)
+            signed = _opened(shown, party.name, versions)
+            if signed is not None:
+                journal.signed.append(signed)
+            elif shown.statement is not None:
+                journal.unread += 1
             chain.follow(shown)
             journal.entries.append(shown)
     except Unavailable as error:
@@ -187,16 +191,21 @@ def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium
     return journal
 
 
-def _verified(shown: Shown, versions: Mapping[str, Consortium]) -> list[Found]:
-    """Return an entry's statement if it is shown, and one of the versions' parties signed it."""
+def _opened(shown: Shown, node: str, versions: Mapping[str, Consortium]) -> Found | None:
+    """Return the statement of an entry, if it shows one that is bound to a known version.
+
+    Raises:
+        ProtocolError: it is none that this node signed.
+    """
     if shown.statement is None:
-        return []
-    with suppress(ProtocolError):
-        signed: Signed[Statement] = from_json(shown.statement.document, *_KINDS)
-        if signed.body.manifest in versions:
-            versions[signed.body.manifest].verify(signed)
-            return [signed]
-    return []
+        return None
+    signed: Found = from_json(shown.statement.document, *_KINDS)
+    if signed.signer != node:
+        raise WrongSigner(f"journal entry {shown.number} shows the statement of another node")
+    if signed.body.manifest not in versions:
+        return None
+    versions[signed.body.manifest].verify(signed)
+    return signed
 
 
 def _countersignatures(chain: Sequence[Consortium]) -> Iterator[Found]:
@@ -229,68 +238,10 @@ def _difference(kept: Sequence[Shown], journal: NodeJournal) -> Finding | None:
                 f"{journal.node} shows a forked journal: entry {old.number} was another one before",
                 (old.model_dump(mode="json"), new.model_dump(mode="json")),
             )
-    if journal.broken is not None or len(journal.entries) >= len(kept):
+    if journal.broken or len(journal.entries) >= len(kept):
         return None
     return Finding(
         f"{journal.node} shows a journal that was rolled back: it has {len(journal.entries):,} of "
         f"the {len(kept):,} entries that it had",
         (kept[-1].model_dump(mode="json"),),
     )
-
-
-def _of_manifests(signed: Iterable[Found]) -> Iterator[Found]:
-    return (each for each in signed if isinstance(each.body, ManifestStatement))
-
-
-def _newer(pool: Iterable[Found], chain: Sequence[Consortium]) -> Iterator[Found]:
-    """Yield statements of this consortium's versions after the newest one of `chain`."""
-    for each in _of_manifests(pool):
-        if each.body.authority == chain[0].manifest.identity and each.body.sequence > len(chain):
-            yield each
-
-
-def _rival_versions(pool: Sequence[Found], chain: Sequence[Consortium]) -> Iterator[Finding]:
-    """Yield the statements of other versions than those of `chain`, and of two newer ones.
-
-    What a node signed before an emergency took that version's place contradicts nothing.
-    """
-    for each in _of_manifests(pool):
-        body = each.body
-        if body.authority != chain[0].manifest.identity:
-            yield Finding(
-                f"{each.signer} signed a version of another consortium's manifest",
-                (each.to_json(),),
-            )
-        elif body.sequence <= len(chain):
-            version = chain[body.sequence - 1]
-            is_replaced = version.manifest.emergency is not None and not body.emergency
-            if body.following != version.digest and not is_replaced:
-                yield Finding(
-                    f"{each.signer} signed another version {body.sequence} of the manifest than "
-                    "the directory has",
-                    (each.to_json(), version.signed_manifest.to_json()),
-                )
-    yield from _rivals(
-        ((each.body.subject, each.body.following, each) for each in _newer(pool, chain)),
-        "the authority had two versions signed with the number {}",
-    )
-
-
-def _rival_reports(totals: Mapping[str, Sequence[Found]]) -> Iterator[Finding]:
-    """Yield the jobs of which nodes signed totals for different reports."""
-    yield from _rivals(
-        ((job, each.body.report, each) for job, signed in totals.items() for each in signed),
-        "Compute nodes signed their totals of job {} for two reports",
-    )
-
-
-def _rivals(named: Iterable[tuple[str, str, Found]], what: str) -> Iterator[Finding]:
-    """Yield a finding for each subject of which there are two digests."""
-    first: dict[str, tuple[str, Found]] = {}
-    told: set[str] = set()
-    for subject, digest, each in named:
-        other_digest, other = first.setdefault(subject, (digest, each))
-        if digest != other_digest and subject not in told:
-            told.add(subject)
-            shown = subject.partition("/")[2] or subject
-            yield Finding(what.format(shown), (other.to_json(), each.to_json()))

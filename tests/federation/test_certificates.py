@@ -5,9 +5,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shoal_consortium.journal_reading import Reading, read_journals
 from shoal_kit.party import load_party
 from shoal_protocol.certificates.checks import Verified, verify_certificate
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.journal import Shown
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
@@ -111,6 +113,32 @@ async def test_a_threshold_certificate_waits_for_the_total_of_the_node_that_was_
     assert [each.signer for each in certified.partial_sums] == ["compute-0", "compute-1"]
     totals = [each.body.rounds for each in verified(trust, encoded).certificate.totals]
     assert totals == [(certified.spec.digest,), (certified.spec.digest,), ()]
+
+
+async def test_the_journals_of_all_nodes_show_the_totals_that_a_certificate_has(
+    federation: Federation, trust: Trust, tmp_path: Path
+) -> None:
+    _, encoded = await learned(federation)
+    totals = verified(trust, encoded).certificate.totals
+
+    async def look() -> Reading:
+        shown = {each: await federation.ask(each, "/v1/journal") for each in federation.nodes}
+        entries = {
+            node: [Shown.model_validate(each) for each in page.json()["entries"]]
+            for node, page in shown.items()
+        }
+        copy = tmp_path / "copy"
+        return read_journals(lambda node: entries[node.name], [trust.consortium], copy=copy)
+
+    reading = await look()
+    assert not reading.findings
+    assert [each.broken for each in reading.journals] == [None] * len(federation.nodes)
+    assert tuple(reading.of_kind(JobTotal)) == totals
+    await learned(federation)
+    again = await look()
+    assert not again.findings
+    grown = [(each.seen, len(each.entries)) for each in again.journals]
+    assert all(0 < seen < entries for seen, entries in grown)
 
 
 async def test_a_job_whose_report_changed_after_a_node_signed_gets_no_certificate(

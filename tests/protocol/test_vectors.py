@@ -40,7 +40,7 @@ def test_every_operation_that_reads_from_a_peer_has_a_vector_that_fails() -> Non
     }
     assert failing == {
         *("decode_json", "decode_set", "decode_roster", "accept_envelope", "unpack_envelopes"),
-        *("accept_document", "accept_spec", "pin_manifest", "follow_manifest"),
+        *("accept_document", "accept_spec", "pin_manifest", "follow_manifest", "read_certificate"),
         *(
             "accept_query",
             "accept_charges",

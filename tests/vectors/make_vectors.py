@@ -4,6 +4,7 @@ python -m tests.vectors.make_vectors
 """
 
 import base64
+import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -973,6 +974,20 @@ def ledger_cases() -> Iterator[Case]:
     yield "some clients", "population_digest", {"clients": [1, 2, 3, 4, 5, 9, 70_000]}
 
 
+def certificate_cases() -> Iterator[Case]:
+    encoded = examples.CERTIFICATE.encode()
+    wire = json.loads(encoded)
+    yield "a certificate", "read_certificate", {"bytes": encoded.hex()}
+    yield "compressed", "read_certificate", {"bytes": gzip.compress(encoded, mtime=0).hex()}
+    for name, value in {
+        "without its report": without(wire, ("report",)),
+        "without rounds": replaced(wire, ("rounds",), []),
+        "an unknown field": replaced(wire, ("kind",), "release_certificate"),
+    }.items():
+        yield name, "read_certificate", {"bytes": canonical_json(value).hex()}
+    yield "not canonical", "read_certificate", {"bytes": json.dumps(wire).encode().hex()}
+
+
 FILES = {
     "canonical_json": json_cases,
     "sets": set_cases,
@@ -982,6 +997,7 @@ FILES = {
     "envelopes": envelope_cases,
     "crowds": crowd_cases,
     "documents": document_cases,
+    "certificates": certificate_cases,
     "manifests": manifest_cases,
     "ledgers": ledger_cases,
     "rounds": round_cases,

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
+from shoal_protocol.certificates import release_certificate
 from shoal_protocol.crowds import draws, tasks
 from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
@@ -354,6 +355,15 @@ def contribute_step(given: Inputs) -> Output:
     return {"values": sent.tolist()}
 
 
+def read_certificate(given: Inputs) -> Output:
+    """Return a certificate's job, and the record of it that its report has to name."""
+    certificate = release_certificate.read_certificate(bytes.fromhex(given["bytes"]))
+    record = release_certificate.record_digest(
+        decode_clients(certificate.population), certificate.rounds, certificate.lost_rounds
+    )
+    return {"job": certificate.job, "report": certificate.report.digest, "record": record}
+
+
 OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
     operation.__name__: operation
     for operation in (
@@ -362,6 +372,7 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         encode_set,
         decode_set,
         cohort_digest,
+        read_certificate,
         encode_roster,
         decode_roster,
         expand_seed,
