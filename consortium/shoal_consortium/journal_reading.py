@@ -168,7 +168,7 @@ def _claims(signed: Found) -> Iterator[tuple[tuple[object, ...], str, str]]:
     yield (signed.signer, entry.epoch, entry.number), digest, place
     if isinstance(body, JobTotal):
         yield ("report", body.job), body.report, f"reports of job {body.job} in their totals"
-    else:
+    elif isinstance(body, ManifestStatement):
         versions = f"versions of the manifest with the number {body.sequence}"
         yield (_VERSION, subject), body.following, versions
 

@@ -79,8 +79,13 @@ class Keepers:
         Raises:
             NotReady
         """
-        if not is_majority(len(self._at), self._own.book.current.manifest, self._own.name):
+        if not self._are_enough(0):
             raise NotReady("too few keepers of the journal have answered since the start")
+
+    def _are_enough(self, number: int) -> bool:
+        """Tell whether more than half of the keepers answered, and have the journal so far."""
+        count = sum(self._at.get(each.name, -1) >= number for each in self._all)
+        return is_majority(count, self._own.book.current.manifest, self._own.name)
 
     async def _ask(self, party: ServiceParty, advance: Advance | None = None) -> None:
         try:
@@ -116,10 +121,9 @@ class Keepers:
             NotReady: too few acknowledge it now; the statement is on file, and leaves later.
             StorageUnavailable
         """
-        behind = [each for each in self._all if self._at.get(each.name, 0) < number]
-        await asyncio.gather(*(self._push(each, number) for each in behind))
-        count = sum(self._at.get(each.name, 0) >= number for each in self._all)
-        if not is_majority(count, self._own.book.current.manifest, self._own.name):
+        if not self._are_enough(number):
+            await asyncio.gather(*(self._push(each, number) for each in self._all))
+        if not self._are_enough(number):
             raise NotReady("too few keepers of the journal acknowledged its newest entry")
 
     async def _push(self, party: ServiceParty, number: int) -> None:
