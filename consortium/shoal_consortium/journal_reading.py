@@ -19,6 +19,7 @@ from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_kit.startup import replace
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import Chain, Shown
+from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, statements, subject_of
 from shoal_protocol.wire.documents import Signed, from_json
@@ -26,7 +27,7 @@ from shoal_protocol.wire.encoding import Count, canonical_json, sha256
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 
 EVIDENCE: Final = "evidence"
-_KINDS: Final = (JobTotal, ManifestStatement)
+_KINDS: Final = (JobTotal, ManifestStatement, Loss)
 _PAGE: Final = 100  # entries
 _VERSION: Final = "version"
 StatementT = TypeVar("StatementT", JobTotal, ManifestStatement)
@@ -167,7 +168,7 @@ def _claims(signed: Found) -> Iterator[tuple[tuple[object, ...], str, str]]:
     yield (signed.signer, entry.epoch, entry.number), digest, place
     if isinstance(body, JobTotal):
         yield ("report", body.job), body.report, f"reports of job {body.job} in their totals"
-    else:
+    elif isinstance(body, ManifestStatement):
         versions = f"versions of the manifest with the number {body.sequence}"
         yield (_VERSION, subject), body.following, versions
 

@@ -10,11 +10,13 @@ import pytest
 from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files
 from shoal_kit.peers.exchange import Reply, Unavailable
-from shoal_protocol.journal import Shown
+from shoal_protocol.journal import Link, Shown
+from shoal_protocol.keeping import JournalHead, Loss
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NODES, NOW, following, replaced
+from tests.world import examples
 from tests.world.certified import ONE_ROUND
 from tests.world.journals import Made, countersigned, journal, total, version
 
@@ -80,6 +82,22 @@ def test_journals_that_hold_are_said_to_hold(consortium: Path, show: Any) -> Non
     assert [each["entries"] for each in told["journals"]] == [3, 3, 3]
     assert told["findings"] == []
     assert told["versions"][1]["signed_by"] == NODES
+
+
+def test_R7_a_loss_that_a_node_states_contradicts_nothing(consortium: Path, show: Any) -> None:
+    def loss(node: str, entry: Link) -> Loss:
+        head = JournalHead(service=node, epoch=entry.epoch, number=9, hash="d" * 64)
+        return Loss(
+            manifest=NOW.digest,
+            entry=entry,
+            node=node,
+            lost=examples.named(node, head),
+            sequence=2,
+            at=examples.OPENED_AT,
+        )
+
+    show(of_all(ONE, loss, TWO))
+    assert json.loads(shoal("journal", "verify", consortium, "--json").stdout)["findings"] == []
 
 
 def test_a_version_that_the_directory_lacks_is_told(consortium: Path, show: Any) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.journal import JournalTables
@@ -132,4 +133,5 @@ lease = Table(
 )
 
 manifests = manifest_table(metadata)
+kept = kept_table(metadata)
 memory = memory_table(metadata)
