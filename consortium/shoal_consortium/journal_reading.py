@@ -19,14 +19,15 @@ from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_kit.startup import replace
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import Chain, Shown
+from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, statements, subject_of
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Count, canonical_json, sha256
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 
 EVIDENCE: Final = "evidence"
-_KINDS: Final = (JobTotal, ManifestStatement)
+_KINDS: Final = (JobTotal, ManifestStatement, Loss)
 _PAGE: Final = 100  # entries
 _VERSION: Final = "version"
 StatementT = TypeVar("StatementT", JobTotal, ManifestStatement)
@@ -65,7 +66,8 @@ class NodeJournal:
     """A node's journal, as far as it was read and holds.
 
     `broken` says why it ends before its end, if it does, and `silent` that the node did not answer.
-    `seen` is how many of its entries were in the copy.
+    `seen` is how many of its entries were in the copy. `unread` is how many of its statements are
+    bound to versions of the manifest that the reader does not have.
     """
 
     node: str
@@ -74,6 +76,7 @@ class NodeJournal:
     broken: str | None = None
     silent: bool = False
     seen: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def read_journals(
     for journal in journals:
         for directory in (copy, *against):
             kept = [] if directory is None else _kept(directory, journal.node)
-            signed += [each for shown in kept for each in _verified(shown, versions)]
+            for shown in kept:
+                with suppress(ProtocolError):
+                    signed += filter(None, [_opened(shown, journal.node, versions)])
             difference = _difference(kept, journal)
             if difference is not None:
                 findings.append(difference)
@@ -163,7 +168,7 @@ def _claims(signed: Found) -> Iterator[tuple[tuple[object, ...], str, str]]:
     yield (signed.signer, entry.epoch, entry.number), digest, place
     if isinstance(body, JobTotal):
         yield ("report", body.job), body.report, f"reports of job {body.job} in their totals"
-    else:
+    elif isinstance(body, ManifestStatement):
         versions = f"versions of the manifest with the number {body.sequence}"
         yield (_VERSION, subject), body.following, versions
 
@@ -172,7 +177,11 @@ def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium
     journal, chain = NodeJournal(party.name), Chain(*_KINDS)
     try:
         for shown in read(party):
-            journal.signed += _verified(shown, versions)
+            signed = _opened(shown, party.name, versions)
+            if signed is not None:
+                journal.signed.append(signed)
+            elif shown.statement is not None:
+                journal.unread += 1
             chain.follow(shown)
             journal.entries.append(shown)
     except Unavailable as error:
@@ -182,16 +191,21 @@ def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium
     return journal
 
 
-def _verified(shown: Shown, versions: Mapping[str, Consortium]) -> list[Found]:
-    """Return an entry's statement if it is shown, and one of the versions' parties signed it."""
+def _opened(shown: Shown, node: str, versions: Mapping[str, Consortium]) -> Found | None:
+    """Return the statement of an entry, if it shows one that is bound to a known version.
+
+    Raises:
+        ProtocolError: it is none that this node signed.
+    """
     if shown.statement is None:
-        return []
-    with suppress(ProtocolError):
-        signed: Found = from_json(shown.statement.document, *_KINDS)
-        if signed.body.manifest in versions:
-            versions[signed.body.manifest].verify(signed)
-            return [signed]
-    return []
+        return None
+    signed: Found = from_json(shown.statement.document, *_KINDS)
+    if signed.signer != node:
+        raise WrongSigner(f"journal entry {shown.number} shows the statement of another node")
+    if signed.body.manifest not in versions:
+        return None
+    versions[signed.body.manifest].verify(signed)
+    return signed
 
 
 def _countersignatures(chain: Sequence[Consortium]) -> Iterator[Found]:

@@ -18,7 +18,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 GENESIS: Final = "0" * 64
 """What the first entry names as the one before it."""
 
-PUBLIC: Final = frozenset({"manifest_statement", "job_total"})
+PUBLIC: Final = frozenset({"manifest_statement", "job_total", "loss"})
 """The kinds of statements that everybody may read."""
 
 Epoch = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,14})-[0-9a-f]{32}$")]

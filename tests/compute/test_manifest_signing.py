@@ -1,8 +1,6 @@
 """A Compute node signs one version of the manifest of each number, whatever it is sent."""
 
 import asyncio
-import shutil
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -122,26 +120,6 @@ async def test_R8_a_crash_between_appending_and_answering_signs_nothing_else(
     assert problem_code(await ask(federation, other)) == CONFLICT
     again = await ask(federation, one)
     assert again.json() == entry.statement.document
-
-
-async def test_R2_a_fork_after_a_restore_shows_two_statements_of_one_place(
-    federation: Federation, tmp_path: Path
-) -> None:
-    one, other = version(federation.consortium), version(federation.consortium, 12)
-    before = tmp_path / "backup"
-    shutil.copytree(federation.directory / "0", before)
-    first = decode((await ask(federation, one)).content, ManifestStatement)
-    await federation.services[0].close()
-    shutil.rmtree(federation.directory / "0")
-    shutil.copytree(before, federation.directory / "0")
-    federation.crash(0)
-    second = decode((await ask(federation, other)).content, ManifestStatement)
-    # nobody else knew of it: what is left is evidence, two statements that the node signed
-    assert first.body.entry == second.body.entry
-    assert first.body.subject == second.body.subject
-    assert first.body.following != second.body.following
-    for each in (first, second):
-        federation.consortium.verify(each)
 
 
 async def test_R10_of_two_versions_at_two_replicas_one_is_signed(

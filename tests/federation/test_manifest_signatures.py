@@ -119,3 +119,18 @@ async def test_R8_a_node_that_was_set_back_signs_no_version(trust: Trust, tmp_pa
         await federation.set_back("compute-0", tmp_path / "backup")
         await federation.start_the_dead()
         assert problem_code(await ask(federation, "compute-0", other)) == "ledger-broken"
+
+
+async def test_R1_with_one_node_lost_and_another_restarted_versions_are_signed(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path) as federation:
+        one, other = next_version(trust, 3), next_version(trust, 4)
+        await federation.crash("compute-2")
+        federation.absent.add("compute-2")
+        await signed_by(federation, one, federation.nodes[:1])
+        await federation.crash("compute-1")
+        await federation.start_the_dead()
+        signed = await signed_by(federation, one, federation.nodes[:2])
+        assert (await hand(federation, "trainer", signed)).status_code == 200
+        assert (await ask(federation, "compute-1", other)).status_code == 409

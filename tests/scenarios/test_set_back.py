@@ -23,7 +23,7 @@ from tests.world.wire import Fault, Rule
 pytestmark = pytest.mark.essential
 
 NODE = "compute-0"
-KEEPERS = ("compute-1", "compute-2", "aggregator")
+KEEPERS = ("compute-1", "compute-2", "aggregator", "trainer")
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
 
 
@@ -124,11 +124,11 @@ def shows_nonsense(_: bytes) -> bytes:
 
 def forges(answer: bytes) -> bytes:
     """Show what the node signed as if it had signed something else."""
-    return re.sub(rb'("round":")[0-9a-f]{64}', rb"\g<1>" + b"f" * 64, answer)
+    return re.sub(rb'("(?:round|hash)":")[0-9a-f]{64}', rb"\g<1>" + b"f" * 64, answer)
 
 
 SOME = [(), *combinations(KEEPERS, 1)]
-ALL = [each for count in range(4) for each in combinations(KEEPERS, count)]
+ALL = [each for count in range(5) for each in combinations(KEEPERS, count)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_one_honest_keeper_is_enough_whoever_is_absent_and_whatever_one_sa
             federation.wire.rules.clear()
             if callable(lie):
                 federation.wire.rules.append(
-                    Rule(Fault.LIES, receiver=liar, path="/newest$", lie=lie)
+                    Rule(Fault.LIES, receiver=liar, path="/(newest|heads)$", lie=lie)
                 )
             await federation.set_back(NODE, tmp_path / "copy")
             for other in set(KEEPERS) - federation.absent:
@@ -175,7 +175,7 @@ async def test_keepers_find_nothing_where_nothing_was_forgotten_whatever_one_say
     await federation.learn(privacy=CHEAP)
     for lie in (hides, shows_nonsense, forges):
         federation.wire.rules.append(
-            Rule(Fault.LIES, receiver="compute-1", path="/newest$", lie=lie)
+            Rule(Fault.LIES, receiver="compute-1", path="/(newest|heads)$", lie=lie)
         )
         await federation.crash(NODE)
         assert await restart(federation) is None

@@ -17,6 +17,7 @@ from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
+from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, round_spec
@@ -74,6 +75,9 @@ KINDS: Mapping[str, type[Document]] = {
         totals.JobEnd,
         totals.JobTotal,
         ManifestStatement,
+        JournalHead,
+        KeptHeads,
+        Loss,
         crowd.CrowdJobRequest,
         crowd.CrowdOpening,
         crowd.Draw,

@@ -115,6 +115,7 @@ class Federation:
             data_directory=directory,
             database_url=None,
             clock=self.clock,
+            transport=self.wire.of(Life("aggregator")),
         )
 
     def take_place(self, name: str, service: Any) -> None:

@@ -25,6 +25,7 @@ from shoal_protocol.jobs.membership import (
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.journal import GENESIS, Link
+from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import charge_of
@@ -443,6 +444,10 @@ CERTIFICATE = ReleaseCertificate.of(
     population=POPULATION,
     version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
 )
+JOURNAL_HEAD = named(
+    "compute-1",
+    JournalHead(service="compute-1", epoch=LINK.epoch, number=7, hash=seed("a lost entry").hex()),
+)
 APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
@@ -530,6 +535,27 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 sequence=2,
                 emergency=False,
                 following=seed("the next version").hex(),
+            ),
+        ),
+        JOURNAL_HEAD,
+        named(
+            "trainer",
+            KeptHeads(
+                keeper="trainer",
+                nonce=seed("question")[:16].hex(),
+                is_new=False,
+                heads=(JOURNAL_HEAD,),
+            ),
+        ),
+        named(
+            "compute-1",
+            Loss(
+                manifest=CONSORTIUM.digest,
+                entry=LINK,
+                node="compute-1",
+                lost=JOURNAL_HEAD,
+                sequence=2,
+                at=OPENED_AT,
             ),
         ),
     )

@@ -231,6 +231,7 @@ class Parties:
             Role.AGGREGATOR: {manifest.aggregator.name},
             Role.COMPUTE_OR_AGGREGATOR: nodes | {manifest.aggregator.name},
             Role.TRAINER: {manifest.trainer.name},
+            Role.SERVICE: {each.name for each in manifest.services},
             Role.ANALYST: {analyst.name for analyst in manifest.analysts},
         }.get(role, set())
 

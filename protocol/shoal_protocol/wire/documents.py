@@ -83,6 +83,7 @@ class Role(StrEnum):
     COMPUTE = "compute"
     AGGREGATOR = "aggregator"
     COMPUTE_OR_AGGREGATOR = "compute_or_aggregator"
+    SERVICE = "service"
 
 
 def _add_bounds(schema: Any) -> None:

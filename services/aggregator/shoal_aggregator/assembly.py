@@ -19,6 +19,7 @@ from shoal_aggregator.schema import journal, received, rounds
 from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
 from shoal_protocol.rounds.attestations import END
 from shoal_service import service
+from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.storage import retention
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import Deleting, Deletions, Jobs, Retention
@@ -89,7 +90,8 @@ class Service(service.Service):
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
 
-    Once retired it calls the trainer, and nobody before.
+    It calls the other services for the heads of journals that they keep, once, when it is new, and
+    the trainer once it is retired.
 
     Raises:
         StartupRefused: as `Resources.open`.
@@ -101,4 +103,5 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     aggregator = Aggregator(resources, kept)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
     app = create_app(aggregator, kept, resources)
+    app.include_router(keeping_routes(Keeper(resources, schema.kept)))
     return Service(app, resources, aggregator, Retention(resources, DELETIONS))

@@ -14,6 +14,7 @@ from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
+from shoal_compute.keepers import Keepers
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
@@ -21,8 +22,10 @@ from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
+from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import Deleting, Deletions, Retention
@@ -115,8 +118,10 @@ def assemble(
     adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)
-        witnesses = Witnesses(own, accept=given.get("accept_loss"))
-        journal = Journal(schema.journal, own.storage, JobTotal, ManifestStatement)
+        journal = Journal(schema.journal, own.storage, JobTotal, ManifestStatement, Loss)
+        keeper = Keeper(own, schema.kept)
+        keepers = Keepers(own, journal, keeper)
+        witnesses = Witnesses(own, keepers, accept=given.get("accept_loss"))
         announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -146,5 +151,6 @@ def assemble(
         manifest_signing=ManifestSigning(own, witnesses, journal),
         look=partial(look, own, rounds),
     )
+    app.include_router(keeping_routes(keeper))
     own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, adder, Retention(own, DELETIONS))

@@ -12,6 +12,7 @@ from typing import Final
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, delete, exists, func, select, update
 
+from shoal_compute.keepers import newest_loss
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, journal, ledger, rounds
 from shoal_compute.witnesses import Witnesses
@@ -22,6 +23,7 @@ from shoal_protocol.journal import Link
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
+    LedgerBroken,
     MalformedDocument,
     RefusedJob,
     RefusedSpec,
@@ -188,7 +190,8 @@ class Totals:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             UnknownManifest: bound to a version that was never accepted here.
-            LedgerBroken: this node was set back.
+            LedgerBroken: this node was set back, or lost what it may have signed of the job.
+            NotReady: too few keepers of the journal answer.
             StorageUnavailable
         """
         signed = await self._own.read(encoded, JobEnd)
@@ -207,9 +210,10 @@ class Totals:
                 )
             )
 
-        await self._witnesses.check()
+        await self._witnesses.check_begun()
         total = await self._journal.run(end_job, end.job, attest)
         self._rounds.over(end.job)
+        await self._witnesses.acknowledged(decode(total, JobTotal).body.entry)
         return total
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
@@ -231,12 +235,18 @@ def end_job(
     """Keep the total that `attest` signs over the charged rounds; return it or the one on file.
 
     Raises:
-        LedgerBroken: this node was set back.
+        LedgerBroken: this node was set back, or lost what it may have signed of the job.
     """
     ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
     # a round is on file if and only if it was charged, and charged in order
-    query = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
-    charged = tuple(writer.db.execute(query).scalars())
+    query = select(rounds.c.id, rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.place)
+    found = writer.db.execute(query).all()
+    loss = newest_loss(writer.db)
+    if loss is not None and writer.find(TOTAL, job) is None:
+        first = [decode(row.spec, RoundSpec).body for row in found[:1]]
+        if not any(spec.number == 0 and spec.opened_at >= loss.at for spec in first):
+            raise LedgerBroken("this node lost what it signed of the job, as was accepted")
+    charged = tuple(row.id for row in found)
     return writer.append(TOTAL, job, partial(attest, charged))
 
 

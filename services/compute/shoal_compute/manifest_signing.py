@@ -4,13 +4,16 @@ The statement is durable in the journal before it leaves. A node that was set ba
 it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
 
+from collections.abc import Callable
 from typing import Final
 
+from shoal_compute.keepers import newest_loss
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.journal import Link
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.succession import ManifestStatement, check_successor, subject_of
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalWriter
@@ -35,7 +38,8 @@ class ManifestSigning:
             UnknownManifest: the version before was never in force here.
             UnknownSigner: the version before does not list this node.
             ConflictingDocument: this node signed another version of that number.
-            LedgerBroken: this node was set back.
+            LedgerBroken: this node was set back, or lost what it may have signed of this number.
+            NotReady: too few keepers of the journal answer.
             StorageUnavailable
         """
         own = self._own
@@ -47,14 +51,33 @@ class ManifestSigning:
         if signed.digest in accepted:
             before = own.book.get(signed.body.previous or "")
         await reading.run_sized(len(encoded), check_successor, before, signed)
-        await self._witnesses.check()
+        await self._witnesses.check_begun()
         later = signed.body
         subject = subject_of(later.identity, later.sequence, emergency=later.emergency is not None)
 
         def attest(entry: Link) -> Signed[ManifestStatement]:
             return own.sign(ManifestStatement.of(before, later, node=own.name, entry=entry))
 
-        kept = await self._journal.run(JournalWriter.append, KIND, subject, attest)
-        if decode(kept, ManifestStatement).body.following != signed.digest:
+        kept = await self._journal.run(_sign, subject, later, attest)
+        statement = decode(kept, ManifestStatement).body
+        if statement.following != signed.digest:
             raise ConflictingDocument("this node signed another version of the manifest")
+        await self._witnesses.acknowledged(statement.entry)
         return kept
+
+
+def _sign(
+    writer: JournalWriter,
+    subject: str,
+    later: Manifest,
+    attest: Callable[[Link], Signed[ManifestStatement]],
+) -> bytes:
+    """Keep the statement that `attest` signs of a version, or return the one on file.
+
+    Raises:
+        LedgerBroken: this node was set back, or lost what it may have signed of this number.
+    """
+    loss = newest_loss(writer.db)
+    if loss is not None and later.sequence <= loss.sequence and not writer.find(KIND, subject):
+        raise LedgerBroken("this node lost what it signed of this number, as was accepted")
+    return writer.append(KIND, subject, attest)

@@ -154,7 +154,7 @@ class Node:
     async def step(self) -> None:
         """Do all that is due now. A peer's failure, or the store's, is tried again later."""
         async with self._stepping:
-            if self._witnesses.due():  # a replica that does not lead takes rounds, too
+            if self._witnesses.is_due():  # a replica that does not lead takes rounds, too
                 self._work.begin("witnesses", self._witnesses.ask)
             while await self._leads():
                 self._own.wake.clear()

@@ -18,13 +18,14 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 14
+VERSION: Final = 15
 
 metadata = MetaData()
 
@@ -133,4 +134,5 @@ lease = Table(
 )
 
 manifests = manifest_table(metadata)
+kept = kept_table(metadata)
 memory = memory_table(metadata)

@@ -17,6 +17,7 @@ from nacl.signing import VerifyKey
 from sqlalchemy import Connection, func, select
 
 from shoal_compute import machines
+from shoal_compute.keepers import Keepers
 from shoal_compute.schema import accepted_losses, ledger, received, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_kit.marks import ACCEPT
@@ -24,6 +25,7 @@ from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.jobs.charges_asked import NodeQuery
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import PartialSum, Vote
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import from_json
@@ -36,7 +38,7 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.database import insert_ignoring
+from shoal_service.storage.database import insert_new
 from shoal_service.storage.ledger import RESTORE
 
 log = structlog.get_logger()
@@ -47,13 +49,14 @@ MOST_VOTES: Final = 16  # the newest of a node's, to serve and to compare
 class Witnesses:
     """Asks every other node and the aggregator once after each start, as soon as it answers."""
 
-    def __init__(self, resources: Resources, *, accept: str | None) -> None:
+    def __init__(self, resources: Resources, keepers: Keepers, *, accept: str | None) -> None:
         """Begin with nobody asked; `accept` is the token of a loss that the operator accepts."""
-        self._own = resources
+        self._own, self._keepers = resources, keepers
         self._accept = accept
         self._answered: set[str] = set()
         self._paces: dict[str, Pace] = defaultdict(Pace)
-        self._lost: set[str] = set()  # rounds that this node signed for, and did not charge
+        # rounds that this node signed for, and did not charge; entries that its journal lacks
+        self._lost: set[str] = set()
         self._asked = False
         self._asking = asyncio.Lock()
         query = select(func.count()).select_from(accepted_losses)
@@ -77,9 +80,33 @@ class Witnesses:
             await self.ask()
         self._refuse()
 
+    async def check_begun(self) -> None:
+        """Do what `check` does, and refuse until more than half of the journal's keepers answered.
+
+        Raises:
+            LedgerBroken, StorageUnavailable
+            NotReady: too few answered.
+        """
+        if self._keepers.due():
+            await self.ask()
+        await self.check()
+        self._keepers.check()
+
+    async def acknowledged(self, entry: Link) -> None:
+        """Return once more than half of the journal's keepers have it up to this entry.
+
+        Raises:
+            NotReady: too few acknowledge it now.
+            LedgerBroken, StorageUnavailable
+        """
+        try:
+            await self._keepers.acknowledged(entry.number)
+        finally:
+            await self._hold(set())
+
     def _refuse(self) -> None:
         if self._lost:
-            raise LedgerBroken("the node signed for rounds that are not in its ledger")
+            raise LedgerBroken("the node signed what is not in its ledger or journal")
 
     async def ready(self) -> None:
         """Return unless a party was found to have entries that this node's ledger lacks.
@@ -99,6 +126,10 @@ class Witnesses:
         query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
         return await self._own.storage.run(lambda db: [*db.execute(query).scalars()])
 
+    def is_due(self) -> bool:
+        """Tell whether somebody is to be asked now."""
+        return bool(self.due() or self._keepers.due())
+
     def due(self) -> list[ServiceParty]:
         """Return who is to be asked now."""
         manifest, now = self._own.book.current.manifest, self._own.clock()
@@ -115,24 +146,29 @@ class Witnesses:
         async with self._asking:
             found = await asyncio.gather(*(self._ask(party) for party in self.due()))
             signed = [each for some in found for each in some]
-            lost = await self._own.storage.run(_not_charged, signed)
-            if lost - self._lost:
-                await self._tell(self._lost | lost)
+            await self._keepers.ask()
+            await self._hold(await self._own.storage.run(_not_charged, signed))
             self._asked = True
+
+    async def _hold(self, lost: set[str]) -> None:
+        lost |= self._keepers.lacking
+        if lost - self._lost:
+            await self._tell(self._lost | lost)
 
     async def _tell(self, lost: set[str]) -> None:
         named = json.dumps([self._own.name, *sorted(lost)])
         token = hashlib.sha256(named.encode()).hexdigest()[:16]
         if self._accept == token:
-            await self._own.storage.run(_accept, lost)
+            await self._own.storage.run(_accept, lost - self._keepers.lacking)
+            await self._keepers.accept_loss()
             self._lost = set()
             return
         self._lost = lost
         log.error(
-            "this node signed for rounds that are not in its ledger: it was set back, and takes no "
+            "this node signed what is not in its ledger or journal: it was set back, and takes no "
             f"round. Stop, and {RESTORE}. If that is lost for good, read 'Restore' "
             f"in docs/handbook.md, then start once with {ACCEPT}={token}",
-            rounds=len(lost),
+            lost=len(lost),
         )
 
     async def _ask(self, party: ServiceParty) -> list[SignedAttestation]:
@@ -216,7 +252,5 @@ def _is_charged(db: Connection, signed: SignedAttestation) -> bool:
 
 
 def _accept(db: Connection, lost: set[str]) -> None:
-    rows = [{"round": each} for each in sorted(lost)]
-    db.execute(
-        insert_ignoring(db.dialect.name)(accepted_losses).values(rows).on_conflict_do_nothing()
-    )
+    for each in sorted(lost):
+        insert_new(db, accepted_losses, round=each)

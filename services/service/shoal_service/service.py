@@ -28,6 +28,7 @@ from shoal_kit.startup import StartupRefused
 from shoal_kit.vitals import Vitals
 from shoal_kit.web.application import create_application
 from shoal_kit.web.openapi import only_with
+from shoal_protocol.keeping import HEADS_PATH, LARGEST_ADVANCE_BYTES
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, DocumentT, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
@@ -306,6 +307,7 @@ class Resources:
             body_limit_bytes_by_ending={
                 **body_limit_bytes_by_ending,
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
+                HEADS_PATH: LARGEST_ADVANCE_BYTES,
             },
             streamed=(MANIFEST_PATH,),
         )

@@ -19,6 +19,7 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
+from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
 from shoal_service.storage.retention import Chosen, Deleting, Deletions, Jobs, Retention
 from shoal_service.storage.shared_manifests import SharedManifests
@@ -296,6 +297,7 @@ def assemble(
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     app = create_app(joining, certifier, resources, serving, dictionaries, declarations)
+    app.include_router(keeping_routes(Keeper(resources, schema.kept)))
     retention = Retention(resources, DELETIONS)
     return Service(app, resources, joining, runner, certifier, serving, retention)
 

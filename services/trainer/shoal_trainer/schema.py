@@ -17,6 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes, only_changes, only_grows
 from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.ledger import LedgerTables
@@ -90,7 +91,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 18
+VERSION: Final = 19
 
 metadata = MetaData()
 
@@ -222,3 +223,4 @@ crowds = CrowdTables(metadata)
 
 manifests = manifest_table(metadata)
 memory = memory_table(metadata)
+kept = kept_table(metadata)

@@ -1,0 +1,165 @@
+"""Keeps the newest heads of other services' journals, and shows them to whoever asks.
+
+A keeper that has none, because it is new or lost its database, first copies what more than half of
+the others keep. Until then it counts as silent.
+"""
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+from fastapi import APIRouter, Request, Response
+from sqlalchemy import Column, Connection, MetaData, String, Table, select
+
+from shoal_kit.manifest_book import newest_with
+from shoal_kit.pace import Pace
+from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.web.openapi import ANY, SIGNED, answers, signed
+from shoal_protocol.keeping import (
+    HEADS_PATH,
+    Advance,
+    HeadsAsked,
+    JournalHead,
+    KeptHeads,
+    keepers_of,
+)
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_service.replies import document
+from shoal_service.service import Resources
+from shoal_service.storage.database import Bytes, insert_new
+
+log = structlog.get_logger()
+
+
+def kept_table(metadata: MetaData) -> Table:
+    """Add the table of kept heads; a row of the keeper's own name says that it is not new."""
+    return Table(
+        "kept_heads",
+        metadata,
+        Column("service", String(63), primary_key=True),
+        Column("head", Bytes),  # signed; NULL of the keeper itself
+        Column("rival", Bytes),  # a signed head to which no entries led from that one: evidence
+    )
+
+
+class Keeper:
+    """What one service keeps of the others."""
+
+    def __init__(self, resources: Resources, table: Table) -> None:
+        """Keep heads in `table` of the storage of `resources`."""
+        self._own, self._table, self._pace = resources, table, Pace()
+
+    async def answer(self, encoded: bytes) -> bytes:
+        """Return the signed heads kept here, once the one that came with the question is.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion
+            UnknownManifest, UnknownSigner, WrongSigner, BadSignature: of the head that came.
+            StorageUnavailable
+        """
+        asked, own = HeadsAsked.decode(encoded), self._own
+        if asked.advance is not None:
+            self._verify(asked.advance.head)
+            if (loss := asked.advance.loss) is not None:
+                own.book.get(loss.body.manifest).verify(loss)
+            await own.storage.run(self._take, asked.advance)
+        heads = await own.storage.run(self._all)
+        if own.name not in heads and not asked.copies and self._pace.is_due(own.clock()):
+            await self._copy()
+            heads = await own.storage.run(self._all)
+        body = KeptHeads(
+            keeper=own.name,
+            nonce=asked.nonce,
+            is_new=own.name not in heads,
+            heads=tuple(decode(each, JournalHead) for each in heads.values() if each is not None),
+        )
+        return own.sign(body).encode()
+
+    def _verify(self, signed: Signed[JournalHead]) -> None:
+        """Check that the service signed its head, by its newest key."""
+        newest_with(self._own.book, signed.signer).verify(signed)
+
+    def _take(self, db: Connection, advance: Advance) -> None:
+        """Go on to a newer head along its entries; keep one without them as evidence."""
+        head, columns = advance.head, self._table.c
+        insert_new(db, self._table, service=head.signer)
+        here = columns.service == head.signer
+        row = db.execute(select(columns.head).where(here).with_for_update()).one()
+        kept = None if row.head is None else decode(row.head, JournalHead).body
+        if advance.leads_from(kept):
+            db.execute(self._table.update().where(here).values(head=head.encode()))
+        elif kept is not None and advance.after == kept.number and advance.loss is None:
+            log.error(
+                "a service shows two histories of its journal; both heads are kept as evidence",
+                party=head.signer,
+            )
+            db.execute(self._table.update().where(here).values(rival=head.encode()))
+
+    def _all(self, db: Connection) -> dict[str, bytes | None]:
+        columns = self._table.c
+        rows = db.execute(select(columns.service, columns.head))
+        return {row.service: row.head for row in rows if row.head or row.service == self._own.name}
+
+    async def _copy(self) -> None:
+        """Take over what more than half of the others keep, if so many answer."""
+        others, copied = keepers_of(self._own.book.current.manifest, self._own.name), []
+        for other in others:
+            with suppress(Unavailable, ProtocolError, ValueError):
+                copied.append(await self.ask(other, copies=True))
+        if 2 * len(copied) <= len(others):
+            self._pace.failed(self._own.clock())
+        else:
+            heads = [each for answer in copied for each in answer.heads]
+            await self._own.storage.run(self._adopt, self._good(heads))
+
+    def _good(self, heads: Sequence[Signed[JournalHead]]) -> list[Signed[JournalHead]]:
+        good = []
+        for each in heads:
+            with suppress(ProtocolError):
+                self._verify(each)
+                good.append(each)
+        return good
+
+    def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
+        newest: dict[str, Signed[JournalHead]] = {}
+        for each in heads:
+            if each.signer not in newest or newest[each.signer].body.number < each.body.number:
+                newest[each.signer] = each
+        for name, head in newest.items():
+            if name != self._own.name:
+                insert_new(db, self._table, service=name, head=head.encode())
+        insert_new(db, self._table, service=self._own.name)
+
+    async def ask(
+        self, keeper: ServiceParty, advance: Advance | None = None, *, copies: bool = False
+    ) -> KeptHeads:
+        """Return what a keeper answers, signed over this question's nonce.
+
+        Raises:
+            Unavailable: it does not answer, or another question.
+            ProtocolError: it is not signed by the keeper.
+        """
+        asked = HeadsAsked(nonce=secrets.token_hex(16), copies=copies, advance=advance)
+        reply = await self._own.peers.to(keeper).ask("POST", HEADS_PATH, asked.encode())
+        if reply.status != 200:
+            raise Unavailable("the keeper does not tell which heads it keeps")
+        answer = await self._own.read(reply.body, KeptHeads)
+        newest_with(self._own.book, keeper.name).verify(answer)
+        if (answer.signer, answer.body.nonce) != (keeper.name, asked.nonce):
+            raise Unavailable("the answer is another keeper's, or of another question")
+        return answer.body
+
+
+def keeping_routes(keeper: Keeper) -> APIRouter:
+    """Return POST /v1/journal/heads."""
+    router = APIRouter()
+
+    @router.post(HEADS_PATH, **answers(signed(KeptHeads), *SIGNED, takes=ANY))
+    async def tell_heads(request: Request) -> Response:
+        """Tell, signed, which heads of journals are kept here; one that comes along is kept."""
+        return document(await keeper.answer(await request.body()))
+
+    return router

@@ -1,0 +1,252 @@
+"""A node that lost statements of its journal is told by keepers, and signs no others."""
+
+import re
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import select
+from structlog.testing import capture_logs
+
+from shoal_compute.assembly import Service
+from shoal_compute.schema import kept
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.journal import GENESIS, Chain, Link, content_hash, entry_hash
+from shoal_protocol.keeping import HEADS_PATH, Advance, HeadsAsked, JournalHead, KeptHeads, Loss
+from shoal_protocol.trust.succession import ManifestStatement
+from shoal_protocol.wire.documents import Signed, decode
+from tests.compute.test_announcing import announce
+from tests.compute.test_manifest_signing import ask, check_signed, journal, version
+from tests.compute.test_totals import OTHER_JOB, end_of, total_of
+from tests.world import examples
+from tests.world.around_node import Federation
+from tests.world.parties import problem_code, reachable
+from tests.world.wire import Fault, Rule
+
+pytestmark = pytest.mark.essential
+
+NONCE = "ab" * 16
+
+
+def cut(*keepers: str) -> list[Rule]:
+    return [Rule(Fault.LOST, receiver=each, path=f"{HEADS_PATH}$") for each in keepers]
+
+
+def back_up(federation: Federation, to: Path, node: int = 0) -> None:
+    shutil.copytree(federation.directory / f"{node}", to)
+
+
+async def set_back(federation: Federation, to: Path, node: int = 0) -> None:
+    """Replace a node's directory by an older copy of it, mark included, and start it."""
+    await federation.services[node].close()
+    shutil.rmtree(federation.directory / f"{node}")
+    shutil.copytree(to, federation.directory / f"{node}")
+    federation.crash(node)
+
+
+def start_accepting(federation: Federation, token: str) -> Service:
+    service = federation.start(0, federation.directory / "0", accept_loss=token)
+    federation.services[0] = service
+    federation.take_place("compute-0", service)
+    return service
+
+
+async def heads_at(federation: Federation, node: int, asked: HeadsAsked | None = None) -> KeptHeads:
+    encoded = (asked or HeadsAsked(nonce=NONCE)).encode()
+    reply = await federation.request(node, "POST", HEADS_PATH, encoded)
+    assert reply.status_code == 200, reply.text
+    signed = decode(reply.content, KeptHeads)
+    federation.consortium.verify(signed)
+    assert signed.body.nonce == NONCE
+    return signed.body
+
+
+async def kept_at(federation: Federation, keeper: int, service: str = "compute-0") -> int:
+    found = (await heads_at(federation, keeper)).of(service)
+    return 0 if found is None else found.body.number
+
+
+async def test_R1_a_statement_leaves_once_more_than_half_acknowledged_it(
+    federation: Federation,
+) -> None:
+    signed = version(federation.consortium)
+    await federation.step([0])  # it has begun
+    federation.wire.rules += cut("compute-1")
+    assert problem_code(await ask(federation, signed)) == "not-ready"  # 2 of 4: there is no trainer
+    [entry] = await journal(federation)
+    federation.wire.rules.clear()
+    federation.clock.move(6.0)
+    answer = await ask(federation, signed)
+    check_signed(federation, answer, signed)
+    assert entry.statement is not None
+    assert entry.statement.document == answer.json()
+    assert [await kept_at(federation, keeper) for keeper in (1, 2)] == [1, 1]
+
+
+@pytest.mark.parametrize("what", ["manifest", "total"])
+async def test_R1_nothing_is_signed_until_more_than_half_answered(
+    federation: Federation, what: str
+) -> None:
+    async def sign() -> httpx.Response:
+        if what == "manifest":
+            return await ask(federation, version(federation.consortium))
+        return await federation.request(0, "POST", "/v1/totals", end_of(federation).encode())
+
+    federation.wire.rules += cut("compute-1", "aggregator")
+    await federation.step([0])
+    assert problem_code(await sign()) == "not-ready"
+    assert await journal(federation) == []
+    assert await announce(federation, federation.spec()) == (201, "")  # rounds go on
+    federation.wire.rules.clear()
+    federation.clock.move(6.0)
+    assert (await sign()).status_code == 200
+
+
+async def test_R1_a_node_that_was_set_back_signs_no_other_version(
+    federation: Federation, tmp_path: Path
+) -> None:
+    one, other = version(federation.consortium), version(federation.consortium, 12)
+    back_up(federation, tmp_path / "backup")
+    check_signed(federation, await ask(federation, one), one)
+    await set_back(federation, tmp_path / "backup")
+    assert problem_code(await ask(federation, other)) == "ledger-broken"
+    assert await journal(federation) == []
+    # one honest keeper that more than half must include is enough
+    federation.crash(0)
+    federation.wire.rules += cut("compute-1", "compute-2")
+    assert problem_code(await ask(federation, other)) in ("ledger-broken", "not-ready")
+    assert await journal(federation) == []
+
+
+async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_before(
+    federation: Federation, tmp_path: Path
+) -> None:
+    one, other = version(federation.consortium), version(federation.consortium, 12)
+    zeroth = federation.spec(mu=0.1)
+    await announce(federation, zeroth)
+    back_up(federation, tmp_path / "backup")
+    check_signed(federation, await ask(federation, one), one)
+    await total_of(federation, end_of(federation))
+    await set_back(federation, tmp_path / "backup")
+    with capture_logs() as said:
+        await federation.step([0])
+    [token] = [
+        found[1]
+        for each in said
+        if (found := re.search("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", each["event"]))
+    ]
+    federation.discarded.append(federation.services[0])
+    federation.clock.move(6.0)
+    service = start_accepting(federation, token)
+    await service.step()
+    [entry] = await journal(federation)
+    loss = Chain(Loss, JobTotal, ManifestStatement).follow(entry)
+    assert loss is not None and isinstance(loss.body, Loss)
+    federation.consortium.verify(loss)
+    assert (entry.number, entry.epoch[:2], loss.body.lost.body.number) == (1, "2-", 2)
+    for signed in (one, other):
+        assert problem_code(await ask(federation, signed)) == "ledger-broken"
+    end = end_of(federation).encode()
+    reply = await federation.request(0, "POST", "/v1/totals", end)
+    assert problem_code(reply) == "ledger-broken"
+    # keepers go on from the loss, and what is new is signed
+    book = federation.books[0]
+    federation.consortium = book.accept(one.encode(), book.current.roster.encode())
+    federation.clock.move(6.0)
+    later = version(federation.consortium)
+    check_signed(federation, await ask(federation, later), later)
+    assert [await kept_at(federation, keeper) for keeper in (1, 2)] == [2, 2]
+    federation.crash(0)
+    assert (await ask(federation, later)).status_code == 200  # the loss is known
+
+
+async def test_R1_a_keeper_that_lost_all_is_silent_until_it_copied_the_others(
+    federation: Federation,
+) -> None:
+    signed = version(federation.consortium)
+    check_signed(federation, await ask(federation, signed), signed)
+    await federation.services[1].close()
+    shutil.rmtree(federation.directory / "1")
+    federation.wire.rules += [Rule(Fault.LOST, sender="compute-1", path=f"{HEADS_PATH}$")]
+    federation.crash(1)
+    answer = await heads_at(federation, 1)
+    assert (answer.is_new, answer.heads) == (True, ())
+    federation.wire.rules.clear()
+    federation.clock.move(6.0)
+    answer = await heads_at(federation, 1)
+    found = answer.of("compute-0")
+    assert found is not None
+    assert (answer.is_new, found.body.number) == (False, 1)
+
+
+def entry_after(head: tuple[int, str], job: str) -> tuple[tuple[int, str], tuple[str, str]]:
+    number, previous = head
+    link = Link(epoch=examples.LINK.epoch, number=number + 1, previous=previous)
+    content = content_hash("00" * 16, "vote", job, b"")
+    return (link.number, entry_hash(link, content)), (link.epoch, content)
+
+
+def history(jobs: list[str]) -> list[tuple[str, str]]:
+    head, entries = (0, GENESIS), []
+    for job in jobs:
+        head, entry = entry_after(head, job)
+        entries.append(entry)
+    return entries
+
+
+def advance(jobs: list[str], after: int) -> HeadsAsked:
+    head = (0, GENESIS)
+    for job in jobs:
+        head, (epoch, _) = entry_after(head, job)
+    body = JournalHead(service="compute-1", epoch=epoch, number=head[0], hash=head[1])
+    signed: Signed[JournalHead] = examples.named("compute-1", body)
+    entries = tuple(history(jobs)[after:])
+    return HeadsAsked(nonce=NONCE, advance=Advance(head=signed, after=after, entries=entries))
+
+
+async def test_R2_a_keeper_goes_on_along_all_entries_and_keeps_a_rival_head_as_evidence(
+    federation: Federation,
+) -> None:
+    jobs = [f"{number:064x}" for number in range(5)]
+    assert (await heads_at(federation, 0, advance(jobs[:2], 0))).of("compute-1") is not None
+    for asked, number in (
+        (advance(jobs[:4], 3), 2),  # without the third
+        (advance([jobs[0], jobs[2], jobs[3]], 2), 2),  # another history
+        (advance(jobs[:1], 0), 2),  # older
+        (advance(jobs, 2), 5),
+    ):
+        found = (await heads_at(federation, 0, asked)).of("compute-1")
+        assert found is not None
+        assert found.body.number == number
+    storage = federation.services[0].resources.storage
+    rivals = select(kept.c.rival).where(kept.c.rival.is_not(None))
+    [rival] = storage.run_here(lambda db: [*db.execute(rivals).scalars()])
+    assert decode(rival, JournalHead).body.number == 3
+
+
+async def test_R2_a_keeper_takes_no_head_that_the_service_did_not_sign(
+    federation: Federation,
+) -> None:
+    asked = advance([OTHER_JOB], 0)
+    assert asked.advance is not None
+    body = asked.advance.head.body
+    for forged, code in (
+        (examples.named("compute-2", body), "wrong-signer"),
+        (examples.named("analyst", body.model_copy(update={"service": "analyst"})), "wrong-signer"),
+    ):
+        changed = asked.advance.model_copy(update={"head": forged})
+        encoded = asked.model_copy(update={"advance": changed}).encode()
+        assert problem_code(await federation.request(0, "POST", HEADS_PATH, encoded)) == code
+    assert (await heads_at(federation, 0)).of("compute-1") is None
+
+
+async def test_R1_of_two_nodes_each_signs_and_is_told_by_the_other(tmp_path: Path) -> None:
+    federation = Federation(tmp_path / "two", trust=reachable(nodes=2))
+    one, other = version(federation.consortium), version(federation.consortium, 12)
+    back_up(federation, tmp_path / "backup")
+    for node in range(2):
+        check_signed(federation, await ask(federation, one, node), one)
+    await set_back(federation, tmp_path / "backup")
+    assert problem_code(await ask(federation, other)) == "ledger-broken"
+    await federation.close()
