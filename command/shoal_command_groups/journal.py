@@ -128,6 +128,11 @@ def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> No
     for journal in reading.journals:
         if journal.broken is not None:
             warn(f"{journal.node}: {journal.broken}")
+        if journal.unread:
+            warn(
+                f"{journal.node}: {journal.unread:,} statements are bound to versions of the "
+                "manifest that the directory does not have, and were not checked"
+            )
     if findings:
         fail(
             f"{len(findings)} contradictions: keep the documents, and tell the other parties",
@@ -151,6 +156,7 @@ def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
                 "new_entries": max(0, len(each.entries) - each.seen),
                 "head": each.entries[-1].hash if each.entries else None,
                 "holds": each.broken is None,
+                "unread": each.unread,
             }
             for each in reading.journals
         ],

@@ -23,7 +23,7 @@ from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, statements, subject_of
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Count, canonical_json, sha256
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 
 EVIDENCE: Final = "evidence"
 _KINDS: Final = (JobTotal, ManifestStatement)
@@ -65,7 +65,8 @@ class NodeJournal:
     """A node's journal, as far as it was read and holds.
 
     `broken` says why it ends before its end, if it does, and `silent` that the node did not answer.
-    `seen` is how many of its entries were in the copy.
+    `seen` is how many of its entries were in the copy. `unread` is how many of its statements are
+    bound to versions of the manifest that the reader does not have.
     """
 
     node: str
@@ -74,6 +75,7 @@ class NodeJournal:
     broken: str | None = None
     silent: bool = False
     seen: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ def read_journals(
     for journal in journals:
         for directory in (copy, *against):
             kept = [] if directory is None else _kept(directory, journal.node)
-            signed += [each for shown in kept for each in _verified(shown, versions)]
+            for shown in kept:
+                with suppress(ProtocolError):
+                    signed += filter(None, [_opened(shown, journal.node, versions)])
             difference = _difference(kept, journal)
             if difference is not None:
                 findings.append(difference)
@@ -172,7 +176,11 @@ def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium
     journal, chain = NodeJournal(party.name), Chain(*_KINDS)
     try:
         for shown in read(party):
-            journal.signed += _verified(shown, versions)
+            signed = _opened(shown, party.name, versions)
+            if signed is not None:
+                journal.signed.append(signed)
+            elif shown.statement is not None:
+                journal.unread += 1
             chain.follow(shown)
             journal.entries.append(shown)
     except Unavailable as error:
@@ -182,16 +190,21 @@ def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium
     return journal
 
 
-def _verified(shown: Shown, versions: Mapping[str, Consortium]) -> list[Found]:
-    """Return an entry's statement if it is shown, and one of the versions' parties signed it."""
+def _opened(shown: Shown, node: str, versions: Mapping[str, Consortium]) -> Found | None:
+    """Return the statement of an entry, if it shows one that is bound to a known version.
+
+    Raises:
+        ProtocolError: it is none that this node signed.
+    """
     if shown.statement is None:
-        return []
-    with suppress(ProtocolError):
-        signed: Found = from_json(shown.statement.document, *_KINDS)
-        if signed.body.manifest in versions:
-            versions[signed.body.manifest].verify(signed)
-            return [signed]
-    return []
+        return None
+    signed: Found = from_json(shown.statement.document, *_KINDS)
+    if signed.signer != node:
+        raise WrongSigner(f"journal entry {shown.number} shows the statement of another node")
+    if signed.body.manifest not in versions:
+        return None
+    versions[signed.body.manifest].verify(signed)
+    return signed
 
 
 def _countersignatures(chain: Sequence[Consortium]) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_protocol.journal import Shown
-from shoal_protocol.trust.manifest import Manifest, ServiceParty
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NODES, NOW, following, replaced
@@ -192,11 +192,29 @@ def broken(entries: list[Shown], **changes: Any) -> list[Shown]:
     return [entries[0].model_copy(update=changes), *entries[1:]]
 
 
+def forged() -> list[Shown]:
+    """Return a journal with a statement that another node's key signed."""
+    [entry] = journal(NODES[1], ONE)
+    assert entry.statement is not None
+    other = journal(NODES[0], ONE)[0].statement
+    assert other is not None
+    document = entry.statement.document | {"signature": other.document["signature"]}
+    return [
+        entry.model_copy(
+            update={"statement": entry.statement.model_copy(update={"document": document})}
+        )
+    ]
+
+
 BROKEN = {
-    "entry 1 does not follow": broken(journal(NODES[1], ONE, TWO), previous="d" * 64),
-    "entry 2 does not follow": broken(journal(NODES[1], None, TWO), epoch=f"1-{'00' * 16}"),
-    "entry 2 is of an epoch that is over": journal(NODES[1], None, epoch=f"2-{'5a' * 16}"),
-    "entry 1 shows a statement of another place": broken(journal(NODES[1], ONE), content="e" * 64),
+    "journal entry 1 does not follow": broken(journal(NODES[1], ONE, TWO), previous="d" * 64),
+    "journal entry 2 does not follow": broken(journal(NODES[1], None, TWO), epoch=f"1-{'00' * 16}"),
+    "journal entry 2 is of an epoch that is over": journal(NODES[1], None, epoch=f"2-{'5a' * 16}"),
+    "journal entry 1 shows a statement of another place": broken(
+        journal(NODES[1], ONE), content="e" * 64
+    ),
+    "journal entry 1 shows the statement of another node": journal(NODES[0], ONE),
+    "The signature does not verify": forged(),
 }
 
 
@@ -209,8 +227,19 @@ def test_a_journal_that_does_not_hold_is_named(consortium: Path, show: Any, said
         entries = [first, later]
     show(of_all(ONE, compute_1=entries))
     result = shoal("journal", "verify", consortium, status=3)
-    assert f"compute-1: journal {said}" in result.stderr
+    assert f"compute-1: {said}" in result.stderr
     assert "the journals of compute-1 do not hold" in result.stderr
+
+
+def test_statements_under_versions_that_the_directory_lacks_are_told(
+    consortium: Path, show: Any
+) -> None:
+    under = Consortium(SECOND, NOW.roster)
+    show(of_all(SECOND_SIGNED, total(under, "a" * 64)))
+    result = shoal("journal", "verify", consortium)
+    assert "compute-2: 1 statements are bound to versions of the manifest that" in result.stderr
+    told = json.loads(shoal("journal", "verify", consortium, "--json").stdout)
+    assert [each["unread"] for each in told["journals"]] == [1, 1, 1]
 
 
 def test_a_silent_node_is_told_and_the_others_are_read(
