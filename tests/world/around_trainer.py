@@ -197,6 +197,7 @@ def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
         "cohort": cohort_digest(spec.digest, cohort),
         "cohort_size": len(cohort.holders),
         "charge": examples.charge(spec, node),
+        "entry": PLACE,
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
 
