@@ -89,7 +89,7 @@ def agent(service: Hostile, directory: Path) -> None:
                 with pytest.raises(Unavailable):
                     await peer.get("/v1/jobs")
             with pytest.raises(Unavailable):
-                await peers.nodes(service.consortium.digest)[0].post(
+                await peers.party("compute-0", "/v1/x").post(
                     "/v1/x", b"{}", "application/octet-stream"
                 )
         finally:

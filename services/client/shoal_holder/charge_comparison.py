@@ -5,7 +5,7 @@ The vault signs the queries, and verifies the nodes' signed answers; the courier
 A node that answers with its charges has no other machine with this key on file.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.messages import ChargesAsked, Count, OnePart
+from shoal_holder.letters import Draft
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state_file import StateFile
@@ -22,12 +22,13 @@ from shoal_kit.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Name, format_time
+from shoal_protocol.wire.documents import Role, Signed, sign
+from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import (
     LedgerBroken,
     MalformedDocument,
     NotReady,
+    ProtocolError,
     UnknownManifest,
     UnknownRound,
     UnknownSigner,
@@ -35,6 +36,10 @@ from shoal_protocol.wire.errors import (
 
 BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
 """How old the last comparison may be when a job is joined."""
+AFTER_NONSENSE: Final = timedelta(seconds=30)
+"""How long a node is not asked after an answer that was not what it was asked for."""
+QUERY_LASTS: Final = timedelta(minutes=1)
+"""How long a query waits for its answer before another one takes its place."""
 
 
 @dataclass
@@ -47,6 +52,9 @@ class _Asking:
     after: int  # the entry of the node's ledger after which it is asked
     epoch: int = 0
     nonce: str = ""
+    query: bytes = field(default=b"", repr=False)  # that was not answered so far
+    number: int = 0  # of the query
+    asked_at: datetime | None = None
 
 
 @dataclass(eq=False)
@@ -62,6 +70,9 @@ class ChargeComparison(Part):
     _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
     _is_news: bool = False  # whether more is forgotten than when it was last judged
+    _behind: dict[str, int] = field(default_factory=dict)  # by node: versions of the manifest
+    _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
+    _queries: int = 0  # that were made so far
 
     def __post_init__(self) -> None:
         self._machine = machine.read(self._state.file)
@@ -80,6 +91,17 @@ class ChargeComparison(Part):
         """Return the names of the nodes that have not said since the start what they charged."""
         return [node for node in self.nodes if node not in self._progress]
 
+    @property
+    def is_compared(self) -> bool:
+        """Tell whether a node said since the start what it charged, or none is to be asked."""
+        return self._compared_at is not None
+
+    @property
+    def is_recent(self) -> bool:
+        """Tell whether a job may be joined by the last comparison."""
+        now, at = self._site.clock(), self._compared_at
+        return at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
+
     def check(self, *, joining: bool = False, nodes: int | None = None) -> None:
         """Refuse to spend unless this ledger holds all charges of the nodes that were heard.
 
@@ -92,9 +114,7 @@ class ChargeComparison(Part):
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
-        now, at = self._site.clock(), self._compared_at
-        of_late = at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
-        if at is None or self._is_news or (joining and not of_late):
+        if not self.is_compared or self._is_news or (joining and not self.is_recent):
             raise NotReady("no Compute node says what it charged the slots here")
         waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
         if self._machine.is_restoring and not waiting:
@@ -104,22 +124,37 @@ class ChargeComparison(Part):
             names = ", ".join(waiting)
             raise NotReady(f"{names} did not say yet what was charged here")
 
-    def query(self, node: Name, behind: Count = 0) -> ChargesAsked:
-        """Return the next query for a node, and the ledger entry after which it asks.
+    def letters(self, *, joining: bool) -> Iterator[Draft]:
+        """Yield the queries that are due: since the start, and again before a job is joined."""
+        now, again = self._site.clock(), joining and not self.is_recent
+        for node in self.nodes:
+            is_paused = now < self._not_before.get(node, now) <= now + AFTER_NONSENSE
+            if is_paused or not (again or node in self.waiting or node in self._asking):
+                continue
+            try:
+                asking = self._query(node)
+            except ProtocolError as error:
+                self.doubt(node)
+                self._report("charges not compared", node=node, reason=str(error))
+                continue
+            path = f"/v1/charges?after={asking.after}"
+            yield Draft(f"charges/{node}/{asking.number}", node, path, asking.query)
 
-        The query is bound to the manifest `behind` versions before the one in force.
+    def _query(self, node: str) -> _Asking:
+        """Return what a node is asked now, with a query that is neither answered nor old.
+
+        The query is bound to the newest manifest that the node is known to have.
 
         Raises:
-            UnknownRound: the node is not to be asked.
             UnknownManifest: it had another key then, or there is no such version here.
         """
-        site = self._site
-        if node not in self.nodes:
-            raise UnknownRound("the node is not asked")
-        version = self._version(node, behind)
+        site, now = self._site, self._site.clock()
+        version = self._version(node, self._behind.get(node, 0))
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
+        if asking.query and timedelta(0) <= now - (asking.asked_at or now) < QUERY_LASTS:
+            return asking
         asking.nonce, asking.epoch = site.random_bytes(16).hex(), self._machine.epoch
         query = ChargesQuery(
             manifest=version.digest,
@@ -128,13 +163,30 @@ class ChargeComparison(Part):
             epoch=self._machine.epoch,
             instance=self._machine.instance,
             nonce=asking.nonce,
-            at=site.clock(),
+            at=now,
         )
-        signed = sign(query, Role.HOLDER, site.key).encode()
-        return ChargesAsked(after=asking.after, query=signed)
+        self._queries += 1
+        asking.query, asking.asked_at = sign(query, Role.HOLDER, site.key).encode(), now
+        asking.number = self._queries
+        return asking
 
-    def hear(self, node: Name, parts: OnePart) -> bool:
-        """Take a node's answer to the last query; tell whether there is another query.
+    def unreached(self, node: str) -> None:
+        """Note that a node did not answer: it is asked anew, by another query."""
+        self._asking.pop(node, None)
+
+    def older(self, node: str, code: str) -> None:
+        """Ask a node that does not know the manifest by an older one; then by the newest again."""
+        self.unreached(node)
+        is_behind = code == UnknownManifest.code
+        self._behind[node] = self._behind.get(node, 0) + 1 if is_behind else 0
+
+    def doubt(self, node: str) -> None:
+        """Leave a node in peace for a while that answered something else."""
+        self.older(node, "")
+        self._not_before[node] = self._site.clock() + AFTER_NONSENSE
+
+    def hear(self, node: str, signed: Signed[Charges] | Signed[ChargesQuery]) -> None:
+        """Take a node's answer to the last query.
 
         A node whose ledger ends before where it once did is not heard: its charges may be gone.
 
@@ -144,12 +196,14 @@ class ChargeComparison(Part):
         asking = self._asking.get(node)
         if asking is None:
             raise UnknownRound("the node was not asked")
+        asking.query = b""  # whatever comes of it, another one is due
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
-            return True
-        signed: Signed[Any] = decode(parts[0], Charges, ChargesQuery)
+            return
         if isinstance(signed.body, ChargesQuery):
-            return self._hear_of_other(signed.body, signed, asking.holder)
+            if not self._hear_of_other(signed.body, signed, asking.holder):
+                self.unreached(node)
+            return
         charged = check_charges(
             signed,
             asking.version,
@@ -169,7 +223,8 @@ class ChargeComparison(Part):
                 "back with its whole ledger, or under another name with another one, name it in "
                 "SHOAL_WITHOUT_NODES"
             )
-            return False
+            self.unreached(node)
+            return
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
             for each, whose in charged
@@ -180,7 +235,6 @@ class ChargeComparison(Part):
             self._progress[node] = (asking.slots, asking.after)
             self._heard = True
             del self._asking[node]
-        return node in self._asking
 
     def settle(self) -> None:
         """Judge the nodes' answers; a state that is being restored takes the charges over."""

@@ -316,6 +316,16 @@ class State:
         )
         return found
 
+    def envelopes(self, round_id: str) -> dict[int, str]:
+        """Return what became of the envelopes that can be sent, or sent again, by node."""
+        return dict(
+            self.file.rows(
+                "SELECT node, outcome FROM outbox WHERE round = ? AND envelope IS NOT NULL"
+                " ORDER BY node",
+                round_id,
+            )
+        )
+
     def has_pending(self, round_id: str) -> bool:
         """Tell whether an envelope of a round is not settled."""
         query = "SELECT 1 FROM outbox WHERE round = ? AND outcome = ?"
