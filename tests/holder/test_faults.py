@@ -22,7 +22,7 @@ from shoal_holder.jobs import Jobs
 from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED, Rounds
 from shoal_holder.state import State
-from shoal_holder.vault import EFFECTS, Vault
+from shoal_holder.vault import Vault
 from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
@@ -39,7 +39,7 @@ WITHIN = {  # what these call, each on its own
     *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.hear"),
     *("Approvals.letters", "Jobs.letters", "Jobs.interests", "Jobs.list_jobs", "Jobs.offer"),
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
-    *("Rounds.offer", "Rounds.settle", "Rounds.hear_stored"),
+    *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
 }
 PARTS = {each.__name__: each for each in (Approvals, ChargeComparison, Jobs, Rounds)}
 OF_ROUNDS = re.compile(r"/v1/(jobs/[0-9a-f]{64}/(joins|request)|rounds/[0-9a-f]{64}/shares)")
@@ -62,8 +62,6 @@ async def played(directory: Path, failing: str | None) -> Played:
     """Play a job and a crowd, and have one function of the vault fail when it is first called."""
     world, timer, found = CrowdWorld(directory, 12), HandMovedTimer(), Played()
     policy = CROWD_POLICY.model_copy(update={"maximum_epsilon": 20.0})
-    holder = world.holder(policy=policy, timer=timer)
-    vault = vault_of(holder)
 
     def watched(name: str, function: Any) -> Any:
         @wraps(function)
@@ -76,12 +74,14 @@ async def played(directory: Path, failing: str | None) -> Played:
 
         return handle
 
-    for name, verb in list(vault._verbs.items()):
-        vault._verbs[name] = watched(name, verb)
     with pytest.MonkeyPatch.context() as patched:
         for name in WITHIN:
             part, method = name.split(".")
             patched.setattr(PARTS[part], method, watched(name, getattr(PARTS[part], method)))
+        holder = world.holder(policy=policy, timer=timer)
+        vault = vault_of(holder)
+        for name, verb in list(vault._verbs.items()):
+            vault._verbs[name] = watched(name, verb)
         request = world.submit()
         for moment in range(28):
             await holder.step()
@@ -175,43 +175,43 @@ async def test_when_a_round_is_answered_does_not_show_that_something_failed(
     assert others == [each for each in paths if is_answered or not each.endswith("/shares")]
 
 
-EVERY_EFFECT = [(kind, column) for kind in EFFECTS for column in range(4)]
+STATUS = (200, 404, 410, 0)
 
 
-@pytest.mark.parametrize(("kind", "column"), EVERY_EFFECT)
-def test_no_effect_of_an_answer_ends_the_vault_by_failing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, column: int
-) -> None:
+@pytest.mark.parametrize("column", range(4))
+def test_no_effect_of_an_answer_ends_the_vault_by_failing(tmp_path: Path, column: int) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("of a record: 41.5")
 
     vault = vault_of(World(tmp_path).holder())
-    effects = list(EFFECTS[kind])
-    effects[column] = fails
-    monkeypatch.setitem(EFFECTS, kind, tuple(effects))
-    status = (200, 404, 409, 0)[column]
-    asked = question_about(Vault.settle)(letter=f"{kind}/{'a' * 64}/1", status=status, parts=(b"",))
-    answer = vault.answer(frames.encode(asked))
-    assert b"vault-failed" in answer and b"41.5" not in answer
-    assert b"enrolled" in vault.answer(frames.encode(question_about(Vault.opened)()))
+    for kind, effects in vault._effects.items():
+        vault._effects[kind] = tuple(fails if at == column else effects[at] for at in range(4))  # type: ignore[assignment]
+        asked = answered(kind, 1, column, b"")
+        answer = vault.answer(asked)
+        assert b"vault-failed" in answer and b"41.5" not in answer
+        assert b"enrolled" in vault.answer(frames.encode(question_about(Vault.opened)()))
 
 
-@pytest.mark.parametrize(("kind", "column"), EVERY_EFFECT)
-def test_an_answer_to_what_was_never_sent_changes_nothing(
-    tmp_path: Path, kind: str, column: int
-) -> None:
+def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
+    letter = f"{kind}/{'a' * 64}/{number}"
+    settle = question_about(Vault.settle)
+    return frames.encode(settle(letter=letter, status=STATUS[column], parts=(body,)))
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column: int) -> None:
     vault = vault_of(World(tmp_path).holder())
-    before = [*vault._state.file.database.iterdump()]
-    for number in (0, 1, 999):
-        for body in (b"", b"{}", b'{"stored":true}', b'{"type":"urn:shoal:problem:over"}'):
-            asked = question_about(Vault.settle)(
-                letter=f"{kind}/{'a' * 64}/{number}",
-                status=(200, 404, 410, 0)[column],
-                parts=(body,),
-            )
-            assert b"vault-failed" not in vault.answer(frames.encode(asked))
-    after = [each for each in vault._state.file.database.iterdump() if '"memory"' not in each]
-    assert after == [each for each in before if '"memory"' not in each]
+
+    def kept() -> list[str]:
+        return [each for each in vault._state.file.database.iterdump() if '"memory"' not in each]
+
+    before = kept()
+    for kind in vault._effects:
+        for number in (0, 1, 999):
+            for body in (b"", b"{}", b'{"stored":true}', b'{"type":"urn:shoal:problem:over"}'):
+                answer = vault.answer(answered(kind, number, column, body))
+                assert b"vault-failed" not in answer
+    assert kept() == before
 
 
 async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(

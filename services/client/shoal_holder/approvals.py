@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from shoal_holder.letters import Draft
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state_file import StateFile
@@ -216,8 +216,9 @@ class Approvals:
             signed = sign(body, Role.HOLDER, self._site.key).encode()
             yield Draft(f"{state}/{job}", trainer, f"/v1/jobs/{job}/approvals", signed)
 
-    def settle_notice(self, job: str, state: State) -> None:
+    def settle_notice(self, settled: Settled) -> None:
         """Record that the trainer answered a notice."""
+        state, job = settled.kind, settled.about
         self._file.write("UPDATE asked SET told = ? WHERE job = ?", state, job)
 
     def _stage(self, job: str, until: str) -> Stage:

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.letters import Draft
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state_file import StateFile
@@ -22,7 +22,7 @@ from shoal_kit.marks import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import Role, Signed, sign
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import (
     LedgerBroken,
@@ -134,7 +134,7 @@ class ChargeComparison(Part):
             try:
                 asking = self._query(node)
             except ProtocolError as error:
-                self.doubt(node)
+                self.doubt(Settled("charges", node))
                 self._report("charges not compared", node=node, reason=str(error))
                 continue
             path = f"/v1/charges?after={asking.after}"
@@ -170,22 +170,36 @@ class ChargeComparison(Part):
         asking.number = self._queries
         return asking
 
-    def unreached(self, node: str) -> None:
+    def unreached(self, settled: Settled) -> bool:
         """Note that a node did not answer: it is asked anew, by another query."""
-        self._asking.pop(node, None)
+        self._asking.pop(settled.about, None)
+        return False
 
-    def older(self, node: str, code: str) -> None:
+    def older(self, settled: Settled) -> bool:
         """Ask a node that does not know the manifest by an older one; then by the newest again."""
-        self.unreached(node)
-        is_behind = code == UnknownManifest.code
+        node, is_behind = settled.about, settled.code == UnknownManifest.code
         self._behind[node] = self._behind.get(node, 0) + 1 if is_behind else 0
+        return self.unreached(settled)
 
-    def doubt(self, node: str) -> None:
+    def doubt(self, settled: Settled) -> bool:
         """Leave a node in peace for a while that answered something else."""
-        self.older(node, "")
-        self._not_before[node] = self._site.clock() + AFTER_NONSENSE
+        self._behind[settled.about] = 0
+        self._not_before[settled.about] = self._site.clock() + AFTER_NONSENSE
+        return self.unreached(settled)
 
-    def hear(self, node: str, signed: Signed[Charges] | Signed[ChargesQuery]) -> None:
+    def answered(self, settled: Settled) -> None:
+        """Take what a node answered.
+
+        Raises:
+            ProtocolError: as `hear`.
+        """
+        try:
+            self.hear(settled.about, decode(settled.body, Charges, ChargesQuery))
+        except ProtocolError:
+            self.doubt(settled)
+            raise
+
+    def hear(self, node: str, signed: Signed[Any]) -> None:
         """Take a node's answer to the last query.
 
         A node whose ledger ends before where it once did is not heard: its charges may be gone.
@@ -202,7 +216,7 @@ class ChargeComparison(Part):
             return
         if isinstance(signed.body, ChargesQuery):
             if not self._hear_of_other(signed.body, signed, asking.holder):
-                self.unreached(node)
+                self._asking.pop(node, None)
             return
         charged = check_charges(
             signed,
@@ -223,7 +237,7 @@ class ChargeComparison(Part):
                 "back with its whole ledger, or under another name with another one, name it in "
                 "SHOAL_WITHOUT_NODES"
             )
-            self.unreached(node)
+            self._asking.pop(node, None)
             return
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)

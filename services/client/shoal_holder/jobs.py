@@ -15,7 +15,7 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.letters import Draft, read_json
+from shoal_holder.letters import GONE, Draft, Settled, read_json
 from shoal_holder.messages import Decided, Parts
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
@@ -30,6 +30,7 @@ from shoal_protocol.wire.errors import (
     NotReady,
     ProtocolError,
     RefusedJob,
+    UnknownJob,
     UnknownManifest,
     WrongPhase,
 )
@@ -114,13 +115,19 @@ class Jobs(Part):
         if query := self._site.query():
             yield Draft("jobs", trainer, "/v1/jobs/joining", query)
 
-    def list_jobs(self, answer: bytes) -> None:
+    def note(self, settled: Settled) -> None:
+        """Note what became of a join or leave."""
+        what, job, outcome = settled.kind, settled.about, settled.outcome
+        self._report(f"{what} settled", job=job, outcome=outcome)
+        self._state.settle(what, job, outcome)
+
+    def list_jobs(self, settled: Settled) -> None:
         """Take the trainer's list: those jobs are to be judged that were not.
 
         Raises:
             MalformedDocument: it is none.
         """
-        listed = listed_jobs(answer, "jobs")
+        listed = listed_jobs(settled.body, "jobs")
         for job in [each for each in self._refused if each not in listed][:-MOST_ENDED]:
             del self._refused[job]
         kept = self._refused.keys() | listed
@@ -130,15 +137,15 @@ class Jobs(Part):
             each for each in listed if each not in done and not self._state.file.takes_part(each)
         ]
 
-    def unanswered(self, job: str) -> None:
+    def unanswered(self, settled: Settled) -> None:
         """Note that nobody shows a job's request, or the manifest that it is bound to."""
-        self._unknown.discard(job)
+        self._unknown.discard(settled.about)
 
-    def unlist(self, job: str) -> None:
-        """Judge a job no more: its request is gone since it was listed."""
-        self._wanted = [each for each in self._wanted if each != job]
+    def unlist(self, settled: Settled) -> None:
+        """Judge a job no more: its request is gone since it was listed, or it was judged."""
+        self._wanted = [each for each in self._wanted if each != settled.about]
 
-    def offer(self, job: str, encoded: bytes) -> Decided:
+    def offer(self, settled: Settled) -> Decided:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
@@ -146,11 +153,12 @@ class Jobs(Part):
             UnknownManifest: the manifest that it is bound to is not known here; of this it may be
                 offered once more.
         """
+        job = settled.about
         try:
-            signed = decode(encoded, JobRequest)
+            signed = decode(settled.body, JobRequest)
             if signed.digest != job:
                 raise RefusedJob("the request is another job's")
-            self._requests[job] = encoded
+            self._requests[job] = settled.body
             is_joined = self._state.file.takes_part(job) or self._join(signed, job)
         except (NotReady, LedgerBroken):
             raise
@@ -158,11 +166,11 @@ class Jobs(Part):
             if isinstance(error, UnknownManifest) and job not in self._unknown:
                 self._unknown.add(job)
                 raise
-            self.unlist(job)
+            self.unlist(settled)
             self._refused[job] = str(error)
             self._report("job refused", job=job, reason=str(error))
             return Decided(taken=False, reason=str(error))
-        self.unlist(job)
+        self.unlist(settled)
         if not is_joined:
             self._report("job waits for its owners' approval", job=job)
         return Decided(taken=is_joined)
@@ -211,7 +219,7 @@ class Jobs(Part):
             if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
-    def end_as_told(self, job: str, code: str) -> None:
+    def end_as_told(self, settled: Settled) -> None:
         """End a job because the trainer said so; its analyst's withdrawal is asked for first.
 
         Believed unsigned: it costs nobody privacy to answer no more.
@@ -219,21 +227,25 @@ class Jobs(Part):
         Raises:
             UnknownJob: there is no such job here.
         """
+        job, code = settled.about, settled.code
         self._state.joined(job)
-        if code == JobWithdrawn.code:
+        if settled.status != GONE and code != UnknownJob.code:
+            self._report("no round", job=job, reason=code)
+        elif code == JobWithdrawn.code:
             self._withdrawn.add(job)
         else:
             self._end(job, code)
 
-    def withdraw(self, job: str, encoded: bytes) -> None:
+    def withdraw(self, settled: Settled) -> None:
         """End a job that the trainer says was withdrawn, with its analyst's withdrawal if any.
 
         Raises:
             UnknownJob: there is no such job here.
         """
+        job = settled.about
         found = self._state.joined(job)
         try:
-            signed = decode(encoded, JobWithdrawal)
+            signed = decode(settled.body, JobWithdrawal)
             request = decode(found.request, JobRequest).body
             check_ending(signed, request, self._site.book.get(request.manifest))
         except ProtocolError as error:

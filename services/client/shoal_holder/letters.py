@@ -1,6 +1,6 @@
 """What the vault sends, and what became of it.
 
-The courier shows what it was answered, and nobody signs that: see `vault.EFFECTS`.
+The courier shows what it was answered, and nobody signs that: see `Vault.settle`.
 """
 
 import json
@@ -37,9 +37,9 @@ class Settled:
 
     kind: str
     about: str
-    number: int
-    status: int
-    body: bytes = field(repr=False)
+    number: int = 0
+    status: int = OK
+    body: bytes = field(default=b"", repr=False)
 
     @classmethod
     def of(cls, letter: str, status: int, body: bytes) -> "Settled":
@@ -62,7 +62,7 @@ class Settled:
 
     @property
     def column(self) -> int:
-        """Return the column of `vault.EFFECTS` that says what the answer does.
+        """Return the column of the table of effects that says what the answer does.
 
         No answer, and one by which the party does not know this holder's key, are the last.
         """
@@ -84,3 +84,16 @@ def read_json(answer: bytes) -> Any:
         return json.loads(answer)
     except (ValueError, RecursionError):
         raise MalformedDocument("the answer is not JSON") from None
+
+
+Effect = Callable[[Settled], object]
+"""What an answer does; it returns False if it is none to what was asked."""
+
+
+def stays(_: Settled) -> None:
+    """Leave a letter as it is: it is due again."""
+
+
+def is_no_answer(_: Settled) -> bool:
+    """Leave a letter as it is, and say that the answer is none."""
+    return False

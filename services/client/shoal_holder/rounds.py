@@ -27,13 +27,13 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.letters import Draft, read_json
+from shoal_holder.letters import Draft, Settled, read_json
 from shoal_holder.messages import Decided
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
 from shoal_kit.manifest_book import HANDOVER
-from shoal_kit.outcome import ACKNOWLEDGED, LOST, OVER, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, OVER, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.queries import Query, Tables
@@ -151,6 +151,7 @@ def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
 
 WHEN: Final = (0.5, 0.85)
 """When nodes are asked what they hold, as parts of the time from opening to deadline."""
+MISSING_REQUEST: Final = "missing-request"  # what a node answers to a spec whose job it lacks
 SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 MISSED: Final = "missed"
 FAILED: Final = "failed here: faults.log says why"
@@ -200,7 +201,7 @@ class Rounds(Part):
         left = self._left.get(version.manifest.sequence, now - HANDOVER)
         return version if timedelta(0) <= now - left < HANDOVER else book.current
 
-    def offer(self, encoded: bytes) -> Decided:
+    def offer(self, settled: Settled) -> Decided:
         """Take the next round of a job, or return why it is not answered.
 
         Raises:
@@ -208,14 +209,14 @@ class Rounds(Part):
             RefusedSpec: it is no round that follows those on file; nothing comes of it.
             ProtocolError: the spec is not the trainer's word, or of no manifest that is known.
         """
-        signed = decode(encoded, RoundSpec)
+        signed = decode(settled.body, RoundSpec)
         spec = signed.body
         stored = next((each for each in self._state.open_jobs() if each.job == spec.job), None)
         if stored is None:
             raise UnknownJob("this data holder takes no part in such a job")
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
-        self._state.add_round(signed.digest, spec.job, spec.number, encoded, ended)
+        self._state.add_round(signed.digest, spec.job, spec.number, settled.body, ended)
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
@@ -329,54 +330,58 @@ class Rounds(Part):
         is_new = self._interruptions[spec.compute_nodes[node]] != before
         return now < spec.deadline and (is_new or any(asked < time <= now for time in times))
 
-    def unreached(self, round_id: str, node: int) -> None:
+    def unreached(self, settled: Settled) -> None:
         """Note that a node did not answer."""
-        if name := self._name(round_id, node):
+        if name := self._name(settled):
             self._interruptions[name] += 1
 
-    def _name(self, round_id: str, node: int) -> str | None:
-        """Return the name of a node of a round that is open here; None if there is none such."""
-        known = self._open.get(round_id)
+    def _name(self, settled: Settled) -> str | None:
+        """Return the node that a letter of an open round is for; None if there is none such."""
+        known = self._open.get(settled.about)
         names = () if known is None else known.spec.compute_nodes
-        return names[node] if node < len(names) else None
+        return names[settled.number] if settled.number < len(names) else None
 
-    def settle(self, round_id: str, node: int, outcome: str) -> None:
-        """Note what became of an envelope; "lost": a node no longer holds it.
+    def note(self, settled: Settled) -> None:
+        """Note what became of an envelope."""
+        facts = {"round": settled.about, "node": settled.number, "outcome": settled.outcome}
+        self._report("envelope settled", **facts)
+        self._state.settle("envelope", settled.about, settled.outcome, settled.number)
+        self.end_if_over(settled.about)
 
-        Believed unsigned: to send the same bytes again, or no more, costs nobody privacy.
-        """
-        if outcome == LOST:
-            self._state.send_again(round_id, node)
-            self._report("envelope lost", round=round_id, node=node)
-        else:
-            self._state.settle_envelope(round_id, node, outcome)
-        self.end_if_over(round_id)
-
-    def hear_stored(self, round_id: str, node: int, answer: bytes) -> None:
+    def hear_stored(self, settled: Settled) -> None:
         """Take a node's word on whether it has the envelope that it acknowledged.
+
+        If not, the same bytes are sent again, which costs nobody privacy.
 
         Raises:
             MalformedDocument: it does not say it.
         """
-        body = read_json(answer)
+        round_id, node, body = settled.about, settled.number, read_json(settled.body)
         stored = body.get("stored") if isinstance(body, dict) else None
         if not isinstance(stored, bool):
             raise MalformedDocument("the node does not say whether it has the envelope")
-        if name := self._name(round_id, node):
+        if name := self._name(settled):
             self._asked[round_id, node] = (self._site.clock(), self._interruptions[name])
         if not stored:
-            self.settle(round_id, node, LOST)
+            self._state.send_again(round_id, node)
+            self._report("envelope lost", round=round_id, node=node)
 
-    def hand_on(self, round_id: str, node: int, what: Literal["spec", "request"]) -> None:
+    def hand_on(self, settled: Settled, what: Literal["spec", "request"] = "spec") -> None:
         """Hand a node the spec of a round that it does not know, or its job's request."""
-        if name := self._name(round_id, node):
-            self._behind[round_id, node] = what
+        if name := self._name(settled):
+            self._behind[settled.about, settled.number] = what
             self._interruptions[name] += 1  # it may lack what it had
 
-    def handed_on(self, round_id: str, node: int, code: str) -> None:
-        """Note that a node answered the spec of a round."""
-        self._behind.pop((round_id, node), None)
-        self._report("round handed on", round=round_id, node=node, reason=code)
+    def handed_on(self, settled: Settled) -> None:
+        """Note a node's answer to the spec of a round, or to its job's request."""
+        if settled.kind == "spec" and settled.code == MISSING_REQUEST:
+            self.hand_on(settled, "request")
+        elif settled.kind == "request" and settled.outcome == ACKNOWLEDGED:
+            self.hand_on(settled)
+        else:
+            self._behind.pop((settled.about, settled.number), None)
+            facts = {"round": settled.about, "node": settled.number, "reason": settled.outcome}
+            self._report("round handed on", **facts)
 
     def end_if_over(self, round_id: str) -> None:
         """End a round whose time is over, or in which nothing can come any more."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
-from shoal_holder.letters import GONE, Draft, Settled
+from shoal_holder.letters import Draft, Effect, Settled, is_no_answer, stays
 from shoal_holder.messages import (
     Answer,
     Count,
@@ -52,7 +52,6 @@ from shoal_holder.status import (
     read_jobs,
 )
 from shoal_kit.marks import LOSSES_ACCEPTED
-from shoal_kit.outcome import ACKNOWLEDGED
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.job_request import JobRequest
@@ -61,10 +60,9 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest, UnknownRound
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownRound
 
 Value = TypeVar("Value")
-MISSING_REQUEST: Final = "missing-request"  # what a node answers to a spec whose job it lacks
 
 
 class Vault:
@@ -103,6 +101,7 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(*own, self._charges, self._approvals)
         self._rounds = Rounds(*own, self._charges)
+        self._effects = self._effects_of_answers()
         if losses := state.file.losses:
             self._report(LOSSES_ACCEPTED, losses=losses)
         if adopted := count_adopted(state.file):
@@ -220,13 +219,13 @@ class Vault:
         )
         match signed.body:
             case JobRequest():
-                return self._jobs.offer(signed.digest, parts[0])
+                return self._jobs.offer(Settled("job", signed.digest, body=parts[0]))
             case RoundSpec():
-                return self._rounds.offer(parts[0])
+                return self._rounds.offer(Settled("round", signed.body.job, body=parts[0]))
             case Approval():
                 self._report("an owner has decided", job=self._approvals.take(parts[0]))
             case JobWithdrawal(job=job):
-                self._jobs.withdraw(job, parts[0])
+                self._jobs.withdraw(Settled("withdrawal", job, body=parts[0]))
             case ChargesQuery(node=node) | Charges(node=node):
                 self._charges.hear(node, signed)
         return Decided(taken=True)
@@ -289,16 +288,42 @@ class Vault:
         return None
 
     def settle(self, letter: LetterId, status: Status, parts: OnePart) -> bool:
-        """Note the answer to a letter, as `EFFECTS` says; tell whether it is one to what was asked.
+        """Note the answer to a letter; tell whether it is one to what was asked.
 
         Raises:
             ProtocolError: the answer is not what it should be, or nothing comes of it.
         """
         settled = Settled.of(letter, status, parts[0])
-        if settled.kind not in EFFECTS:
+        if settled.kind not in self._effects:
             raise UnknownRound("no such letter was sent")
-        effect = EFFECTS[settled.kind][settled.column]
-        return effect(self, settled) is not False
+        return self._effects[settled.kind][settled.column](settled) is not False
+
+    def _effects_of_answers(self) -> dict[str, tuple[Effect, Effect, Effect, Effect]]:
+        """Return what answers to each kind of letter do, by `Settled.column`.
+
+        Nobody signs an answer, but what is taken out of it: all others end this data holder's part
+        in something, have the same bytes sent again, or say what to ask for next.
+        """
+        charges, jobs, rounds = self._charges, self._jobs, self._rounds
+        told = self._approvals.settle_notice
+        return {
+            # taken, not found, refused otherwise, not answered
+            "join": (jobs.note, stays, jobs.note, stays),
+            "leave": (jobs.note, stays, jobs.note, stays),
+            "waits": (told, stays, told, stays),
+            "approved": (told, stays, told, stays),
+            "refused": (told, stays, told, stays),
+            "envelope": (rounds.note, rounds.hand_on, rounds.note, rounds.unreached),
+            "receipt": (rounds.hear_stored, rounds.hand_on, stays, rounds.unreached),
+            "spec": (rounds.handed_on, stays, rounds.handed_on, stays),
+            "request": (rounds.handed_on, stays, rounds.handed_on, stays),
+            "charges": (charges.answered, charges.older, charges.doubt, charges.unreached),
+            "declaration": (self._declared, stays, self._declared, stays),
+            "jobs": (jobs.list_jobs, is_no_answer, is_no_answer, stays),
+            "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
+            "withdrawal": (jobs.withdraw, jobs.withdraw, jobs.withdraw, stays),
+            "job": (jobs.offer, jobs.unlist, jobs.unlist, jobs.unanswered),
+        }
 
     def _take_new_records(self) -> None:
         """Go over to new records, between two answers; open jobs ask these from then on."""
@@ -347,6 +372,12 @@ class Vault:
         signed = sign(body, Role.HOLDER, site.key).encode()
         yield Draft("declaration", current.manifest.trainer.name, "/v1/declarations", signed)
 
+    def _declared(self, settled: Settled) -> None:
+        """Note the trainer's answer to a declaration."""
+        self._report("declaration settled", outcome=settled.outcome)
+        if settled.code != UnknownManifest.code:  # else one of both is behind
+            self._judged = self._declared_now
+
     @property
     def _declared_now(self) -> tuple[str, int]:
         """Return under which version, and of which records, a declaration is made now."""
@@ -374,131 +405,3 @@ class Vault:
     ) -> list[LedgerEntry]:
         """Return entries of the ledger from the one after number `after` on."""
         return ledger.entries(self._state.file, after=after, count=count)
-
-
-# What answers do. Nobody signs them but what an effect takes: the others end the vault's part in
-# something, or have the same bytes sent again, or say what to ask for.
-
-Effect = Callable[[Vault, Settled], bool | None]
-
-
-def _stays(_: Vault, __: Settled) -> None:
-    """Leave a letter as it is: it is due again."""
-
-
-def _refused(_: Vault, __: Settled) -> bool:
-    return False
-
-
-def _note(vault: Vault, settled: Settled) -> None:
-    vault._report(f"{settled.kind} settled", job=settled.about, outcome=settled.outcome)
-    if settled.kind in ("join", "leave"):
-        vault._state.settle_letter(cast(Any, settled.kind), settled.about, settled.outcome)
-    else:
-        vault._approvals.settle_notice(settled.about, cast(Any, settled.kind))
-
-
-def _note_envelope(vault: Vault, settled: Settled) -> None:
-    facts = {"round": settled.about, "node": settled.number, "outcome": settled.outcome}
-    vault._report("envelope settled", **facts)
-    vault._rounds.settle(settled.about, settled.number, settled.outcome)
-
-
-def _note_stored(vault: Vault, settled: Settled) -> None:
-    vault._rounds.hear_stored(settled.about, settled.number, settled.body)
-
-
-def _hand_on(vault: Vault, settled: Settled) -> None:
-    vault._rounds.hand_on(settled.about, settled.number, "spec")
-
-
-def _handed_on(vault: Vault, settled: Settled) -> None:
-    if settled.kind == "spec" and settled.code == MISSING_REQUEST:
-        vault._rounds.hand_on(settled.about, settled.number, "request")
-    elif settled.kind == "request" and settled.outcome == ACKNOWLEDGED:
-        vault._rounds.hand_on(settled.about, settled.number, "spec")
-    else:
-        vault._rounds.handed_on(settled.about, settled.number, settled.outcome)
-
-
-def _unreached(vault: Vault, settled: Settled) -> None:
-    vault._rounds.unreached(settled.about, settled.number)
-
-
-def _hear_charges(vault: Vault, settled: Settled) -> None:
-    try:
-        signed: Signed[Any] = decode(settled.body, Charges, ChargesQuery)
-        vault._charges.hear(settled.about, signed)
-    except ProtocolError:
-        vault._charges.doubt(settled.about)
-        raise
-
-
-def _older_charges(vault: Vault, settled: Settled) -> bool:
-    vault._charges.older(settled.about, settled.code)
-    return False
-
-
-def _doubt_charges(vault: Vault, settled: Settled) -> bool:
-    vault._charges.doubt(settled.about)
-    return False
-
-
-def _no_charges(vault: Vault, settled: Settled) -> bool:
-    vault._charges.unreached(settled.about)
-    return False
-
-
-def _list_jobs(vault: Vault, settled: Settled) -> None:
-    vault._jobs.list_jobs(settled.body)
-
-
-def _judged(vault: Vault, settled: Settled) -> None:
-    vault._report("declaration settled", outcome=settled.outcome)
-    if settled.code != UnknownManifest.code:  # else one of both is behind
-        vault._judged = vault._declared_now
-
-
-def _take_round(vault: Vault, settled: Settled) -> None:
-    vault._rounds.offer(settled.body)
-
-
-def _over(vault: Vault, settled: Settled) -> None:
-    if settled.status == GONE or settled.code == UnknownJob.code:
-        vault._jobs.end_as_told(settled.about, settled.code)
-    else:
-        vault._report("no round", job=settled.about, reason=settled.code)
-
-
-def _withdrawn(vault: Vault, settled: Settled) -> None:
-    vault._jobs.withdraw(settled.about, settled.body)
-
-
-def _offer_job(vault: Vault, settled: Settled) -> None:
-    vault._jobs.offer(settled.about, settled.body)
-
-
-def _unanswered_job(vault: Vault, settled: Settled) -> None:
-    vault._jobs.unanswered(settled.about)
-
-
-def _unlist_job(vault: Vault, settled: Settled) -> None:
-    vault._jobs.unlist(settled.about)
-
-
-_OF_JOBS: Final = (_note, _stays, _note, _stays)
-EFFECTS: Final[dict[str, tuple[Effect, Effect, Effect, Effect]]] = {
-    # what an answer does: taken, not found, refused otherwise, none at all
-    **dict.fromkeys(("join", "leave", "waits", "approved", "refused"), _OF_JOBS),
-    "envelope": (_note_envelope, _hand_on, _note_envelope, _unreached),
-    "receipt": (_note_stored, _hand_on, _stays, _unreached),
-    "spec": (_handed_on, _stays, _handed_on, _stays),
-    "request": (_handed_on, _stays, _handed_on, _stays),
-    "charges": (_hear_charges, _older_charges, _doubt_charges, _no_charges),
-    "declaration": (_judged, _stays, _judged, _stays),
-    "jobs": (_list_jobs, _refused, _refused, _stays),
-    "round": (_take_round, _over, _over, _stays),
-    "withdrawal": (_withdrawn, _withdrawn, _withdrawn, _stays),
-    "job": (_offer_job, _unlist_job, _unlist_job, _unanswered_job),
-}
-"""By kind of letter, and by `Settled.column`."""
