@@ -31,8 +31,8 @@ class Mail(Part):
     """
 
     _wake: asyncio.Event | None
-    unheard: dict[str, str] = field(default_factory=dict)
-    """Why parties did not answer what they were asked last, by name."""
+    _unheard: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why parties did not answer, by name and kind of letter; "": they answered none."""
     _polls: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _tried: dict[str, float] = field(default_factory=dict)  # when, by the event loop's time
@@ -93,10 +93,10 @@ class Mail(Part):
 
     async def _carry(self, letter: Letter, peer: Peer) -> None:
         """Bring a letter to its party, and the answer to the vault."""
-        kind, status, body = letter.id.partition("/")[0], 0, b""
+        kind, status, body, reason = letter.id.partition("/")[0], 0, b"", ""
         try:
             reply = await self._exchange(letter, peer)
-            status, body, reason = reply.status, reply.body, ""
+            status, body = reply.status, reply.body
             if reply.is_refusal:
                 reason = reply.reason
                 self._directory.note_refusal(peer, reply.code)
@@ -104,18 +104,29 @@ class Mail(Part):
             reason = str(error)
             if isinstance(error, NotThere):
                 status, body = NOT_FOUND, error.body
-            self._report(f"{kind} not sent", letter=letter.id, reason=reason)
+        if reason:
+            event = f"{kind} refused" if status else f"{kind} not sent"
+            self._report(event, letter=letter.id, reason=reason)
         try:
-            is_taken = await self._settle(letter, status, body)
+            is_answer = await self._settle(letter, status, body)
         except ProtocolError as error:
-            is_taken, reason = False, str(error)
-            self._report(f"answer to {kind} not taken", letter=letter.id, reason=reason)
-        if is_taken and status:
-            self.unheard.pop(letter.party, None)
-        else:
-            self.unheard[letter.party] = reason
+            is_answer, reason = False, str(error)
+            self._report(f"{kind} not answered", letter=letter.id, reason=reason)
+        self._note(letter.party, kind if status else "", "" if is_answer and status else reason)
         if self._wake is not None and not letter.body and status not in (0, ACCEPTED):
             self._wake.set()
+
+    def _note(self, party: str, kind: str, reason: str) -> None:
+        """Note why a party did not answer, a kind of letter or any ("" is any); or that it did."""
+        for each in {"", kind}:
+            self._unheard.pop((party, each), None)
+        if reason:
+            self._unheard[party, kind] = reason
+
+    @property
+    def unheard(self) -> dict[str, str]:
+        """Return why parties did not answer what they were asked last, by name."""
+        return {party: reason for (party, _), reason in self._unheard.items()}
 
     async def _exchange(self, letter: Letter, peer: Peer) -> Reply:
         """Return the answer to a letter.
