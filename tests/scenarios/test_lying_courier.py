@@ -83,7 +83,7 @@ class Courier:
 
     def asked(self) -> tuple[str, ...]:
         """Return the jobs that owners have yet to decide about."""
-        waiting: tuple[str, ...] = self.ask(Jobs.judged).waiting
+        waiting: tuple[str, ...] = self.ask(Jobs.judged)[1]
         return waiting
 
     def questions(self) -> dict[str, bytes]:

@@ -46,9 +46,11 @@ from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.marks import MemoryLost
 from shoal_kit.startup import read_pin
+from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients
 
 WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
@@ -206,8 +208,7 @@ class DataHolder:
         if opened.refusal is not None:
             await self._crowds.end()
             raise MemoryLost(opened.refusal)
-        if not opened.enrolled:
-            self._directory.note_not_enrolled()
+        self._directory.may_be_behind |= not opened.enrolled  # no job tells of the next version
         if opened.is_compared:
             self._crowds.begin()
             await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
@@ -249,6 +250,7 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
+        decode(approval, Approval)  # the vault takes other documents, too
         await self.vault.ask(Vault.take, parts=(approval,))
 
     async def spent(self) -> dict[int, list[Cost]]:
@@ -271,14 +273,15 @@ class DataHolder:
 
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
-        opened, judged = await self.vault.ask(Vault.opened), await self.vault.ask(Jobs.judged)
+        opened = await self.vault.ask(Vault.opened)
+        refused, waiting = await self.vault.ask(Jobs.judged)
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self.vault.ask(Vault.status),
-            refused=judged.refused,
+            refused=refused,
             refused_crowds=dict(self._crowds.refused),
             crowds=await self.vault.ask(CrowdVault.statuses) if opened.takes_crowds else (),
-            waiting=tuple(sorted(judged.waiting)),
+            waiting=tuple(sorted(waiting)),
             unheard=dict(self._mail.unheard),
         )
 

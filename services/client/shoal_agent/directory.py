@@ -59,21 +59,12 @@ class Directory:
         self._peers: dict[tuple[str, ServiceParty], Peer] = {}  # by purpose and party
         self._handed = -1  # the newest version that the vault has from here
         self._handing = asyncio.Lock()
-        self._may_be_behind = False
+        self.may_be_behind = False
+        """Whether to ask for newer versions before anything else."""
         self._looked_at, self._looks = clock(), 0
         self._looking: asyncio.Task[None] | None = None
         self.shut_out: str | None = None
         """Why no party takes this holder's messages again, and what to do: nobody is asked."""
-
-    @property
-    def manifest(self) -> str:
-        """Return the digest of the manifest in force."""
-        return self._book.current.digest
-
-    @property
-    def trainer(self) -> Peer:
-        """Return the trainer, asked about jobs."""
-        return self.trainer_apart("jobs")
 
     async def ask(self, peer: Peer, path: str, **parameters: int) -> Reply:
         """Return a party's answer; if it is a trainer that knows no such job, a former trainer's.
@@ -158,11 +149,7 @@ class Directory:
     def note_other_key(self, peer: Peer) -> None:
         """Note that a peer knows no key of this holder, or another: one of us missed a manifest."""
         peer.pause()
-        self._may_be_behind = True
-
-    def note_not_enrolled(self) -> None:
-        """Note that no version enrols this holder: no job will tell of the one that does."""
-        self._may_be_behind = True
+        self.may_be_behind = True
 
     def note_refusal(self, peer: Peer, code: str) -> None:
         """Note that a peer refused something, by the code of its problem."""
@@ -177,21 +164,19 @@ class Directory:
         """
         if self.shut_out is not None:
             return
-        if self._may_be_behind or self.trainer.is_away:
+        if self.may_be_behind or self.trainer_apart("jobs").is_away:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
-                self._may_be_behind = False
+                self.may_be_behind = False
         self._look()
         current = self._book.current.manifest.sequence
         if self._handed == current:
             return
         async with self._handing:
-            opened = await self._vault.ask(Vault.opened)
-            for sequence in range(opened.sequence + 1, current + 1):
-                version = self._book.version(sequence)
+            while (opened := await self._vault.ask(Vault.opened)).sequence < current:
+                version = self._book.version(opened.sequence + 1)
                 parts = (version.signed_manifest.encode(), version.roster.encode())
                 await self._vault.ask(Vault.take, parts=parts)
-            opened = await self._vault.ask(Vault.opened)
         self._handed = current
         self.shut_out = opened.refusal if opened.is_shut_out else None
 
@@ -215,7 +200,7 @@ class Directory:
             OSError: a manifest could not be stored.
         """
         *others, last = map(self._peer, self._book.current.manifest.compute_nodes)
-        for peer in (self.trainer, *others):
+        for peer in (self.trainer_apart("jobs"), *others):
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()

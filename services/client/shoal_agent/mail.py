@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from shoal_agent.directory import Part
@@ -19,6 +20,9 @@ from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
 BETWEEN_TRIES_SECONDS: Final = 0.5  # of one letter, however often the holder is woken
 LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
 MOST_PASSES: Final = 100  # in one step; what remains is carried in the next
+CONFLICT: Final = 409
+NO_SUCH_VERSION: Final = f'{{"type":"urn:shoal:problem:{UnknownManifest.code}"}}'.encode()
+REFUSAL_COUNTS: Final = timedelta(minutes=1)  # until its letter is given up, or sent again
 PATIENCE_SECONDS: Final = 3.0  # with slow parties, until other letters are carried
 
 
@@ -31,8 +35,8 @@ class Mail(Part):
     """
 
     _wake: asyncio.Event | None
-    _unheard: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Why parties did not answer, by name and kind of letter; "": they answered none."""
+    _unheard: dict[tuple[str, str], tuple[datetime, str]] = field(default_factory=dict)
+    """When and why parties did not answer, by name and kind of letter; "": they answered none."""
     _polls: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _tried: dict[str, float] = field(default_factory=dict)  # when, by the event loop's time
@@ -109,7 +113,7 @@ class Mail(Part):
             self._report(event, letter=letter.id, reason=reason)
         try:
             is_answer = await self._settle(letter, status, body)
-        except ProtocolError as error:
+        except (Unavailable, ProtocolError) as error:
             is_answer, reason = False, str(error)
             self._report(f"{kind} not answered", letter=letter.id, reason=reason)
         self._note(letter.party, kind if status else "", "" if is_answer and status else reason)
@@ -121,12 +125,17 @@ class Mail(Part):
         for each in {"", kind}:
             self._unheard.pop((party, each), None)
         if reason:
-            self._unheard[party, kind] = reason
+            self._unheard[party, kind] = (self._clock(), reason)
 
     @property
     def unheard(self) -> dict[str, str]:
         """Return why parties did not answer what they were asked last, by name."""
-        return {party: reason for (party, _), reason in self._unheard.items()}
+        recently = self._clock() - REFUSAL_COUNTS
+        return {
+            party: reason
+            for (party, kind), (at, reason) in self._unheard.items()
+            if not kind or at > recently
+        }
 
     async def _exchange(self, letter: Letter, peer: Peer) -> Reply:
         """Return the answer to a letter.
@@ -155,13 +164,12 @@ class Mail(Part):
         try:
             return await self._told(letter, status, body)
         except UnknownManifest:  # it is bound to a version that has to be fetched first
-            try:
-                with suppress(ProtocolError):  # nobody has such a version
-                    await self._directory.catch_up()
-                    await self._directory.bring_vault_up()
-            except Unavailable:
-                return await self._told(letter, 0, b"")
-            return await self._told(letter, status, body)
+            with suppress(ProtocolError):
+                await self._directory.catch_up()
+                await self._directory.bring_vault_up()
+                return await self._told(letter, status, body)
+            # there is no such version: it was not answered as it should be
+            return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
 
     async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
         return await self._vault.ask(Vault.settle, letter=letter.id, status=status, parts=(body,))

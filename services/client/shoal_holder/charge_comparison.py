@@ -62,7 +62,8 @@ class ChargeComparison(Part):
     """Collects the nodes' charges, and those that this ledger lacks."""
 
     _without: Collection[str]  # nodes that are never asked
-    _compared_at: datetime | None = None
+    compared_at: datetime | None = None
+    """When a node last said what it charged, or none was to be asked; None: not since the start."""
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
@@ -92,14 +93,9 @@ class ChargeComparison(Part):
         return [node for node in self.nodes if node not in self._progress]
 
     @property
-    def is_compared(self) -> bool:
-        """Tell whether a node said since the start what it charged, or none is to be asked."""
-        return self._compared_at is not None
-
-    @property
     def is_recent(self) -> bool:
         """Tell whether a job may be joined by the last comparison."""
-        now, at = self._site.clock(), self._compared_at
+        now, at = self._site.clock(), self.compared_at
         return at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
 
     def check(self, *, joining: bool = False, nodes: int | None = None) -> None:
@@ -114,7 +110,7 @@ class ChargeComparison(Part):
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
-        if not self.is_compared or self._is_news or (joining and not self.is_recent):
+        if self.compared_at is None or self._is_news or (joining and not self.is_recent):
             raise NotReady("no Compute node says what it charged the slots here")
         waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
         if self._machine.is_restoring and not waiting:
@@ -268,7 +264,7 @@ class ChargeComparison(Part):
             )
         self._is_news = False
         if self._heard or not self.nodes:
-            self._compared_at, self._heard = self._site.clock(), False
+            self.compared_at, self._heard = self._site.clock(), False
 
     def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
         """Give way to another machine of this holder, or supersede it; tell whether to ask again.

@@ -45,17 +45,6 @@ MOST_ENDED: Final = 100
 _PATHS: Final[dict[Pending, str]] = {"leave": "leaves", "join": "joins"}  # in this order
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Why jobs are not joined, those that the trainer lists and the newest others, by job.
-
-    Those in `waiting` wait for the owners' approval.
-    """
-
-    refused: dict[str, str]
-    waiting: tuple[str, ...]
-
-
 @dataclass(eq=False)
 class Jobs(Part):
     """The jobs that this data holder takes part in, from the trainer's list to the end."""
@@ -63,24 +52,20 @@ class Jobs(Part):
     _charges: ChargeComparison
     _approvals: Approvals
     _refused: dict[str, str] = field(default_factory=dict)
-    """Why jobs were not joined: all that the trainer lists, the newest of others; in memory."""
+    """Why jobs were not joined, in memory."""
     _requests: dict[str, bytes] = field(default_factory=dict)
     """The requests of jobs that it lists, or that are among those refused, as they were signed."""
-    _wanted: list[str] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)
     """Listed jobs that have yet to be judged."""
-    _unknown: set[str] = field(default_factory=set)
-    """Jobs of a manifest version that was unknown here, and may come."""
     _withdrawn: set[str] = field(default_factory=set)
     """Jobs that their analysts withdrew, by the trainer's word."""
 
-    @property
-    def is_joining(self) -> bool:
-        """Tell whether a job is to be judged."""
-        return bool(self._wanted)
+    def judged(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return why jobs were not joined, and those that wait for the owners' approval.
 
-    def judged(self) -> Judged:
-        """Return the jobs that are not joined."""
-        return Judged(self._refused, self._approvals.waiting())
+        The first are all that the trainer lists, and the newest of others.
+        """
+        return self._refused, self._approvals.waiting()
 
     def request(self, job: Digest) -> Parts:
         """Return the signed request of a job that was joined or is listed.
@@ -101,7 +86,7 @@ class Jobs(Part):
                 number = each.next_number
                 yield Draft(f"round/{each.job}/{number}", trainer, f"{path}/rounds/{number}")
         if self._charges.is_recent:
-            for job in self._wanted:
+            for job in self.wanted:
                 yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
 
     def letters(self) -> Iterator[Draft]:
@@ -133,25 +118,28 @@ class Jobs(Part):
         kept = self._refused.keys() | listed
         self._requests = {job: each for job, each in self._requests.items() if job in kept}
         done = self._refused.keys() | set(self._approvals.waiting())
-        self._wanted = [
+        self.wanted = [
             each for each in listed if each not in done and not self._state.file.takes_part(each)
         ]
 
-    def unanswered(self, settled: Settled) -> None:
-        """Note that nobody shows a job's request, or the manifest that it is bound to."""
-        self._unknown.discard(settled.about)
-
     def unlist(self, settled: Settled) -> None:
         """Judge a job no more: its request is gone since it was listed, or it was judged."""
-        self._wanted = [each for each in self._wanted if each != settled.about]
+        self.wanted = [each for each in self.wanted if each != settled.about]
+
+    def refuse(self, settled: Settled, reason: str | None = None) -> Decided:
+        """Do not join a job, for this reason or because its request is not shown."""
+        job, reason = settled.about, reason or settled.code
+        self.unlist(settled)
+        self._refused[job] = reason
+        self._report("job refused", job=job, reason=reason)
+        return Decided(taken=False, reason=reason)
 
     def offer(self, settled: Settled) -> Decided:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
-            UnknownManifest: the manifest that it is bound to is not known here; of this it may be
-                offered once more.
+            UnknownManifest: the manifest that it is bound to is not known here, and may come.
         """
         job = settled.about
         try:
@@ -160,16 +148,10 @@ class Jobs(Part):
                 raise RefusedJob("the request is another job's")
             self._requests[job] = settled.body
             is_joined = self._state.file.takes_part(job) or self._join(signed, job)
-        except (NotReady, LedgerBroken):
+        except (NotReady, LedgerBroken, UnknownManifest):
             raise
         except ProtocolError as error:
-            if isinstance(error, UnknownManifest) and job not in self._unknown:
-                self._unknown.add(job)
-                raise
-            self.unlist(settled)
-            self._refused[job] = str(error)
-            self._report("job refused", job=job, reason=str(error))
-            return Decided(taken=False, reason=str(error))
+            return self.refuse(settled, str(error))
         self.unlist(settled)
         if not is_joined:
             self._report("job waits for its owners' approval", job=job)

@@ -90,10 +90,6 @@ Effect = Callable[[Settled], object]
 """What an answer does; it returns False if it is none to what was asked."""
 
 
-def stays(_: Settled) -> None:
+def stays(_: Settled) -> bool:
     """Leave a letter as it is: it is due again."""
-
-
-def is_no_answer(_: Settled) -> bool:
-    """Leave a letter as it is, and say that the answer is none."""
     return False

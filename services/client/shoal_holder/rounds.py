@@ -47,7 +47,6 @@ from shoal_protocol.wire.errors import (
     MalformedDocument,
     RefusedSpec,
     UnknownJob,
-    UnknownManifest,
     UnknownRound,
 )
 
@@ -170,6 +169,10 @@ class _Open:
     spec: RoundSpec
     prepared: bool = False
     outcome: str = DELIVERED
+    asked: dict[int, tuple[datetime, int]] = field(default_factory=dict)
+    """By node: when, and after how many interruptions, it was asked what it holds."""
+    behind: dict[int, Literal["spec", "request"]] = field(default_factory=dict)
+    """What nodes lack that do not know a round which they were sent an envelope of."""
 
 
 @dataclass(eq=False)
@@ -180,10 +183,6 @@ class Rounds(Part):
     _open: dict[str, _Open] = field(default_factory=dict)
     _left: dict[int, datetime] = field(default_factory=dict)
     """By sequence: when that version of the manifest was in force no more."""
-    _asked: dict[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
-    """By round and node: when, and after how many interruptions, it was asked what it holds."""
-    _behind: dict[tuple[str, int], Literal["spec", "request"]] = field(default_factory=dict)
-    """What nodes lack that do not know a round which they were sent an envelope of."""
     _interruptions: Counter[str] = field(default_factory=Counter)
     """How often nodes did not answer; after each, they may have lost what they had."""
 
@@ -256,23 +255,15 @@ class Rounds(Part):
             if round_id not in self._open:
                 self._open[round_id] = _Open(decode(spec, RoundSpec).body)
             self.end_if_over(round_id)
-        self._asked = {key: each for key, each in self._asked.items() if key[0] in self._open}
-        self._behind = {key: each for key, each in self._behind.items() if key[0] in self._open}
 
     def unprepared(self) -> list[str]:
         """Return the rounds that an answer may be left to make in."""
         return [each for each, known in self._at_hand() if not known.prepared]
 
     def _at_hand(self) -> list[tuple[str, _Open]]:
-        """Return the rounds of versions of the manifest that are known here."""
-        found = []
-        for round_id, known in self._open.items():
-            try:
-                self._site.book.get(known.spec.manifest)
-                found.append((round_id, known))
-            except UnknownManifest:  # the owner pinned a later version since
-                self._report("round not in the manifest", round=round_id)
-        return found
+        """Return the rounds but those of a version before the one that the owner pinned since."""
+        versions = {each.digest for each in self._site.book.versions}
+        return [each for each in self._open.items() if each[1].spec.manifest in versions]
 
     # Every attempt sends the same bytes, but for the signature, which is made by the key in force.
     # A node that lost its disk, or was restored from a backup, lacks what it acknowledged: as long
@@ -285,27 +276,24 @@ class Rounds(Part):
             spec, path = known.spec, f"/v1/rounds/{round_id}/shares"
             for node, outcome in self._state.envelopes(round_id).items():
                 name, place = spec.compute_nodes[node], f"{round_id}/{node}"
-                if lacks := self._behind.get((round_id, node)):
+                if lacks := known.behind.get(node):
                     to = {"spec": "/v1/rounds", "request": "/v1/jobs"}[lacks]
                     yield Draft(f"{lacks}/{place}", name, to, partial(self._known, round_id, lacks))
-                elif outcome == PENDING:
-                    body = partial(self._envelope, round_id, node)
-                    yield Draft(f"envelope/{place}", name, path, body, is_json=False)
-                elif outcome == ACKNOWLEDGED and self._is_to_be_asked(round_id, node, now):
-                    body = partial(self._receipt_query, round_id, node)
-                    yield Draft(f"receipt/{place}", name, f"{path}/stored", body, is_json=False)
+                    continue
+                share = partial(self._share, round_id, node, outcome)
+                if outcome == PENDING:
+                    yield Draft(f"envelope/{place}", name, path, share, is_json=False)
+                elif self._is_to_be_asked(known, node, now):
+                    yield Draft(f"receipt/{place}", name, f"{path}/stored", share, is_json=False)
 
-    def _envelope(self, round_id: str, node: int) -> bytes:
-        envelope = self._state.envelope(round_id, node, PENDING)
-        if envelope is None:
+    def _share(self, round_id: str, node: int, outcome: str) -> bytes:
+        """Return an envelope that is to be sent, or what asks whether the node still has it."""
+        envelope, holder = self._state.envelope(round_id, node, outcome), self._site.holder
+        if envelope is None or holder is None:
             raise UnknownRound
-        return sign_envelope(envelope[1][:-SIGNATURE_BYTES], self._site.key)
-
-    def _receipt_query(self, round_id: str, node: int) -> bytes:
-        envelope = self._state.envelope(round_id, node, ACKNOWLEDGED)
-        if envelope is None or self._site.holder is None:
-            raise UnknownRound
-        return receipt_query(self._site.holder, envelope[0])
+        if outcome == PENDING:
+            return sign_envelope(envelope[1][:-SIGNATURE_BYTES], self._site.key)
+        return receipt_query(holder, envelope[0])
 
     def _known(self, round_id: str, what: Literal["spec", "request"]) -> bytes:
         """Return a round's signed spec, or its job's request: the trainer sent it long ago."""
@@ -318,13 +306,13 @@ class Rounds(Part):
             raise UnknownRound
         return bytes(found[what == "request"])
 
-    def _is_to_be_asked(self, round_id: str, node: int, now: datetime) -> bool:
+    def _is_to_be_asked(self, known: _Open, node: int, now: datetime) -> bool:
         """Tell whether to ask a node whether it still has the envelope that it acknowledged.
 
         It is asked twice in a round, and whenever it was out of reach.
         """
-        spec = self._open[round_id].spec
-        asked, before = self._asked.get((round_id, node), (spec.opened_at, 0))
+        spec = known.spec
+        asked, before = known.asked.get(node, (spec.opened_at, 0))
         window = spec.deadline - spec.opened_at
         times = (spec.opened_at + window * (part + self._later) for part in WHEN)
         is_new = self._interruptions[spec.compute_nodes[node]] != before
@@ -332,19 +320,20 @@ class Rounds(Part):
 
     def unreached(self, settled: Settled) -> None:
         """Note that a node did not answer."""
-        if name := self._name(settled):
-            self._interruptions[name] += 1
+        if known := self._of(settled):
+            self._interruptions[known.spec.compute_nodes[settled.number]] += 1
 
-    def _name(self, settled: Settled) -> str | None:
-        """Return the node that a letter of an open round is for; None if there is none such."""
+    def _of(self, settled: Settled) -> _Open | None:
+        """Return the open round that a letter to one of its nodes is about, if it is one."""
         known = self._open.get(settled.about)
-        names = () if known is None else known.spec.compute_nodes
-        return names[settled.number] if settled.number < len(names) else None
+        is_one = known is not None and settled.number < len(known.spec.compute_nodes)
+        return known if is_one else None
 
     def note(self, settled: Settled) -> None:
         """Note what became of an envelope."""
-        facts = {"round": settled.about, "node": settled.number, "outcome": settled.outcome}
-        self._report("envelope settled", **facts)
+        self._report(
+            "envelope settled", round=settled.about, node=settled.number, outcome=settled.outcome
+        )
         self._state.settle("envelope", settled.about, settled.outcome, settled.number)
         self.end_if_over(settled.about)
 
@@ -360,17 +349,18 @@ class Rounds(Part):
         stored = body.get("stored") if isinstance(body, dict) else None
         if not isinstance(stored, bool):
             raise MalformedDocument("the node does not say whether it has the envelope")
-        if name := self._name(settled):
-            self._asked[round_id, node] = (self._site.clock(), self._interruptions[name])
+        if known := self._of(settled):
+            name = known.spec.compute_nodes[node]
+            known.asked[node] = (self._site.clock(), self._interruptions[name])
         if not stored:
             self._state.send_again(round_id, node)
             self._report("envelope lost", round=round_id, node=node)
 
     def hand_on(self, settled: Settled, what: Literal["spec", "request"] = "spec") -> None:
         """Hand a node the spec of a round that it does not know, or its job's request."""
-        if name := self._name(settled):
-            self._behind[settled.about, settled.number] = what
-            self._interruptions[name] += 1  # it may lack what it had
+        if known := self._of(settled):
+            known.behind[settled.number] = what
+            self.unreached(settled)  # it may lack what it had
 
     def handed_on(self, settled: Settled) -> None:
         """Note a node's answer to the spec of a round, or to its job's request."""
@@ -378,10 +368,11 @@ class Rounds(Part):
             self.hand_on(settled, "request")
         elif settled.kind == "request" and settled.outcome == ACKNOWLEDGED:
             self.hand_on(settled)
-        else:
-            self._behind.pop((settled.about, settled.number), None)
-            facts = {"round": settled.about, "node": settled.number, "reason": settled.outcome}
-            self._report("round handed on", **facts)
+        elif known := self._of(settled):
+            known.behind.pop(settled.number, None)
+            self._report(
+                "round handed on", round=settled.about, node=settled.number, reason=settled.outcome
+            )
 
     def end_if_over(self, round_id: str) -> None:
         """End a round whose time is over, or in which nothing can come any more."""
@@ -392,7 +383,7 @@ class Rounds(Part):
         if now >= spec.give_up_at:
             ended = OVER
         elif now >= spec.deadline and known.prepared:  # until then a node may lose what it has
-            ended = None if self._state.has_pending(round_id) else known.outcome
+            ended = None if PENDING in self._state.envelopes(round_id).values() else known.outcome
         if ended is not None:
             self._state.end_round(round_id, ended)
             del self._open[round_id]

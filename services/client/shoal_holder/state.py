@@ -333,11 +333,6 @@ class State:
             )
         )
 
-    def has_pending(self, round_id: str) -> bool:
-        """Tell whether an envelope of a round is not settled."""
-        query = "SELECT 1 FROM outbox WHERE (kind, about, outcome) = ('envelope', ?, ?)"
-        return self.file.one(query, round_id, PENDING) is not None
-
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""
         with self.file.transaction():

@@ -22,7 +22,7 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
-from shoal_holder.letters import Draft, Effect, Settled, is_no_answer, stays
+from shoal_holder.letters import Draft, Effect, Settled, stays
 from shoal_holder.messages import (
     Answer,
     Count,
@@ -89,7 +89,8 @@ class Vault:
         self._renew = renew
         self._records_fault: str | None = None
         self._renewals = 0  # of the records
-        self._judged: tuple[str, int] | None = None  # the declaration that the trainer has
+        self._judged: tuple[str, int] | None = None
+        """Under which version, and of which records, the trainer judged a declaration."""
         self._key_file = key_file
         self._site = site
         self._state = state
@@ -183,7 +184,7 @@ class Vault:
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
-            is_compared=self._charges.is_compared,
+            is_compared=self._charges.compared_at is not None,
             refusal=shut_out or self._charges.refusal,
             is_shut_out=shut_out is not None,
             adopted=count_adopted(self._state.file),
@@ -239,7 +240,7 @@ class Vault:
         """
         self._rounds.look()
         self._charges.settle()
-        charges = self._charges.letters(joining=self._jobs.is_joining)
+        charges = self._charges.letters(joining=bool(self._jobs.wanted))
         parts: dict[str, Iterator[Draft]] = {"charges": charges}
         if self._is_at_work:
             parts |= {"declaration": self._declaration(), "approvals": self._approvals.letters()}
@@ -260,7 +261,7 @@ class Vault:
     def _is_at_work(self) -> bool:
         """Tell whether jobs are joined and answered at all."""
         is_refused = self._charges.refusal is not None or self._site.shut_out is not None
-        return self._charges.is_compared and not is_refused
+        return self._charges.compared_at is not None and not is_refused
 
     def _handed(self, drafts: Iterable[Draft], without: Collection[str] = ()) -> tuple[Letter, ...]:
         """Return letters; one that cannot be made keeps no other one back."""
@@ -319,10 +320,10 @@ class Vault:
             "request": (rounds.handed_on, stays, rounds.handed_on, stays),
             "charges": (charges.answered, charges.older, charges.doubt, charges.unreached),
             "declaration": (self._declared, stays, self._declared, stays),
-            "jobs": (jobs.list_jobs, is_no_answer, is_no_answer, stays),
+            "jobs": (jobs.list_jobs, stays, stays, stays),
             "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
             "withdrawal": (jobs.withdraw, jobs.withdraw, jobs.withdraw, stays),
-            "job": (jobs.offer, jobs.unlist, jobs.unlist, jobs.unanswered),
+            "job": (jobs.offer, jobs.unlist, jobs.refuse, stays),
         }
 
     def _take_new_records(self) -> None:
@@ -357,9 +358,9 @@ class Vault:
 
     def _declaration(self) -> Iterator[Draft]:
         """Yield what this data holder declares, until the trainer has judged it."""
-        site, now = self._site, self._declared_now
-        rules, holder, current = site.policy.declared, site.holder, site.book.current
-        if now == self._judged or holder is None or rules is None:
+        site, rules, holder = self._site, self._site.policy.declared, self._site.holder
+        current, trainer = site.book.current, site.book.current.manifest.trainer.name
+        if (current.digest, self._renewals) == self._judged or holder is None or rules is None:
             return
         body = HolderDeclaration(
             manifest=current.digest,
@@ -370,18 +371,14 @@ class Vault:
             without_owners=owners_missing(site.policy) is not None,
         )
         signed = sign(body, Role.HOLDER, site.key).encode()
-        yield Draft("declaration", current.manifest.trainer.name, "/v1/declarations", signed)
+        letter = f"declaration/{current.digest}/{self._renewals}"
+        yield Draft(letter, trainer, "/v1/declarations", signed)
 
     def _declared(self, settled: Settled) -> None:
         """Note the trainer's answer to a declaration."""
         self._report("declaration settled", outcome=settled.outcome)
         if settled.code != UnknownManifest.code:  # else one of both is behind
-            self._judged = self._declared_now
-
-    @property
-    def _declared_now(self) -> tuple[str, int]:
-        """Return under which version, and of which records, a declaration is made now."""
-        return self._site.book.current.digest, self._renewals
+            self._judged = (settled.about, settled.number)
 
     def status(self) -> tuple[JobStatus, ...]:
         """Return the jobs that were joined, with their rounds."""
