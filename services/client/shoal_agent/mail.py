@@ -109,8 +109,9 @@ class Mail(Part):
             if isinstance(error, NotThere):
                 status, body = NOT_FOUND, error.body
         if reason:
-            event = f"{kind} refused" if status else f"{kind} not sent"
-            self._report(event, letter=letter.id, reason=reason)
+            self._report(
+                f"{kind} {'refused' if status else 'not sent'}", letter=letter.id, reason=reason
+            )
         try:
             is_answer = await self._settle(letter, status, body)
         except (Unavailable, ProtocolError) as error:
@@ -122,10 +123,9 @@ class Mail(Part):
 
     def _note(self, party: str, kind: str, reason: str) -> None:
         """Note why a party did not answer, a kind of letter or any ("" is any); or that it did."""
-        for each in {"", kind}:
-            self._unheard.pop((party, each), None)
-        if reason:
-            self._unheard[party, kind] = (self._clock(), reason)
+        said = {(party, kind): (self._clock(), reason)} if reason else {}
+        done = {(party, ""), (party, kind)}
+        self._unheard = {key: each for key, each in self._unheard.items() if key not in done} | said
 
     @property
     def unheard(self) -> dict[str, str]:
@@ -161,15 +161,17 @@ class Mail(Part):
         Raises:
             ProtocolError: it is not what it should be.
         """
-        try:
-            return await self._told(letter, status, body)
-        except UnknownManifest:  # it is bound to a version that has to be fetched first
-            with suppress(ProtocolError):
-                await self._directory.catch_up()
-                await self._directory.bring_vault_up()
+        for has_followed in (False, True):
+            try:
                 return await self._told(letter, status, body)
-            # there is no such version: it was not answered as it should be
-            return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
+            except UnknownManifest:  # it is bound to a version that has to be fetched first
+                if has_followed:
+                    break
+            with suppress(ProtocolError):  # what was sent follows no version here
+                await self._directory.catch_up()
+            await self._directory.bring_vault_up()
+        # there is no such version: it was not answered as it should be
+        return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
 
     async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
         return await self._vault.ask(Vault.settle, letter=letter.id, status=status, parts=(body,))
