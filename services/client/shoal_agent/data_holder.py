@@ -200,10 +200,11 @@ class DataHolder:
 
     async def _step(self) -> None:
         await self._directory.bring_vault_up()
+        if self._directory.shut_out is None:
+            await self._mail.step()
         if self._directory.shut_out is not None:
             await self._stop_asking()
             raise ShutOut(self._directory.shut_out)
-        await self._mail.step()
         opened = await self.vault.ask(Vault.opened)
         if opened.refusal is not None:
             await self._crowds.end()

@@ -59,9 +59,9 @@ class Mail(Part):
 
     async def _pass(self) -> bool:
         """Carry what is due and was not tried; tell whether there was anything."""
+        await self._directory.bring_vault_up()  # a refusal may have told of a newer version
         wanted = await self._vault.ask(Vault.interests)
-        gone = self._polls.keys() - {each.id for each in wanted}
-        await self._give_up(self._polls, gone)
+        await self._give_up(self._polls, self._polls.keys() - {each.id for each in wanted})
         self._paused = {letter: peer for letter, peer in self._paused.items() if not peer.is_due}
         without = self._tried.keys() | self._under_way.keys() | self._paused.keys()
         due = await self._vault.ask(Vault.due, without=tuple(sorted(without)))
@@ -69,8 +69,7 @@ class Mail(Part):
         begun = {each.id for each in due or () if self._begin(each, self._under_way)}
         begun |= {each.id for each in wanted if self._begin(each, asked)} & self._under_way.keys()
         if begun:
-            tasks = [self._under_way[each] for each in begun]
-            await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+            await asyncio.wait([self._under_way[each] for each in begun], timeout=PATIENCE_SECONDS)
         for under_way in (self._under_way, self._polls):
             for letter in [each for each, task in under_way.items() if task.done()]:
                 under_way.pop(letter).result()
