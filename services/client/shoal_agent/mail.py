@@ -58,7 +58,7 @@ class Mail(Part):
         await self._give_up(self._under_way, list(self._under_way))
 
     async def _pass(self) -> bool:
-        """Carry what is due and was not tried; tell whether there was anything."""
+        """Carry what is due and was not tried; tell whether more may be due since."""
         await self._directory.bring_vault_up()  # a refusal may have told of a newer version
         wanted = await self._vault.ask(Vault.interests)
         await self._give_up(self._polls, self._polls.keys() - {each.id for each in wanted})
@@ -73,7 +73,7 @@ class Mail(Part):
         for under_way in (self._under_way, self._polls):
             for letter in [each for each, task in under_way.items() if task.done()]:
                 under_way.pop(letter).result()
-        return bool(begun) or due is None
+        return bool(begun) or due != ()
 
     def _begin(self, letter: Letter, under_way: dict[str, asyncio.Task[None]]) -> bool:
         """Begin to carry a letter unless it was tried; tell whether it is under way since."""
