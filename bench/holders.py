@@ -87,8 +87,8 @@ def _sent(state: Path) -> int:
     """Return how many bytes of bodies a data holder sent for its one job."""
     with sqlite3.connect(state) as database:
         [(join, holder)] = database.execute(
-            "SELECT length(document), json_extract(document, '$.body.holder') FROM letters"
-            " WHERE what = 'join'"
+            "SELECT length(document), json_extract(document, '$.body.holder') FROM outbox"
+            " WHERE kind = 'join'"
         )
         specs = [
             decode(each, RoundSpec).body for (each,) in database.execute("SELECT spec FROM rounds")

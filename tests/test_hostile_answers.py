@@ -85,13 +85,12 @@ def agent(service: Hostile, directory: Path) -> None:
             report=silent,
         )
         try:
-            for peer in (peers.trainer, peers.trainer_apart("crowds")):
+            for peer in map(peers.trainer_apart, ("jobs", "crowds")):
                 with pytest.raises(Unavailable):
                     await peer.get("/v1/jobs")
             with pytest.raises(Unavailable):
-                await peers.nodes(service.consortium.digest)[0].post(
-                    "/v1/x", b"{}", "application/octet-stream"
-                )
+                node = service.consortium.manifest.compute_nodes[0].name
+                await peers.party(node, "/v1/x").post("/v1/x", b"{}", "application/octet-stream")
         finally:
             await peers.close()
 

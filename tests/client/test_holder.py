@@ -460,7 +460,7 @@ async def test_events_never_name_a_client(world: World) -> None:
     world.announce(request)
     world.wire.scripts["compute-1"] = lambda request: problem(503, "not-ready")
     await holder.step()
-    assert named == {"job", "round", "node", "number", "reason", "slots", "outcome"}
+    assert named == {"job", "round", "node", "number", "reason", "slots", "outcome", "letter"}
     await holder.close()
 
 

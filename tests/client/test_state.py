@@ -75,8 +75,8 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     state = State(path, authority=AUTHORITY)
     with_round(state)
     answer(state, range(2))
-    state.settle_letter("join", JOB, ACKNOWLEDGED)
-    state.settle_envelope(ROUND, 0, ACKNOWLEDGED)
+    state.settle("join", JOB, ACKNOWLEDGED)
+    state.settle("envelope", ROUND, ACKNOWLEDGED)
     before = (
         read_jobs(state.file),
         charged_on(state),
@@ -168,7 +168,7 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     with_round(state)
     answer(state, range(2), b"SECRET")
     for node, outcome in enumerate((ACKNOWLEDGED, "too-late", ACKNOWLEDGED)):
-        state.settle_envelope(ROUND, node, outcome)
+        state.settle("envelope", ROUND, outcome, node)
     assert [pending(state, node) for node in range(3)] == [None] * 3
     state.end_round(ROUND, "delivered")
     contents = [file.read_bytes() for file in path.parent.iterdir()]
@@ -176,7 +176,9 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     assert read_jobs(state.file)[0].rounds[0].envelopes == {ACKNOWLEDGED: 2, "too-late": 1}
     state.close()
     database = sqlite3.connect(path)
-    digests = database.execute("SELECT digest FROM outbox WHERE envelope IS NULL").fetchall()
+    digests = database.execute(
+        "SELECT digest FROM outbox WHERE kind = 'envelope' AND document IS NULL"
+    ).fetchall()
     assert len(set(digests)) == 3
     database.close()
 
@@ -187,7 +189,7 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     join(state, OTHER_JOB, Cost.gaussian(1.0), [0, 2])
     assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.25})
-    state.settle_letter("join", OTHER_JOB, "refused-job")
+    state.settle("join", OTHER_JOB, "refused-job")
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     state.end_job(JOB, "job-finished")
     assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})

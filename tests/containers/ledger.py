@@ -40,7 +40,8 @@ _OUTBOX: Final = """
 import json, sqlite3
 state = sqlite3.connect("/data/holder.sqlite")
 sent = state.execute(
-    "SELECT round, node, hex(digest) FROM outbox WHERE outcome = 'acknowledged'"
+    "SELECT about, node, hex(digest) FROM outbox"
+    " WHERE (kind, outcome) = ('envelope', 'acknowledged')"
 ).fetchall()
 paid = state.execute(
     "SELECT rounds.round, population FROM ledger"

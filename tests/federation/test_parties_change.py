@@ -13,7 +13,6 @@ import pytest
 
 from shoal.jobs.job_failures import JobRefused
 from shoal_agent.client_files import write_pin
-from shoal_agent.joining import AFTER_NONSENSE
 from shoal_consortium import consortium_files, parties, party_files
 from shoal_consortium.party_files import (
     KeyKind,
@@ -21,6 +20,7 @@ from shoal_consortium.party_files import (
     read_party_card,
     read_signing_key,
 )
+from shoal_holder.charge_comparison import AFTER_NONSENSE
 from shoal_kit.manifest_chain import open_chain
 from shoal_kit.party import PartyRole
 from shoal_protocol.certificates.checks import verify_certificate

@@ -15,10 +15,9 @@ from shoal_holder.approvals import REFUSED_BY_OWNER, Approvals
 from shoal_protocol.jobs.membership import Approval, ApprovalNotice, Decision, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_studies.study_request import StudyRequest
-from tests.scenarios.test_lying_courier import CLIENTS, Courier
+from tests.scenarios.test_lying_courier import CLIENTS, Courier, Taken
 from tests.world.around_holder import POLICY, World
 from tests.world.examples import signing_key
-from tests.world.mailbox import Taken
 
 ALICE, BOB, EVE = map(signing_key, ("alice", "bob", "eve"))
 OWNERS = {"alice": bytes(ALICE.verify_key).hex(), "bob": bytes(BOB.verify_key).hex()}
@@ -52,17 +51,17 @@ def waits(courier: Courier, job: Job) -> bool:
 
 
 def decide(courier: Courier, signed: Signed[Approval]) -> Taken:
-    return courier.take("decision", signed.encode())
+    return courier.take(signed.encode())
 
 
 def test_a_job_waits_until_an_owner_approves_it_and_is_then_joined_like_any(world: World) -> None:
     job = world.submit()
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job) and waits(courier, job)
-        assert (courier.interests().jobs, courier.interests().approvals) == ((), (job.digest,))
+        assert (courier.interests(), courier.asked()) == ([], (job.digest,))
         assert [each.what for each in courier.due()] == ["waits"]
         assert decide(courier, decision(job)).yes
-        assert courier.interests().approvals == ()
+        assert courier.asked() == ()
         assert not waits(courier, job)
         assert [(each.what, each.about) for each in courier.due()] == [("join", job.digest)]
 
@@ -82,7 +81,7 @@ def test_one_analyst_s_jobs_do_not_bury_the_owners(
 
 def pass_days(courier: Courier, days: float) -> None:
     courier.world.clock.move(timedelta(days=days).total_seconds())
-    courier.begin()  # as every day
+    courier.interests()  # as every day
 
 
 def asking(courier: Courier) -> list[str]:
@@ -208,7 +207,7 @@ def test_the_vault_goes_by_its_own_clock_whenever_a_decision_was_made(world: Wor
         late = decision(job, owner="bob", decided_at=job.body.join_deadline - in_time)
         assert decide(courier, late).why == "wrong-phase"
         assert "the time to join has passed" in courier.offer(job).why
-        assert courier.interests().approvals == ()
+        assert courier.asked() == ()
 
 
 def test_an_approval_that_came_too_late_to_be_used_joins_nothing(world: World) -> None:
@@ -252,7 +251,7 @@ def test_the_trainer_is_told_once_that_a_job_waits_and_that_it_is_refused(world:
         decide(courier, decision(job, "refuse"))
         # the answer to an earlier word does not settle the later one
         courier.settle("waits", job.digest, "acknowledged")
-        assert courier.waiting("waits", job.digest) == []
+        assert [each.what for each in courier.due()] == ["refused"]
         assert (told(courier, job), told(courier, job)) == ("refused", None)
 
 
@@ -260,6 +259,7 @@ def test_a_decision_is_no_other_document(world: World) -> None:
     job = world.submit()
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job)
-        for wrong in (b"", b"{}", job.encode()):
-            assert courier.take("decision", wrong).why == "malformed-document"
+        for wrong in (b"", b"{}"):
+            assert courier.take(wrong).why == "malformed-document"
+        assert not courier.take(job.encode()).yes
         assert decide(courier, decision(job)).yes and not waits(courier, job)

@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import re
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,79 +15,203 @@ import structlog
 from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
 from shoal_holder import frames, rounds, serving
+from shoal_holder.approvals import Approvals
+from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
+from shoal_holder.jobs import Jobs
 from shoal_holder.messages import question_about
-from shoal_holder.rounds import FAILED
+from shoal_holder.rounds import FAILED, Rounds
+from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
-from tests.world.clock import NOW
+from tests.world.clock import NOW, HandMovedTimer
 
 ASKED = {  # in a job with a round, and in a crowd
-    *("Vault.opened", "Vault.settle_charges", "Vault.agenda", "Vault.pending", "Vault.settle"),
-    *("Vault.signed", "Vault.acknowledged", "Vault.status", "CrowdVault.statuses"),
-    *("ChargeComparison.query", "ChargeComparison.hear", "Jobs.offer", "Jobs.end_as_told"),
-    *("Rounds.offer", "Rounds.prepare", "CrowdVault.agenda", "CrowdVault.offer"),
-    *("CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending", "CrowdVault.settle"),
-    *("CrowdVault.end", "Closings.show", "Closings.judge", "Closings.show_log"),
+    *("Vault.opened", "Vault.interests", "Vault.due", "Vault.settle", "Vault.status"),
+    *("Jobs.judged", "CrowdVault.query", "CrowdVault.statuses", "CrowdVault.agenda"),
+    *("CrowdVault.offer", "CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending"),
+    *("CrowdVault.settle", "CrowdVault.end"),
+    *("Closings.show", "Closings.judge", "Closings.show_log"),
 }
+WITHIN = {  # what these call, each on its own
+    *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.hear"),
+    *("Approvals.letters", "Jobs.letters", "Jobs.interests", "Jobs.list_jobs", "Jobs.offer"),
+    *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
+    *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
+}
+PARTS = {each.__name__: each for each in (Approvals, ChargeComparison, Jobs, Rounds)}
+OF_ROUNDS = re.compile(r"/v1/(jobs/[0-9a-f]{64}/(joins|request)|rounds/[0-9a-f]{64}/shares)")
 
 
-async def played(directory: Path, kind: str | None) -> tuple[set[str], str, list[str]]:
-    """Play a job and a crowd, failing at the first message of a kind.
+@dataclass
+class Played:
+    """What was asked, the owner's list of faults, what became of a round, and what left."""
 
-    Return what was asked, the owner's list of faults, and what became of the job's round.
-    """
-    world, asked = CrowdWorld(directory, 12), set[str]()
-    holder = world.holder(policy=CROWD_POLICY.model_copy(update={"maximum_epsilon": 20.0}))
-    vault = vault_of(holder)
-    for name, verb in list(vault._verbs.items()):
+    asked: set[str] = field(default_factory=set)
+    faults: str = ""
+    ended: list[str | None] = field(default_factory=list)
+    left: set[tuple[str, bytes]] = field(default_factory=set)
+    """Address and bytes of each message about a job and its round, however often it was sent."""
+    waited: float = 0.0
+    """Seconds for which the vault kept its answers back."""
 
-        @wraps(verb)
-        def handle(*, name: str = name, verb: Any = verb, **arguments: Any) -> Any:
-            first = name not in asked
-            asked.add(name)
-            if first and name == kind:
+
+async def played(directory: Path, failing: str | None) -> Played:
+    """Play a job and a crowd, and have one function of the vault fail when it is first called."""
+    world, timer, found = CrowdWorld(directory, 12), HandMovedTimer(), Played()
+    policy = CROWD_POLICY.model_copy(update={"maximum_epsilon": 20.0})
+
+    def watched(name: str, function: Any) -> Any:
+        @wraps(function)
+        def handle(*given: Any, **arguments: Any) -> Any:
+            first = name not in found.asked
+            found.asked.add(name)
+            if first and name == failing:
                 raise RuntimeError("of a record: 41.5")
-            return verb(**arguments)
+            return function(*given, **arguments)
 
-        vault._verbs[name] = handle
-    request = world.submit()
-    for moment in range(28):
-        await holder.step()
-        if request.digest in world.trainer.joined and not world.trainer.specs:
-            world.announce(request)
-        if moment == 20:
-            world.crowds.close_early()
-            world.trainer.ended.add(request.digest)
-        world.clock.move(50.0 if moment > 3 else 2.0)
-    try:
-        jobs = (await holder.status()).jobs
-    except VaultFailed:
-        jobs = (await holder.status()).jobs
+        return handle
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in WITHIN:
+            part, method = name.split(".")
+            patched.setattr(PARTS[part], method, watched(name, getattr(PARTS[part], method)))
+        holder = world.holder(policy=policy, timer=timer)
+        vault = vault_of(holder)
+        for name, verb in list(vault._verbs.items()):
+            vault._verbs[name] = watched(name, verb)
+        request = world.submit()
+        for moment in range(28):
+            await holder.step()
+            if request.digest in world.trainer.joined and not world.trainer.specs:
+                world.announce(request)
+            if moment == 20:
+                world.crowds.close_early()
+                world.trainer.ended.add(request.digest)
+            world.clock.move(50.0 if moment > 3 else 2.0)
+        try:
+            jobs = (await holder.status()).jobs
+        except VaultFailed:
+            jobs = (await holder.status()).jobs
     await holder.close()
     path = directory / "holder" / FAULTS_FILE
-    ended = [each.ended for job in jobs for each in job.rounds]
-    return asked, path.read_text() if path.exists() else "", ended
+    found.faults = path.read_text() if path.exists() else ""
+    found.ended = [each.ended for job in jobs for each in job.rounds]
+    found.left = {
+        (str(each.request.url), each.body)
+        for each in world.wire.log
+        if OF_ROUNDS.fullmatch(each.path)
+    }
+    found.waited = timer.passed
+    return found
 
 
-async def test_what_is_asked_in_a_job_and_a_crowd_is_made_to_fail_below(tmp_path: Path) -> None:
-    asked, said, ended = await played(tmp_path, None)
-    assert asked == ASKED
-    assert (said, ended) == ("", ["delivered"])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """The play in which nothing fails."""
+    return asyncio.run(played(tmp_path_factory.mktemp("whole") / "-", None))
 
 
-@pytest.mark.parametrize("kind", sorted(ASKED))
-async def test_a_message_that_fails_ends_nothing_and_only_its_owner_learns_why(
-    tmp_path: Path, kind: str
+def test_what_is_asked_in_a_job_and_a_crowd_is_made_to_fail_below(whole: Played) -> None:
+    assert whole.asked == ASKED | WITHIN
+    assert (whole.faults, whole.ended) == ("", ["delivered"])
+    assert len(whole.left) == 1 + 1 + 3 and whole.waited > 0.0
+
+
+@pytest.mark.parametrize("name", sorted(ASKED | WITHIN))
+async def test_a_fault_ends_nothing_changes_nothing_that_leaves_and_only_its_owner_learns_why(
+    tmp_path: Path, whole: Played, name: str
 ) -> None:
-    asked, said, ended = await played(tmp_path, kind)
-    assert {"Vault.agenda", "CrowdVault.agenda", "ChargeComparison.query"} <= asked
-    [line] = said.splitlines()
-    assert f"no answer to {kind}: RuntimeError, " in line and "41.5" not in said
-    if kind != "Jobs.offer":  # which is offered once
-        assert ended == ["delivered"]
+    """The courier learns of a fault before records are read that there was one, and asks again."""
+    found = await played(tmp_path / "-", name)
+    [line] = found.faults.splitlines()
+    assert ": RuntimeError, " in line and "41.5" not in line
+    assert found.ended == whole.ended
+    assert lengths(found) == lengths(whole)
+    assert len(dict(found.left)) == len(found.left), "two messages in one's place"
+
+
+def lengths(of: Played) -> list[int]:
+    return sorted(len(each) for _, each in of.left)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (rounds, "chosen_together"),
+        (rounds, "encoded_together"),
+        (rounds, "draw_noise"),
+        (rounds, "seal_contribution"),
+        (State, "record_answer"),
+        (Faults, "write"),
+    ],
+)
+async def test_when_a_round_is_answered_does_not_show_that_something_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """From where records are read, the vault answers at the moment when it would have anyway."""
+
+    async def answered(directory: Path) -> tuple[float, list[str]]:
+        world, timer = World(directory), HandMovedTimer()
+        holder = world.holder(timer=timer)
+        request = world.submit()
+        await holder.step()
+        world.announce(request)
+        await holder.step()
+        await holder.close()
+        return timer.passed, [each.path for each in world.wire.log]
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    whole, paths = await answered(tmp_path / "a")
+    monkeypatch.setattr(owner, name, fails)
+    waited, others = await answered(tmp_path / "b")
+    assert waited == whole > 0.0
+    is_answered = name in ("chosen_together", "encoded_together", "write")
+    assert len([each for each in others if each.endswith("/shares")]) == 3 * is_answered
+    assert others == [each for each in paths if is_answered or not each.endswith("/shares")]
+
+
+STATUS = (200, 404, 410, 0)
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_no_effect_of_an_answer_ends_the_vault_by_failing(tmp_path: Path, column: int) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("of a record: 41.5")
+
+    vault = vault_of(World(tmp_path).holder())
+    for kind, effects in vault._effects.items():
+        vault._effects[kind] = tuple(fails if at == column else effects[at] for at in range(4))  # type: ignore[assignment]
+        asked = answered(kind, 1, column, b"")
+        answer = vault.answer(asked)
+        assert b"vault-failed" in answer and b"41.5" not in answer
+        assert b"enrolled" in vault.answer(frames.encode(question_about(Vault.opened)()))
+
+
+def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
+    letter = f"{kind}/{'a' * 64}/{number}"
+    settle = question_about(Vault.settle)
+    return frames.encode(settle(letter=letter, status=STATUS[column], parts=(body,)))
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column: int) -> None:
+    vault = vault_of(World(tmp_path).holder())
+
+    def kept() -> list[str]:
+        return [each for each in vault._state.file.database.iterdump() if '"memory"' not in each]
+
+    before = kept()
+    for kind in vault._effects:
+        for number in (0, 1, 999):
+            for body in (b"", b"{}", b'{"stored":true}', b'{"type":"urn:shoal:problem:over"}'):
+                answer = vault.answer(answered(kind, number, column, body))
+                assert b"vault-failed" not in answer
+    assert kept() == before
 
 
 async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(

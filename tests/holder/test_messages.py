@@ -2,6 +2,7 @@
 
 import io
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,15 +10,22 @@ from hypothesis import strategies as st
 
 from shoal_holder import frames
 from shoal_holder.frames import decode, encode
-from shoal_holder.jobs import Jobs
-from shoal_holder.messages import LARGEST_BYTES, Answer, Event, question_about
+from shoal_holder.messages import (
+    LARGEST_BYTES,
+    Answer,
+    Event,
+    Letter,
+    decoded,
+    encoded,
+    question_about,
+)
 from shoal_holder.vault import Vault
 from shoal_protocol.wire.errors import MalformedDocument
 
 JOB = "a" * 64
 QUESTIONS = {
     verb.__qualname__: question_about(verb)
-    for verb in (Vault.opened, Vault.pending, Vault.settle, Jobs.offer)
+    for verb in (Vault.opened, Vault.take, Vault.due, Vault.settle)
 }
 OPENED = encode(question_about(Vault.opened)())
 
@@ -57,10 +65,12 @@ def test_an_answer_is_no_question_nor_a_question_an_answer() -> None:
         framed(b"Vault.close", b"{}"),
         framed(b"Vault.opened", b'{"more":1}'),
         framed(b"Vault.opened", b"{}", b"more"),
-        framed(b"Jobs.offer", b'{"job":"' + JOB.encode() + b'"}'),  # no request with it
-        framed(b"Jobs.offer", b'{"job":"../../etc"}', b"request"),
-        framed(b"Vault.settle", b'{"what":"money","about":"' + JOB.encode() + b'","outcome":"x"}'),
-        framed(b"Vault.pending", b'{"what":"join","about":"' + JOB.encode() + b'","node":-1}'),
+        framed(b"Vault.take", b"{}"),  # no document with it
+        framed(b"Vault.take", b"{}", b"one", b"two", b"three"),
+        framed(b"Vault.due", b'{"without":["../../etc"]}'),
+        framed(b"Vault.settle", b'{"letter":"../../etc","status":200}', b"answer"),
+        framed(b"Vault.settle", b'{"letter":"join/' + JOB.encode() + b'","status":-1}', b"answer"),
+        framed(b"Vault.settle", b'{"letter":"join/' + JOB.encode() + b'","status":200}'),
         framed(b"Vault.opened", b"[" * 100_000),
         framed(b"[" * 100_000),
         OPENED[:-1],
@@ -97,15 +107,30 @@ def test_the_end_of_a_pipe_is_no_frame() -> None:
 
 
 def test_bytes_are_beside_the_fields_and_never_shown() -> None:
-    offer = question_about(Jobs.offer)(job=JOB, parts=(b"SECRET",))
-    assert "SECRET" not in repr(offer)
-    assert encode(offer).endswith(b"SECRET") and encode(offer).count(b"SECRET") == 1
+    taken = question_about(Vault.take)(parts=(b"SECRET",))
+    assert "SECRET" not in repr(taken)
+    assert encode(taken).endswith(b"SECRET") and encode(taken).count(b"SECRET") == 1
+    letter = Letter(id=f"join/{JOB}", party="trainer", path="/v1/jobs", body=b"\xffSECRET")
+    assert "SECRET" not in repr(letter)
+    assert decoded(Vault.due, encoded(Vault.due, (letter,))) == (letter,)
 
 
-def test_outcomes_are_codes() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"letter": "<script>"},
+        {"letter": f"join/{JOB}/-1"},
+        {"letter": f"join/{JOB}/1/1"},
+        {"letter": f"join/{JOB}0"},
+        {"status": 600},
+        {"parts": ()},
+    ],
+)
+def test_letters_are_named_by_what_they_are_about_and_answers_have_a_status(
+    changes: dict[str, Any],
+) -> None:
     settle = question_about(Vault.settle)
-    assert settle(what="join", about=JOB, outcome="too-late")
-    with pytest.raises(ValueError, match="outcome"):
-        settle(what="join", about=JOB, outcome="<script>")
-    with pytest.raises(ValueError, match="about"):
-        question_about(Vault.pending)(what="join", about="x")
+    fields = {"letter": f"join/{JOB}", "status": 409, "parts": (b"{}",)}
+    assert settle.model_validate(fields)
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        settle.model_validate(fields | changes)

@@ -70,7 +70,7 @@ class Courier:
         self.told.append((event, facts))
 
     async def step(self) -> Opened:
-        await self.link.ask(Vault.agenda)
+        await self.link.ask(Vault.interests)
         return await self.link.ask(Vault.opened)
 
 

@@ -39,8 +39,8 @@ KNOWN = {
     "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_memberships", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
-    "clinic": {"_prepare", "add_job", "settle_letter", "add_round", "record_answer"}
-    | {"settle_envelope", "end_job", "roster.bin", "manifest.json"},
+    "clinic": {"_prepare", "add_job", "settle", "add_round", "record_answer"}
+    | {"end_job", "roster.bin", "manifest.json"},
 }
 ROUNDS = 2
 # those that each of two rounds has anew: a death in the second is not covered by one in the first
@@ -48,7 +48,7 @@ IN_EACH_ROUND = {
     "compute": {"_add", "add_shares", "freeze", "agree", "publish"},
     "aggregator": {"add_round", "offer", "publish"},
     "trainer": {"add_round", "open_round", "publish_round"},
-    "clinic": {"add_round", "record_answer", "settle_envelope"},
+    "clinic": {"add_round", "record_answer", "settle"},
 }
 
 

@@ -1,8 +1,8 @@
 """The vault against a courier that shows old documents, reorders, repeats, forges and lies."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
-from shoal_holder import spending
+from shoal_holder import frames, spending
 from shoal_holder.jobs import Jobs
+from shoal_holder.messages import Answer, Letter, decoded, question_about
+from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import sign
-from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of
+from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of, vault_of
 from tests.world.examples import AUTHORITY, signing_key
-from tests.world.mailbox import Mailbox, Taken
 
 pytestmark = pytest.mark.essential
 
@@ -29,17 +30,110 @@ CLIENTS = 12
 LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-document")
 
 
-class Courier(Mailbox):
-    """What is on the other side of a vault's mailbox."""
+@dataclass(frozen=True)
+class Taken:
+    """Whether a document was taken; `why` is a refusal's code, or the vault's reason."""
+
+    yes: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """That the vault refuses, and the code why."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class Due:
+    """A letter, and what its id says of it."""
+
+    letter: Letter
+    what: str
+    about: str
+    node: int
+
+    @classmethod
+    def of(cls, letter: Letter) -> "Due":
+        what, about, node, *_ = (*letter.id.split("/"), "", "0")
+        return cls(letter, what, about, int(node or 0))
+
+    @property
+    def content(self) -> bytes:
+        return self.letter.body
+
+
+class Courier:
+    """What is on the other side of a vault's mailbox; the vault runs in this process."""
 
     def __init__(self, world: World, *, hears_nodes: bool = False, **changes: Any) -> None:
         nodes = [f"compute-{node}" for node in range(NODES)]
         self.world = world
         self.holder = world.holder(without_nodes=() if hears_nodes else nodes, **changes)
-        super().__init__(self.holder, nodes)
-        self.begin()
+        self.vault = vault_of(self.holder)
+        self.interests()
         self.envelopes: dict[tuple[str, int], bytes] = {}
         """By round and node: what the vault handed over first."""
+
+    def interests(self) -> list[str]:
+        """Return the jobs of which the vault wants a round."""
+        wanted = [Due.of(each) for each in self.ask(Vault.interests)]
+        return [each.about for each in wanted if each.what == "round"]
+
+    def asked(self) -> tuple[str, ...]:
+        """Return the jobs that owners have yet to decide about."""
+        waiting: tuple[str, ...] = self.ask(Jobs.judged)[1]
+        return waiting
+
+    def questions(self) -> dict[str, bytes]:
+        """Return what the vault would ask nodes about their charges, by node."""
+        return {each.about: each.content for each in self.due() if each.what == "charges"}
+
+    def take(self, *documents: bytes) -> Taken:
+        """Put in a document."""
+        answer = self.ask(Vault.take, parts=documents)
+        if isinstance(answer, Refused):
+            return Taken(False, answer.code)
+        return Taken(answer.taken, answer.reason or "")
+
+    def due(self) -> list[Due]:
+        """Return all that the vault has to send, but for what it asks of the trainer each time."""
+        found: dict[str, Letter] = {}
+        while (letters := self.ask(Vault.due, without=("jobs", *found))) != ():
+            found |= {each.id: each for each in letters or ()}
+        return [Due.of(each) for each in found.values()]
+
+    def settle(self, what: str, about: str, outcome: str, *, node: int | None = None) -> None:
+        """Say what became of a letter; nobody can tell whether that is so."""
+        letter = f"{what}/{about}" if node is None else f"{what}/{about}/{node}"
+        if outcome == "lost" and what == "envelope":
+            letter, outcome = letter.replace("envelope", "receipt"), "acknowledged"
+        status, body = 200, b'{"stored":false}'
+        if outcome != "acknowledged":
+            status, body = 409, b'{"type":"urn:shoal:problem:%s"}' % outcome.encode()
+        self.ask(Vault.settle, letter=letter, status=status, parts=(body,))
+
+    def call_over(self, job: str) -> None:
+        """Say that the trainer says that a job is over."""
+        said = b'{"type":"urn:shoal:problem:wrong-phase"}'
+        self.ask(Vault.settle, letter=f"round/{job}/0", status=410, parts=(said,))
+
+    def ask(self, verb: Callable[..., Any], **about: Any) -> Any:
+        """Return what a verb returns, or that it is `Refused`."""
+        question = frames.encode(question_about(verb)(**about))
+        answer = frames.decode(self.vault.answer(question), {"Answer": Answer})
+        assert not answer.failed
+        return decoded(verb, answer.parts) if answer.refused is None else Refused(answer.refused)
+
+    def version(self) -> tuple[int, int]:
+        """Return the number of the manifest in force, and how many slots are enrolled under it."""
+        opened = self.ask(Vault.opened)
+        return opened.sequence, opened.enrolled
+
+    def close(self) -> None:
+        """Close the vault, as a process that is killed would."""
+        self.vault.close()
 
     def look(self) -> None:
         """Take all that is to be sent; no envelope may ever be other bytes."""
@@ -52,7 +146,7 @@ class Courier(Mailbox):
         return charged_on(state_of(self.holder))
 
     def offer(self, request: Any) -> Taken:
-        return self.take("job", request.encode(), about=request.digest)
+        return self.take(request.encode())
 
 
 @pytest.fixture
@@ -73,7 +167,7 @@ def test_a_round_that_is_offered_again_is_answered_once_with_the_same_bytes(
 ) -> None:
     spec = courier.world.announce(joined(courier))
     for _ in range(3):
-        courier.take("round", spec.encode())
+        courier.take(spec.encode())
         courier.look()
     assert Counter(courier.charged()).most_common(1)[0][1] == 1
     assert len(courier.charged()) == CLIENTS
@@ -84,17 +178,17 @@ def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) 
     world = courier.world
     request = world.submit()
     forged = sign(request.body, "analyst", SigningKey(b"x" * 32))
-    assert courier.take("job", forged.encode(), about=request.digest).why == "bad-signature"
+    assert courier.take(forged.encode()) == Taken(False, "The signature does not verify")
     honest = world.announce(joined(courier))
     for lie in (
         sign(honest.body, "trainer", SigningKey(b"x" * 32)),
         sign(honest.body, "compute-0", signing_key("compute-0")),
         replace(honest, body=honest.body.model_copy(update={"number": 1})),
     ):
-        assert not courier.take("round", lie.encode()).yes
+        assert not courier.take(lie.encode()).yes
     courier.look()
     assert (courier.charged(), courier.envelopes) == ([], {})
-    assert courier.take("round", honest.encode()).yes
+    assert courier.take(honest.encode()).yes
 
 
 def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
@@ -102,7 +196,7 @@ def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
     world = courier.world
     spec = world.announce(joined(courier))
     world.clock.move(60)
-    assert courier.take("round", spec.encode()) == Taken(False, "missed")
+    assert courier.take(spec.encode()) == Taken(False, "missed")
     late = world.submit()
     world.clock.move(60)
     assert "the time to join has passed" in courier.offer(late).why
@@ -112,7 +206,7 @@ def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
 def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) -> None:
     world = courier.world
     spec = world.announce(joined(courier))
-    assert courier.take("round", spec.encode()).yes
+    assert courier.take(spec.encode()).yes
     courier.interests()
     world.clock.move(60)
     courier.look()
@@ -124,11 +218,11 @@ def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
     world.announce(joined(courier))
     roster = with_grown(first.roster, 0, 1)
     second = next_manifest(first, roster=roster, authority=AUTHORITY)
-    assert courier.take("manifest", second.encode(), roster.encode()).yes
+    assert courier.take(second.encode(), roster.encode()).yes
     rivals = with_grown(first.roster, 0, 2)
     rival = next_manifest(first, roster=rivals, authority=AUTHORITY)  # of the same number
     for manifest, its_roster in ((rival, rivals), (first.signed_manifest, first.roster)):
-        courier.take("manifest", manifest.encode(), its_roster.encode())
+        courier.take(manifest.encode(), its_roster.encode())
         assert courier.version() == (2, CLIENTS + 1)
     assert courier.offer(world.submit()).yes  # bound to the first, and judged by both
     assert courier.offer(world.submit(manifest="f" * 64)).why == "unknown-manifest"
@@ -140,7 +234,7 @@ def test_an_older_request_is_worth_what_its_analyst_is_now(courier: Courier) -> 
     [analyst] = first.manifest.analysts
     replaced = analyst.model_copy(update={"verify_key": "ab" * 32})
     manifest = next_manifest(first, analysts=(replaced,), authority=AUTHORITY)
-    courier.take("manifest", manifest.encode(), first.roster.encode())
+    courier.take(manifest.encode(), first.roster.encode())
     assert "has another key now" in courier.offer(world.submit()).why
 
 
@@ -162,15 +256,17 @@ def test_whoever_keeps_back_what_nodes_charged_has_nothing_joined(among_nodes: C
     courier = among_nodes
     request = courier.world.submit()
     assert not courier.offer(request).yes
-    old = courier.interests().charges["compute-0"]
-    newer = courier.interests().charges["compute-0"]
+    [first] = [each for each in courier.due() if each.about == "compute-0"]
+    assert courier.questions()["compute-0"] == first.content  # until it is answered
+    courier.ask(Vault.settle, letter=first.letter.id, status=0, parts=(b"",))
+    old, newer = first.content, courier.questions()["compute-0"]
     assert old != newer
     for lie in (said_by(courier, 0, old), said_by(courier, 1, newer), b"{}"):
-        assert not courier.take("charges", lie, about="compute-0").yes
+        assert not courier.take(lie).yes
         assert not courier.offer(request).yes
-    for node, question in courier.interests().charges.items():
-        said = said_by(courier, int(node[-1]), question)
-        assert courier.take("charges", said, about=node).yes
+    for node, question in courier.questions().items():
+        assert courier.take(said_by(courier, int(node[-1]), question)).yes
+    courier.due()
     assert courier.offer(request).yes
 
 
@@ -178,11 +274,11 @@ def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_mo
     among_nodes: Courier,
 ) -> None:
     first = among_nodes.world.consortium
-    assert len(among_nodes.interests().charges) == NODES
+    assert len(among_nodes.questions()) == NODES
     roster = with_revoked(with_enrolled(first.roster, [(signing_key("other").verify_key, 1)]), [0])
     second = next_manifest(first, roster=roster, authority=AUTHORITY)
-    among_nodes.take("manifest", second.encode(), roster.encode())
-    assert among_nodes.interests().charges == {}
+    among_nodes.take(second.encode(), roster.encode())
+    assert among_nodes.questions() == {}
 
 
 def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
@@ -190,16 +286,16 @@ def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
 ) -> None:
     request = joined(courier)
     spec = courier.world.announce(request)
-    courier.take("end", about=request.digest)
-    assert courier.take("round", spec.encode()).why == "unknown-job"
-    assert courier.interests().jobs == ()
+    courier.call_over(request.digest)
+    assert courier.take(spec.encode()).why == "unknown-job"
+    assert courier.interests() == []
     assert courier.charged() == []
 
 
 def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courier) -> None:
     request = joined(courier)
     spec = courier.world.announce(request)
-    courier.take("round", spec.encode())
+    courier.take(spec.encode())
     courier.interests()
     courier.ask(Jobs.leave, job=request.digest)
     courier.look()
@@ -209,8 +305,8 @@ def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courie
 def test_what_is_no_document_is_refused_and_changes_nothing(courier: Courier) -> None:
     spec = courier.world.announce(joined(courier))
     for content in (b"", b"\0" * 40, b"{}"):
-        assert not courier.take("round", content).yes
-    assert courier.take("round", spec.encode()).yes
+        assert not courier.take(content).yes
+    assert courier.take(spec.encode()).yes
 
 
 def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
@@ -221,7 +317,7 @@ def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
     settled = st.tuples(spec, outcomes, nodes)
     return st.one_of(
         job.map(lambda each: lambda courier: courier.offer(each)),
-        spec.map(lambda each: lambda courier: courier.take("round", each.encode())),
+        spec.map(lambda each: lambda courier: courier.take(each.encode())),
         st.just(Courier.interests),
         st.just(Courier.look),
         settled.map(
@@ -232,7 +328,7 @@ def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
         st.tuples(job, outcomes).map(
             lambda said: lambda courier: courier.settle("join", said[0].digest, said[1])
         ),
-        job.map(lambda each: lambda courier: courier.take("end", about=each.digest)),
+        job.map(lambda each: lambda courier: courier.call_over(each.digest)),
         st.floats(1.0, 40.0).map(lambda each: lambda courier: courier.world.clock.move(each)),
     )
 

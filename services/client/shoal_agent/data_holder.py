@@ -1,17 +1,14 @@
 """The data holder: starts its vault and runs the parts of the courier, each in its own module.
 
 vault_link   asks the vault, which decides and remembers
-joining      finds jobs, sends joins and leaves; asks nodes what they charged
-answering    fetches rounds, has them answered, sends answers
+mail         carries the vault's letters, and brings back the answers
 directory    the peers, and newer manifests
 crowds.taking_part  all about crowd jobs
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Final, Self
@@ -21,10 +18,9 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.answering import Answering
 from shoal_agent.crowds.taking_part import TakingPart
-from shoal_agent.directory import Directory, Part, ShutOut
-from shoal_agent.joining import ChargesCheck, Joining
+from shoal_agent.directory import Directory, ShutOut
+from shoal_agent.mail import Mail
 from shoal_agent.status import (
     AskingView,
     HolderStatus,
@@ -43,49 +39,21 @@ from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.state import Joined, State
-from shoal_holder.status import RECORDS_TAKEN, Report, silent
+from shoal_holder.state import Joined
+from shoal_holder.status import Report, silent
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.marks import MemoryLost
-from shoal_kit.peers.exchange import JSON, Unavailable
 from shoal_kit.startup import read_pin
+from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import BadSignature, UnknownManifest
 
-
-@dataclass(eq=False)
-class Declaring(Part):
-    """Has the vault sign a declaration, if its owner makes one, until the trainer has judged it."""
-
-    _judged: tuple[str, int] | None = None  # under which manifest, of which records
-
-    async def step(self) -> None:
-        """Send what is to be declared, unless it was."""
-        now = self._directory.manifest, self._vault.told[RECORDS_TAKEN]
-        trainer = self._directory.trainer_apart("declarations")
-        if now == self._judged or not trainer.is_due:
-            return
-        signed = await self._vault.ask(Vault.signed, what="declaration")
-        if signed:
-            try:
-                answer = await trainer.post("/v1/declarations", signed[0], JSON)
-            except Unavailable as error:
-                self._report("declaration not sent", reason=str(error))
-                return
-            self._report("declaration settled", outcome=answer.outcome)
-            if answer.code == BadSignature.code:
-                self._directory.note_other_key(trainer)
-            if answer.code in (UnknownManifest.code, BadSignature.code):
-                return  # trainer or holder is behind
-        self._judged = now
-
-
-BETWEEN_LOOKS_SECONDS: Final = 0.5
+WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 COURIER: Final = "courier"
 """In the data directory: what the process that talks to others keeps, which is manifests."""
@@ -124,12 +92,9 @@ class DataHolder:
             report=report,
         )
         own = (vault, self._directory, clock, random_bytes, report)
-        self._charges = ChargesCheck(*own)
-        self._joining = Joining(*own, self._charges)
-        self._declaring = Declaring(*own)
-        self._answering = Answering(*own, wake)
+        self._mail = Mail(*own, wake)
         self._crowds = TakingPart(*own)
-        self._looks_for_jobs_at = -math.inf  # by the event loop's time
+        self._has_told = False  # that it waits for a node
 
     @classmethod
     def open(
@@ -235,29 +200,22 @@ class DataHolder:
 
     async def _step(self) -> None:
         await self._directory.bring_vault_up()
+        if self._directory.shut_out is None:
+            await self._mail.step()
         if self._directory.shut_out is not None:
             await self._stop_asking()
             raise ShutOut(self._directory.shut_out)
-        try:
-            if not await self._charges.begin():
-                return
-        except MemoryLost:
+        opened = await self.vault.ask(Vault.opened)
+        if opened.refusal is not None:
             await self._crowds.end()
-            raise
-        self._crowds.begin()
-        await self._look_for_jobs()
-        await self._answering.answer_rounds(await self._answering.fetch_rounds())
-        await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
-
-    async def _look_for_jobs(self) -> None:
-        """Look for jobs and send joins, but not each time that a round wakes the holder."""
-        if self._wakes:
-            now = asyncio.get_running_loop().time()
-            if now < self._looks_for_jobs_at:
-                return
-            self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
-        await self._declaring.step()
-        await self._joining.step()
+            raise MemoryLost(opened.refusal)
+        self._directory.may_be_behind |= not opened.enrolled  # no job tells of the next version
+        if opened.is_compared:
+            self._crowds.begin()
+            await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
+        elif not self._has_told:
+            self._has_told = True
+            self._report(WAITING, reason="; ".join(self._mail.unheard.values()))
 
     async def backup(self) -> bytes:
         """Return a backup of what a restore needs, sealed to the owner's recovery key.
@@ -293,7 +251,8 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
-        await self.vault.ask(Vault.decide, parts=(approval,))
+        decode(approval, Approval)  # the vault takes other documents, too
+        await self.vault.ask(Vault.take, parts=(approval,))
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -316,26 +275,20 @@ class DataHolder:
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
         opened = await self.vault.ask(Vault.opened)
+        refused, waiting = await self.vault.ask(Jobs.judged)
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self.vault.ask(Vault.status),
-            refused=dict(self._joining.refused),
+            refused=refused,
             refused_crowds=dict(self._crowds.refused),
             crowds=await self.vault.ask(CrowdVault.statuses) if opened.takes_crowds else (),
-            waiting=tuple(sorted(self._joining.waiting)),
-            unheard=dict(self._charges.unheard)
-            | (
-                {}
-                if self._joining.unheard is None
-                else {self._directory.trainer.name: self._joining.unheard}
-            ),
+            waiting=tuple(sorted(waiting)),
+            unheard=dict(self._mail.unheard),
         )
 
     async def job(self, job: str) -> JobView:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
-        request = self._joining.requests.get(job)
-        if request is None:
-            request = (await self.vault.ask(State.joined, job=job)).request
+        [request] = await self.vault.ask(Jobs.request, job=job)
         return job_view(job, request, self._directory.parties)
 
     async def close(self) -> None:
@@ -344,9 +297,8 @@ class DataHolder:
         self.vault.close()
 
     async def _stop_asking(self) -> None:
-        await self._charges.end()
+        await self._mail.end()
         await self._crowds.end()
-        await self._answering.end()
         await self._directory.close()
 
     def run(

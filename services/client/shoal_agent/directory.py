@@ -9,13 +9,12 @@ from typing import Final
 import httpx
 
 from shoal_agent.vault_link import VaultLink
-from shoal_holder.messages import What
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.peers.exchange import JSON, OCTETS, Reply, Unavailable
-from shoal_kit.peers.peer import NotThere, Peer
+from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_kit.peers.peer import Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -32,8 +31,6 @@ from shoal_protocol.wire.errors import (
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 """How often a Compute node is asked for a newer manifest: a trainer that was replaced, and whoever
 else holds a version back, shows none."""
-
-"""Reported of each envelope that a node answered."""
 
 
 class ShutOut(Exception):
@@ -61,39 +58,29 @@ class Directory:
         self._report = report
         self._peers: dict[tuple[str, ServiceParty], Peer] = {}  # by purpose and party
         self._handed = -1  # the newest version that the vault has from here
-        self._may_be_behind = False
+        self._handing = asyncio.Lock()
+        self.may_be_behind = False
+        """Whether to ask for newer versions before anything else."""
         self._looked_at, self._looks = clock(), 0
         self._looking: asyncio.Task[None] | None = None
         self.shut_out: str | None = None
         """Why no party takes this holder's messages again, and what to do: nobody is asked."""
 
-    @property
-    def manifest(self) -> str:
-        """Return the digest of the manifest in force."""
-        return self._book.current.digest
-
-    @property
-    def trainer(self) -> Peer:
-        """Return the trainer."""
-        return self._peer(self._book.current.manifest.trainer)
-
-    async def ask_trainer(self, path: str, **parameters: int) -> Reply:
-        """Return the trainer's answer on a job; if it knows none such, a former trainer's.
+    async def ask(self, peer: Peer, path: str, **parameters: int) -> Reply:
+        """Return a party's answer; if it is a trainer that knows no such job, a former trainer's.
 
         Raises:
-            Unavailable: the trainer did not answer.
+            Unavailable: the party did not answer.
         """
-        answer = await self.trainer.get(path, **parameters)
+        answer = await peer.get(path, **parameters)
         if answer.code != UnknownJob.code:
             return answer
-        now = self._book.current.manifest.trainer.name
-        trainers = (each.manifest.trainer for each in reversed(self._book.versions))
-        for name, party in {each.name: each for each in trainers}.items():
-            if name != now:
-                with suppress(Unavailable):  # it has ended its jobs, or may be switched off
-                    earlier = await self._peer(party).get(path, **parameters)
-                    if earlier.code != UnknownJob.code:
-                        return earlier
+        trainers = {each.manifest.trainer.name for each in self._book.versions}
+        for name in trainers - {peer.name}:
+            with suppress(Unavailable):  # it has ended its jobs, or may be switched off
+                earlier = await self.party(name, path).get(path, **parameters)
+                if earlier.code != UnknownJob.code:
+                    return earlier
         return answer
 
     def trainer_apart(self, purpose: str) -> Peer:
@@ -108,23 +95,20 @@ class Directory:
         """
         return self._book.get(manifest).manifest
 
-    def nodes(self, manifest: str) -> list[Peer]:
-        """Return the Compute nodes of a manifest version, in its order.
+    def party(self, name: str, path: str) -> Peer:
+        """Return the trainer or Compute node of this name in the newest version that has it.
+
+        A trainer has connections of their own for each kind of thing in its paths.
 
         Raises:
-            UnknownManifest: the version was never accepted here.
+            UnknownSigner: no version has it.
         """
-        return [self._peer(node) for node in self.parties(manifest).compute_nodes]
-
-    def node_called(self, name: str) -> Peer:
-        """Return the Compute node of this name in the manifest in force.
-
-        Raises:
-            UnknownSigner: it has none.
-        """
-        for node in self._book.current.manifest.compute_nodes:
-            if node.name == name:
-                return self._peer(node)
+        for version in reversed(self._book.versions):
+            if version.manifest.trainer.name == name:
+                return self._peer(version.manifest.trainer, path.split("/")[2])
+            for node in version.manifest.compute_nodes:
+                if node.name == name:
+                    return self._peer(node)
         raise UnknownSigner
 
     def _peer(self, party: ServiceParty, purpose: str = "") -> Peer:
@@ -148,34 +132,6 @@ class Directory:
             _, peer = self._peers.popitem()
             await peer.close()
 
-    async def deliver(
-        self, what: What, about: str, peer: Peer, path: str, node: int | None = None
-    ) -> bool:
-        """Send a peer what the vault has for it, if anything, and tell the vault its outcome.
-
-        It is `about` a job, or about a round where it goes to a `node` of that. False if the peer
-        does not know the round.
-        """
-        place: dict[str, object] = {"job": about}
-        if node is not None:
-            place = {"round": about, "node": node}
-        found = await self._vault.ask(Vault.pending, what=what, about=about, node=node or 0)
-        if not found:
-            return True
-        try:
-            answer = await peer.post(path, found[0], OCTETS if what == "envelope" else JSON)
-        except Unavailable as error:
-            self._report(f"{what} not sent", reason=str(error), **place)
-            return not isinstance(error, NotThere)
-        if answer.code == BadSignature.code:
-            self.note_other_key(peer)
-            self._report(f"{what} not sent", reason=answer.code, **place)
-            return True
-        outcome = answer.outcome
-        await self._vault.ask(Vault.settle, what=what, about=about, outcome=outcome, node=node or 0)
-        self._report(f"{what} settled", outcome=outcome, **place)
-        return True
-
     async def follow_to(self, manifest: str) -> None:
         """Ask for a manifest version that is not known here.
 
@@ -193,17 +149,10 @@ class Directory:
     def note_other_key(self, peer: Peer) -> None:
         """Note that a peer knows no key of this holder, or another: one of us missed a manifest."""
         peer.pause()
-        self._may_be_behind = True
+        self.may_be_behind = True
 
-    async def query(self) -> bytes | None:
-        """Return the holder's signed query for lists of jobs, None if it is not enrolled yet."""
-        parts = await self._vault.ask(Vault.signed, what="query")
-        if not parts:
-            self._may_be_behind = True  # no job will tell of the version that enrols it
-        return parts[0] if parts else None
-
-    def note_refused_query(self, peer: Peer, code: str) -> None:
-        """Note that a peer refused the query."""
+    def note_refusal(self, peer: Peer, code: str) -> None:
+        """Note that a peer refused something, by the code of its problem."""
         if code in (BadSignature.code, RevokedHolder.code):
             self.note_other_key(peer)
 
@@ -215,19 +164,19 @@ class Directory:
         """
         if self.shut_out is not None:
             return
-        if self._may_be_behind or self.trainer.is_away:
+        if self.may_be_behind or self.trainer_apart("jobs").is_away:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
-                self._may_be_behind = False
+                self.may_be_behind = False
         self._look()
         current = self._book.current.manifest.sequence
         if self._handed == current:
             return
-        opened = await self._vault.ask(Vault.opened)
-        for sequence in range(opened.sequence + 1, current + 1):
-            version = self._book.version(sequence)
-            parts = (version.signed_manifest.encode(), version.roster.encode())
-            opened = await self._vault.ask(Vault.next_manifest, parts=parts)
+        async with self._handing:
+            while (opened := await self._vault.ask(Vault.opened)).sequence < current:
+                version = self._book.version(opened.sequence + 1)
+                parts = (version.signed_manifest.encode(), version.roster.encode())
+                await self._vault.ask(Vault.take, parts=parts)
         self._handed = current
         self.shut_out = opened.refusal if opened.is_shut_out else None
 
@@ -251,7 +200,7 @@ class Directory:
             OSError: a manifest could not be stored.
         """
         *others, last = map(self._peer, self._book.current.manifest.compute_nodes)
-        for peer in (self.trainer, *others):
+        for peer in (self.trainer_apart("jobs"), *others):
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -47,8 +46,6 @@ class VaultLink:
         """
         self._vault = vault
         self._report = report
-        self.told = Counter[str]()
-        """How often the vault reported each event since it opened."""
         try:
             self.opened: Opened = self._taken(Vault.opened, vault.first_answer())
         except VaultGone as error:
@@ -77,7 +74,6 @@ class VaultLink:
         answer = frames.decode(frame, {"Answer": Answer})
         for event in answer.events:
             self._report(event.name, **event.facts)
-        self.told.update(event.name for event in answer.events)
         if answer.failed:
             self._report("the vault failed", reason=answer.why)
             raise VaultGone(answer.why)

@@ -5,11 +5,13 @@ these, can keep a job from the owners, or a decision from the vault; it cannot d
 is verified by the policy as it is when it counts. A refusal is for good.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state_file import StateFile
@@ -203,17 +205,20 @@ class Approvals:
                 found[job] = stage
         return found
 
-    def notice(self, job: str, state: State) -> bytes | None:
-        """Return what the trainer is to be told about a job, signed; None if it is not this."""
-        holder = self._site.holder
-        if holder is None or self.notices().get(job) != state:
-            return None
-        (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
-        body = ApprovalNotice(manifest=manifest, job=job, holder=holder, state=state)
-        return sign(body, Role.HOLDER, self._site.key).encode()
+    def letters(self) -> Iterator[Draft]:
+        """Yield what the trainer is to be told about jobs."""
+        trainer, holder = self._site.book.current.manifest.trainer.name, self._site.holder
+        if holder is None:
+            return
+        for job, state in self.notices().items():
+            (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
+            body = ApprovalNotice(manifest=manifest, job=job, holder=holder, state=state)
+            signed = sign(body, Role.HOLDER, self._site.key).encode()
+            yield Draft(f"{state}/{job}", trainer, f"/v1/jobs/{job}/approvals", signed)
 
-    def settle_notice(self, job: str, state: State) -> None:
+    def settle_notice(self, settled: Settled) -> None:
         """Record that the trainer answered a notice."""
+        state, job = settled.kind, settled.about
         self._file.write("UPDATE asked SET told = ? WHERE job = ?", state, job)
 
     def _stage(self, job: str, until: str) -> Stage:

@@ -5,7 +5,7 @@ The vault signs the queries, and verifies the nodes' signed answers; the courier
 A node that answers with its charges has no other machine with this key on file.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from shoal_holder import ledger, machine, restoring
 from shoal_holder.ledger import ChargedElsewhere
-from shoal_holder.messages import ChargesAsked, Count, OnePart
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state_file import StateFile
@@ -23,11 +23,12 @@ from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Name, format_time
+from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import (
     LedgerBroken,
     MalformedDocument,
     NotReady,
+    ProtocolError,
     UnknownManifest,
     UnknownRound,
     UnknownSigner,
@@ -35,6 +36,10 @@ from shoal_protocol.wire.errors import (
 
 BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
 """How old the last comparison may be when a job is joined."""
+AFTER_NONSENSE: Final = timedelta(seconds=30)
+"""How long a node is not asked after an answer that was not what it was asked for."""
+QUERY_LASTS: Final = timedelta(minutes=1)
+"""How long a query waits for its answer before another one takes its place."""
 
 
 @dataclass
@@ -47,6 +52,9 @@ class _Asking:
     after: int  # the entry of the node's ledger after which it is asked
     epoch: int = 0
     nonce: str = ""
+    query: bytes = field(default=b"", repr=False)  # that was not answered so far
+    number: int = 0  # of the query
+    asked_at: datetime | None = None
 
 
 @dataclass(eq=False)
@@ -54,7 +62,8 @@ class ChargeComparison(Part):
     """Collects the nodes' charges, and those that this ledger lacks."""
 
     _without: Collection[str]  # nodes that are never asked
-    _compared_at: datetime | None = None
+    compared_at: datetime | None = None
+    """When a node last said what it charged, or none was to be asked; None: not since the start."""
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
@@ -62,6 +71,9 @@ class ChargeComparison(Part):
     _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
     _is_news: bool = False  # whether more is forgotten than when it was last judged
+    _behind: dict[str, int] = field(default_factory=dict)  # by node: versions of the manifest
+    _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
+    _queries: int = 0  # that were made so far
 
     def __post_init__(self) -> None:
         self._machine = machine.read(self._state.file)
@@ -80,6 +92,12 @@ class ChargeComparison(Part):
         """Return the names of the nodes that have not said since the start what they charged."""
         return [node for node in self.nodes if node not in self._progress]
 
+    @property
+    def is_recent(self) -> bool:
+        """Tell whether a job may be joined by the last comparison."""
+        now, at = self._site.clock(), self.compared_at
+        return at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
+
     def check(self, *, joining: bool = False, nodes: int | None = None) -> None:
         """Refuse to spend unless this ledger holds all charges of the nodes that were heard.
 
@@ -92,9 +110,7 @@ class ChargeComparison(Part):
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
-        now, at = self._site.clock(), self._compared_at
-        of_late = at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
-        if at is None or self._is_news or (joining and not of_late):
+        if self.compared_at is None or self._is_news or (joining and not self.is_recent):
             raise NotReady("no Compute node says what it charged the slots here")
         waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
         if self._machine.is_restoring and not waiting:
@@ -104,22 +120,37 @@ class ChargeComparison(Part):
             names = ", ".join(waiting)
             raise NotReady(f"{names} did not say yet what was charged here")
 
-    def query(self, node: Name, behind: Count = 0) -> ChargesAsked:
-        """Return the next query for a node, and the ledger entry after which it asks.
+    def letters(self, *, joining: bool) -> Iterator[Draft]:
+        """Yield the queries that are due: since the start, and again before a job is joined."""
+        now, again = self._site.clock(), joining and not self.is_recent
+        for node in self.nodes:
+            is_paused = now < self._not_before.get(node, now) <= now + AFTER_NONSENSE
+            if is_paused or not (again or node in self.waiting or node in self._asking):
+                continue
+            try:
+                asking = self._query(node)
+            except ProtocolError as error:
+                self.doubt(Settled("charges", node))
+                self._report("charges not compared", node=node, reason=str(error))
+                continue
+            path = f"/v1/charges?after={asking.after}"
+            yield Draft(f"charges/{node}/{asking.number}", node, path, asking.query)
 
-        The query is bound to the manifest `behind` versions before the one in force.
+    def _query(self, node: str) -> _Asking:
+        """Return what a node is asked now, with a query that is neither answered nor old.
+
+        The query is bound to the newest manifest that the node is known to have.
 
         Raises:
-            UnknownRound: the node is not to be asked.
             UnknownManifest: it had another key then, or there is no such version here.
         """
-        site = self._site
-        if node not in self.nodes:
-            raise UnknownRound("the node is not asked")
-        version = self._version(node, behind)
+        site, now = self._site, self._site.clock()
+        version = self._version(node, self._behind.get(node, 0))
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
             asking = self._asking[node] = self._begun(node, version)
+        if asking.query and timedelta(0) <= now - (asking.asked_at or now) < QUERY_LASTS:
+            return asking
         asking.nonce, asking.epoch = site.random_bytes(16).hex(), self._machine.epoch
         query = ChargesQuery(
             manifest=version.digest,
@@ -128,13 +159,44 @@ class ChargeComparison(Part):
             epoch=self._machine.epoch,
             instance=self._machine.instance,
             nonce=asking.nonce,
-            at=site.clock(),
+            at=now,
         )
-        signed = sign(query, Role.HOLDER, site.key).encode()
-        return ChargesAsked(after=asking.after, query=signed)
+        self._queries += 1
+        asking.query, asking.asked_at = sign(query, Role.HOLDER, site.key).encode(), now
+        asking.number = self._queries
+        return asking
 
-    def hear(self, node: Name, parts: OnePart) -> bool:
-        """Take a node's answer to the last query; tell whether there is another query.
+    def unreached(self, settled: Settled) -> bool:
+        """Note that a node did not answer: it is asked anew, by another query."""
+        self._asking.pop(settled.about, None)
+        return False
+
+    def older(self, settled: Settled) -> bool:
+        """Ask a node that does not know the manifest by an older one; then by the newest again."""
+        node, is_behind = settled.about, settled.code == UnknownManifest.code
+        self._behind[node] = self._behind.get(node, 0) + 1 if is_behind else 0
+        return self.unreached(settled)
+
+    def doubt(self, settled: Settled) -> bool:
+        """Leave a node in peace for a while that answered something else."""
+        self._behind[settled.about] = 0
+        self._not_before[settled.about] = self._site.clock() + AFTER_NONSENSE
+        return self.unreached(settled)
+
+    def answered(self, settled: Settled) -> None:
+        """Take what a node answered.
+
+        Raises:
+            ProtocolError: as `hear`.
+        """
+        try:
+            self.hear(settled.about, decode(settled.body, Charges, ChargesQuery))
+        except ProtocolError:
+            self.doubt(settled)
+            raise
+
+    def hear(self, node: str, signed: Signed[Any]) -> None:
+        """Take a node's answer to the last query.
 
         A node whose ledger ends before where it once did is not heard: its charges may be gone.
 
@@ -144,12 +206,14 @@ class ChargeComparison(Part):
         asking = self._asking.get(node)
         if asking is None:
             raise UnknownRound("the node was not asked")
+        asking.query = b""  # whatever comes of it, another one is due
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
-            return True
-        signed: Signed[Any] = decode(parts[0], Charges, ChargesQuery)
+            return
         if isinstance(signed.body, ChargesQuery):
-            return self._hear_of_other(signed.body, signed, asking.holder)
+            if not self._hear_of_other(signed.body, signed, asking.holder):
+                self._asking.pop(node, None)
+            return
         charged = check_charges(
             signed,
             asking.version,
@@ -169,7 +233,8 @@ class ChargeComparison(Part):
                 "back with its whole ledger, or under another name with another one, name it in "
                 "SHOAL_WITHOUT_NODES"
             )
-            return False
+            self._asking.pop(node, None)
+            return
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
             for each, whose in charged
@@ -180,7 +245,6 @@ class ChargeComparison(Part):
             self._progress[node] = (asking.slots, asking.after)
             self._heard = True
             del self._asking[node]
-        return node in self._asking
 
     def settle(self) -> None:
         """Judge the nodes' answers; a state that is being restored takes the charges over."""
@@ -200,7 +264,7 @@ class ChargeComparison(Part):
             )
         self._is_news = False
         if self._heard or not self.nodes:
-            self._compared_at, self._heard = self._site.clock(), False
+            self.compared_at, self._heard = self._site.clock(), False
 
     def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
         """Give way to another machine of this holder, or supersede it; tell whether to ask again.

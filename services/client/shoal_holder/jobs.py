@@ -1,52 +1,161 @@
-"""Decides once about each job that the courier offers, signs its join, and ends what is over.
+"""Decides once about each job that the trainer lists, signs its join, and ends what is over.
 
 The end of a job is on file before it is announced. The job then reserves no budget, and no round of
 it is answered, whatever the trainer or the courier says.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Final
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
-from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.messages import Decided, OnePart, Outcome
+from shoal_holder.letters import GONE, Draft, Settled, read_json
+from shoal_holder.messages import Decided, Parts
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
+from shoal_holder.state import Letter as Pending
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
-from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again
 from shoal_protocol.wire.encoding import Digest
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob, WrongPhase
+from shoal_protocol.wire.errors import (
+    LedgerBroken,
+    MalformedDocument,
+    NotReady,
+    ProtocolError,
+    RefusedJob,
+    UnknownJob,
+    UnknownManifest,
+    WrongPhase,
+)
 
 WITHDRAWN: Final = "withdrawn"
 UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
+MOST_ENDED: Final = 100
+"""How many refused jobs that the trainer lists no more are shown, with the reason."""
+_PATHS: Final[dict[Pending, str]] = {"leave": "leaves", "join": "joins"}  # in this order
+
+
 @dataclass(eq=False)
 class Jobs(Part):
-    """The jobs that this data holder takes part in, from the offer to the end."""
+    """The jobs that this data holder takes part in, from the trainer's list to the end."""
 
     _charges: ChargeComparison
     _approvals: Approvals
+    _refused: dict[str, str] = field(default_factory=dict)
+    """Why jobs were not joined, in memory."""
+    _requests: dict[str, bytes] = field(default_factory=dict)
+    """The requests of jobs that it lists, or that are among those refused, as they were signed."""
+    wanted: list[str] = field(default_factory=list)
+    """Listed jobs that have yet to be judged."""
+    _withdrawn: set[str] = field(default_factory=set)
+    """Jobs that their analysts withdrew, by the trainer's word."""
 
-    def offer(self, job: Digest, parts: OnePart) -> Decided:
+    def judged(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return why jobs were not joined, and those that wait for the owners' approval.
+
+        The first are all that the trainer lists, and the newest of others.
+        """
+        return self._refused, self._approvals.waiting()
+
+    def request(self, job: Digest) -> Parts:
+        """Return the signed request of a job that was joined or is listed.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return (self._requests.get(job) or self._state.joined(job).request,)
+
+    def interests(self) -> Iterator[Draft]:
+        """Yield what is to be asked of the trainer: next rounds, withdrawals, listed requests."""
+        trainer = self._site.book.current.manifest.trainer.name
+        for each in self._state.open_jobs():
+            path = f"/v1/jobs/{each.job}"
+            if each.job in self._withdrawn:
+                yield Draft(f"withdrawal/{each.job}", trainer, f"{path}/withdrawal")
+            else:
+                number = each.next_number
+                yield Draft(f"round/{each.job}/{number}", trainer, f"{path}/rounds/{number}")
+        if self._charges.is_recent:
+            for job in self.wanted:
+                yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
+
+    def letters(self) -> Iterator[Draft]:
+        """Yield the leaves and joins that nobody answered, and the query for a list of jobs."""
+        trainer, key = self._site.book.current.manifest.trainer.name, self._site.key
+        for what, path in _PATHS.items():
+            for job, document in self._state.pending_letters(what).items():
+                # by the key in force, which may be newer than it is
+                signed = partial(sign_again, document, Join if what == "join" else Leave, key)
+                yield Draft(f"{what}/{job}", trainer, f"/v1/jobs/{job}/{path}", signed)
+        if query := self._site.query():
+            yield Draft("jobs", trainer, "/v1/jobs/joining", query)
+
+    def note(self, settled: Settled) -> None:
+        """Note what became of a join or leave."""
+        what, job, outcome = settled.kind, settled.about, settled.outcome
+        self._report(f"{what} settled", job=job, outcome=outcome)
+        self._state.settle(what, job, outcome)
+
+    def list_jobs(self, settled: Settled) -> None:
+        """Take the trainer's list: those jobs are to be judged that were not.
+
+        Raises:
+            MalformedDocument: it is none.
+        """
+        listed = listed_jobs(settled.body, "jobs")
+        for job in [each for each in self._refused if each not in listed][:-MOST_ENDED]:
+            del self._refused[job]
+        kept = self._refused.keys() | listed
+        self._requests = {job: each for job, each in self._requests.items() if job in kept}
+        done = self._refused.keys() | set(self._approvals.waiting())
+        self.wanted = [
+            each for each in listed if each not in done and not self._state.file.takes_part(each)
+        ]
+
+    def unlist(self, settled: Settled) -> None:
+        """Judge a job no more: its request is gone since it was listed, or it was judged."""
+        self.wanted = [each for each in self.wanted if each != settled.about]
+
+    def refuse(self, settled: Settled, reason: str | None = None) -> Decided:
+        """Do not join a job, for this reason or because its request is not shown."""
+        job, reason = settled.about, reason or settled.code
+        self.unlist(settled)
+        self._refused[job] = reason
+        self._report("job refused", job=job, reason=reason)
+        return Decided(taken=False, reason=reason)
+
+    def offer(self, settled: Settled) -> Decided:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
-            ProtocolError: the request is not what it should be.
+            UnknownManifest: the manifest that it is bound to is not known here, and may come.
         """
-        if self._state.file.takes_part(job):
-            return Decided(taken=True)
+        job = settled.about
         try:
-            return Decided(taken=self._join(decode(parts[0], JobRequest), job))
-        except RefusedJob as refusal:
-            return Decided(taken=False, reason=str(refusal))
+            signed = decode(settled.body, JobRequest)
+            if signed.digest != job:
+                raise RefusedJob("the request is another job's")
+            self._requests[job] = settled.body
+            is_joined = self._state.file.takes_part(job) or self._join(signed, job)
+        except (NotReady, LedgerBroken, UnknownManifest):
+            raise
+        except ProtocolError as error:
+            return self.refuse(settled, str(error))
+        self.unlist(settled)
+        if not is_joined:
+            self._report("job waits for its owners' approval", job=job)
+        return Decided(taken=is_joined)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         """Join a job; tell whether it was joined: its owners may have yet to approve it.
@@ -92,27 +201,33 @@ class Jobs(Part):
             if decode(each.request, JobRequest).body.ends_by <= now:
                 self._end(each.job, TIME_OVER)
 
-    def end_as_told(
-        self,
-        job: Digest,
-        code: Outcome,
-        parts: Annotated[tuple[bytes, ...], Field(max_length=1)] = (),
-    ) -> None:
-        """End a job because the trainer said so, with its analyst's withdrawal if that is why.
+    def end_as_told(self, settled: Settled) -> None:
+        """End a job because the trainer said so; its analyst's withdrawal is asked for first.
 
         Believed unsigned: it costs nobody privacy to answer no more.
 
         Raises:
             UnknownJob: there is no such job here.
         """
-        found = self._state.joined(job)
-        if code != JobWithdrawn.code:
+        job, code = settled.about, settled.code
+        self._state.joined(job)
+        if settled.status != GONE and code != UnknownJob.code:
+            self._report("no round", job=job, reason=code)
+        elif code == JobWithdrawn.code:
+            self._withdrawn.add(job)
+        else:
             self._end(job, code)
-            return
+
+    def withdraw(self, settled: Settled) -> None:
+        """End a job that the trainer says was withdrawn, with its analyst's withdrawal if any.
+
+        Raises:
+            UnknownJob: there is no such job here.
+        """
+        job = settled.about
+        found = self._state.joined(job)
         try:
-            if not parts:
-                raise MalformedDocument("there is no withdrawal")
-            signed = decode(parts[0], JobWithdrawal)
+            signed = decode(settled.body, JobWithdrawal)
             request = decode(found.request, JobRequest).body
             check_ending(signed, request, self._site.book.get(request.manifest))
         except ProtocolError as error:
@@ -144,3 +259,22 @@ class Jobs(Part):
     def _end(self, job: str, reason: str) -> None:
         self._state.end_job(job, reason)
         self._report("job ended", job=job, reason=reason)
+
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def listed_jobs(answer: bytes, name: str) -> list[str]:
+    """Return the ids of the jobs in a trainer's answer, which has a list of them under `name`.
+
+    Raises:
+        MalformedDocument: it is not such an answer.
+    """
+    value = read_json(answer)
+    try:
+        jobs = [each["job"] for each in value[name]]
+    except (KeyError, TypeError):
+        raise MalformedDocument("the list of jobs is not one") from None
+    if not all(isinstance(job, str) and _DIGEST.fullmatch(job) for job in jobs):
+        raise MalformedDocument("a job is named by a digest")
+    return jobs

@@ -155,7 +155,7 @@ def verify(file: StateFile) -> None:
         raise LedgerBroken("the ledger does not end where it did: entries were removed")
     # rows of the outbox stay when their envelopes are erased
     unpaid = file.one(
-        "SELECT 1 FROM outbox JOIN rounds USING (round) WHERE NOT EXISTS ("
+        "SELECT 1 FROM outbox JOIN rounds ON (kind, about) = ('envelope', round) WHERE NOT EXISTS ("
         " SELECT 1 FROM ledger WHERE (ledger.job, place) = (rounds.job, rounds.number))"
         " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
         " SELECT 1 FROM ledger WHERE ledger.round = contribution) LIMIT 1"

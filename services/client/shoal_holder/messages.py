@@ -9,27 +9,31 @@ both sides refuse everything else.
 from collections.abc import Callable
 from functools import cache
 from inspect import signature
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, create_model
 
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count as Count
-from shoal_protocol.wire.encoding import Digest, Finite, Name, Timestamp
+from shoal_protocol.wire.encoding import Finite, Name, Timestamp
 
 LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
 
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
-What = Literal["join", "leave", "waits", "approved", "refused", "envelope"]
-"""What is sent: of a job to the trainer, or of a round to each node."""
-Node = Annotated[int, Field(ge=0, le=255)]
+LetterId = Annotated[
+    str, StringConstraints(pattern=r"^[a-z]{1,20}(/[a-z0-9-]{1,64}(/[0-9]{1,9})?)?$")
+]
+"""A letter's kind, then the job, round or node that it is about, and a number where it has one."""
+Status = Annotated[int, Field(ge=0, le=599)]
+"""HTTP status of an answer; 0: there is none, or one that says to come back later."""
 Fact = str | Count | Finite | None
 
 Parts = Annotated[tuple[bytes, ...], Field(repr=False)]
 """Byte strings beside the JSON. A verb takes them as its argument `parts`, or returns them."""
 OnePart = Annotated[tuple[bytes], Field(repr=False)]
 TwoParts = Annotated[tuple[bytes, bytes], Field(repr=False)]
+OneOrTwoParts = Annotated[tuple[bytes, ...], Field(min_length=1, max_length=2, repr=False)]
 
 
 @cache
@@ -107,42 +111,20 @@ class Opened(Standing):
 
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
-    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the slots here
-    waiting_for: tuple[Name, ...] = ()  # those of them that did not say it since the start
+    is_compared: bool = False  # enough nodes said since the start what they charged the slots here
     is_shut_out: bool = False  # no party takes messages by this key again; `refusal` says why
 
 
-class ChargesAsked(Model):
-    """The signed query to a node, about its ledger after entry `after`."""
+class Letter(BaseModel):
+    """A request to one party: a GET where there is no body, else a POST."""
 
-    after: Count
-    query: bytes = Field(repr=False)
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
-
-class OpenJob(Model):
-    """A job that clients here take part in, and the number of its next round."""
-
-    job: Digest
-    next_number: Count
-
-
-class OpenRound(Model):
-    """A round in which something may remain to be made or sent, as its spec says."""
-
-    round_id: Digest
-    manifest: Digest
-    opened_at: Timestamp
-    deadline: Timestamp
-    unprepared: bool  # the answer may be left to make
-
-
-class Agenda(Model):
-    """The open jobs and rounds; those whose time is over were ended."""
-
-    jobs: tuple[OpenJob, ...]
-    rounds: tuple[OpenRound, ...]
-    letters: tuple[tuple[What, Digest], ...]  # for the trainer, about jobs, in this order
-    waiting: tuple[Digest, ...]  # jobs that owners have yet to decide about
+    id: LetterId
+    party: Name
+    path: str
+    body: bytes = Field(default=b"", repr=False)
+    is_json: bool = True
 
 
 class Decided(Model):

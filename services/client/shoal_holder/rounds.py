@@ -1,14 +1,16 @@
-"""Judges the rounds that the courier offers, and makes the answers to them from records and noise.
+"""Judges the rounds that the trainer announces, and makes the answers to them.
 
 Which slots are answered for, and when, depends neither on records nor on noise. An answer is on
 disk, and charged, before its first byte is handed over.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Final, Literal
 
 import numpy as np
 from pyroaring import BitMap
@@ -25,21 +27,24 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.messages import Decided, OnePart, OpenRound
+from shoal_holder.letters import Draft, Settled, read_json
+from shoal_holder.messages import Decided
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
 from shoal_kit.manifest_book import HANDOVER
-from shoal_kit.outcome import OVER
+from shoal_kit.outcome import ACKNOWLEDGED, OVER, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, receipt_query, sign_envelope
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import Digest, Int64Vector
+from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import (
+    MalformedDocument,
     RefusedSpec,
     UnknownJob,
     UnknownRound,
@@ -143,6 +148,10 @@ def encoding_allowed(query: Query, slots: int, *, failing: int = 1) -> float:
     )
 
 
+WHEN: Final = (0.5, 0.85)
+"""When nodes are asked what they hold, as parts of the time from opening to deadline."""
+MISSING_REQUEST: Final = "missing-request"  # what a node answers to a spec whose job it lacks
+SPREAD: Final = 0.1  # and up to so much later: not all data holders ask at once
 MISSED: Final = "missed"
 FAILED: Final = "failed here: faults.log says why"
 NOT_ASKED: Final = "not asked"
@@ -160,6 +169,10 @@ class _Open:
     spec: RoundSpec
     prepared: bool = False
     outcome: str = DELIVERED
+    asked: dict[int, tuple[datetime, int]] = field(default_factory=dict)
+    """By node: when, and after how many interruptions, it was asked what it holds."""
+    behind: dict[int, Literal["spec", "request"]] = field(default_factory=dict)
+    """What nodes lack that do not know a round which they were sent an envelope of."""
 
 
 @dataclass(eq=False)
@@ -170,8 +183,11 @@ class Rounds(Part):
     _open: dict[str, _Open] = field(default_factory=dict)
     _left: dict[int, datetime] = field(default_factory=dict)
     """By sequence: when that version of the manifest was in force no more."""
+    _interruptions: Counter[str] = field(default_factory=Counter)
+    """How often nodes did not answer; after each, they may have lost what they had."""
 
     def __post_init__(self) -> None:
+        self._later = SPREAD * int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
         self._answers = Answers(self._site, self._state, self._report, self._faults)
         self._sequence = self._site.book.current.manifest.sequence
 
@@ -184,7 +200,7 @@ class Rounds(Part):
         left = self._left.get(version.manifest.sequence, now - HANDOVER)
         return version if timedelta(0) <= now - left < HANDOVER else book.current
 
-    def offer(self, parts: OnePart) -> Decided:
+    def offer(self, settled: Settled) -> Decided:
         """Take the next round of a job, or return why it is not answered.
 
         Raises:
@@ -192,14 +208,14 @@ class Rounds(Part):
             RefusedSpec: it is no round that follows those on file; nothing comes of it.
             ProtocolError: the spec is not the trainer's word, or of no manifest that is known.
         """
-        signed = decode(parts[0], RoundSpec)
+        signed = decode(settled.body, RoundSpec)
         spec = signed.body
         stored = next((each for each in self._state.open_jobs() if each.job == spec.job), None)
         if stored is None:
             raise UnknownJob("this data holder takes no part in such a job")
         self._site.book.get(spec.manifest)
         ended = self._validate(signed, stored)
-        self._state.add_round(signed.digest, spec.job, spec.number, parts[0], ended)
+        self._state.add_round(signed.digest, spec.job, spec.number, settled.body, ended)
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
@@ -229,8 +245,8 @@ class Rounds(Part):
             return BEFORE_RESTORE
         return None if ours else NOT_ASKED
 
-    def agenda(self) -> list[OpenRound]:
-        """Return the rounds in which something may be left to do; those that are over end here."""
+    def look(self) -> None:
+        """Take up the rounds on file in which something may be left to do; end those over."""
         self._beginning_under(self._site.book.current.digest)
         stored = self._state.open_rounds()
         for round_id in self._open.keys() - stored:
@@ -239,16 +255,124 @@ class Rounds(Part):
             if round_id not in self._open:
                 self._open[round_id] = _Open(decode(spec, RoundSpec).body)
             self.end_if_over(round_id)
-        return [
-            OpenRound(
-                round_id=round_id,
-                manifest=each.spec.manifest,
-                opened_at=each.spec.opened_at,
-                deadline=each.spec.deadline,
-                unprepared=not each.prepared,
+
+    def unprepared(self) -> list[str]:
+        """Return the rounds that an answer may be left to make in."""
+        return [each for each, known in self._at_hand() if not known.prepared]
+
+    def _at_hand(self) -> list[tuple[str, _Open]]:
+        """Return the rounds but those of a version before the one that the owner pinned since."""
+        versions = {each.digest for each in self._site.book.versions}
+        return [each for each in self._open.items() if each[1].spec.manifest in versions]
+
+    # Every attempt sends the same bytes, but for the signature, which is made by the key in force.
+    # A node that lost its disk, or was restored from a backup, lacks what it acknowledged: as long
+    # as the round takes shares, it is sent again.
+
+    def letters(self) -> Iterator[Draft]:
+        """Yield the envelopes that no node answered, and what tells whether nodes have theirs."""
+        now = self._site.clock()
+        for round_id, known in self._at_hand():
+            spec, path = known.spec, f"/v1/rounds/{round_id}/shares"
+            for node, outcome in self._state.envelopes(round_id).items():
+                name, place = spec.compute_nodes[node], f"{round_id}/{node}"
+                if lacks := known.behind.get(node):
+                    to = {"spec": "/v1/rounds", "request": "/v1/jobs"}[lacks]
+                    yield Draft(f"{lacks}/{place}", name, to, partial(self._known, round_id, lacks))
+                    continue
+                share = partial(self._share, round_id, node, outcome)
+                if outcome == PENDING:
+                    yield Draft(f"envelope/{place}", name, path, share, is_json=False)
+                elif self._is_to_be_asked(known, node, now):
+                    yield Draft(f"receipt/{place}", name, f"{path}/stored", share, is_json=False)
+
+    def _share(self, round_id: str, node: int, outcome: str) -> bytes:
+        """Return an envelope that is to be sent, or what asks whether the node still has it."""
+        envelope, holder = self._state.envelope(round_id, node, outcome), self._site.holder
+        if envelope is None or holder is None:
+            raise UnknownRound
+        if outcome == PENDING:
+            return sign_envelope(envelope[1][:-SIGNATURE_BYTES], self._site.key)
+        return receipt_query(holder, envelope[0])
+
+    def _known(self, round_id: str, what: Literal["spec", "request"]) -> bytes:
+        """Return a round's signed spec, or its job's request: the trainer sent it long ago."""
+        found = self._state.file.one(
+            "SELECT spec, request FROM rounds JOIN jobs USING (job)"
+            " WHERE round = ? AND rounds.ended IS NULL",
+            round_id,
+        )
+        if found is None:
+            raise UnknownRound
+        return bytes(found[what == "request"])
+
+    def _is_to_be_asked(self, known: _Open, node: int, now: datetime) -> bool:
+        """Tell whether to ask a node whether it still has the envelope that it acknowledged.
+
+        It is asked twice in a round, and whenever it was out of reach.
+        """
+        spec = known.spec
+        asked, before = known.asked.get(node, (spec.opened_at, 0))
+        window = spec.deadline - spec.opened_at
+        times = (spec.opened_at + window * (part + self._later) for part in WHEN)
+        is_new = self._interruptions[spec.compute_nodes[node]] != before
+        return now < spec.deadline and (is_new or any(asked < time <= now for time in times))
+
+    def unreached(self, settled: Settled) -> None:
+        """Note that a node did not answer."""
+        if known := self._of(settled):
+            self._interruptions[known.spec.compute_nodes[settled.number]] += 1
+
+    def _of(self, settled: Settled) -> _Open | None:
+        """Return the open round that a letter to one of its nodes is about, if it is one."""
+        known = self._open.get(settled.about)
+        is_one = known is not None and settled.number < len(known.spec.compute_nodes)
+        return known if is_one else None
+
+    def note(self, settled: Settled) -> None:
+        """Note what became of an envelope."""
+        self._report(
+            "envelope settled", round=settled.about, node=settled.number, outcome=settled.outcome
+        )
+        self._state.settle("envelope", settled.about, settled.outcome, settled.number)
+        self.end_if_over(settled.about)
+
+    def hear_stored(self, settled: Settled) -> None:
+        """Take a node's word on whether it has the envelope that it acknowledged.
+
+        If not, the same bytes are sent again, which costs nobody privacy.
+
+        Raises:
+            MalformedDocument: it does not say it.
+        """
+        round_id, node, body = settled.about, settled.number, read_json(settled.body)
+        stored = body.get("stored") if isinstance(body, dict) else None
+        if not isinstance(stored, bool):
+            raise MalformedDocument("the node does not say whether it has the envelope")
+        if known := self._of(settled):
+            name = known.spec.compute_nodes[node]
+            known.asked[node] = (self._site.clock(), self._interruptions[name])
+        if not stored:
+            self._state.send_again(round_id, node)
+            self._report("envelope lost", round=round_id, node=node)
+
+    def hand_on(self, settled: Settled, what: Literal["spec", "request"] = "spec") -> None:
+        """Hand a node the spec of a round that it does not know, or its job's request."""
+        if known := self._of(settled):
+            known.behind[settled.number] = what
+            self.unreached(settled)  # it may lack what it had
+
+    def handed_on(self, settled: Settled) -> None:
+        """Note a node's answer to the spec of a round, or to its job's request."""
+        if settled.kind == "spec" and settled.code == MISSING_REQUEST:
+            self.hand_on(settled, "request")
+        elif settled.kind == "request" and settled.outcome == ACKNOWLEDGED:
+            self.hand_on(settled)
+        elif known := self._of(settled):
+            known.behind.pop(settled.number, None)
+            self._report(
+                "round handed on", round=settled.about, node=settled.number, reason=settled.outcome
             )
-            for round_id, each in self._open.items()
-        ]
 
     def end_if_over(self, round_id: str) -> None:
         """End a round whose time is over, or in which nothing can come any more."""
@@ -259,13 +383,13 @@ class Rounds(Part):
         if now >= spec.give_up_at:
             ended = OVER
         elif now >= spec.deadline and known.prepared:  # until then a node may lose what it has
-            ended = None if self._state.has_pending(round_id) else known.outcome
+            ended = None if PENDING in self._state.envelopes(round_id).values() else known.outcome
         if ended is not None:
             self._state.end_round(round_id, ended)
             del self._open[round_id]
 
-    def prepare(self, round_id: Digest) -> None:
-        """Make the answer to a round, and return at the moment when it may leave.
+    def prepare(self, round_id: str) -> bool:
+        """Make the answer to a round, at the moment when it may leave; tell whether there is one.
 
         Raises:
             UnknownRound: there is no such round, or it has ended here.
@@ -277,27 +401,28 @@ class Rounds(Part):
             raise UnknownRound
         known.prepared = True
         try:
-            self._answer(round_id, known)
+            is_made = self._answer(round_id, known)
         except BaseException:
             known.outcome = FAILED
             raise
         self.end_if_over(round_id)
+        return is_made
 
-    def _answer(self, round_id: str, known: _Open) -> None:
+    def _answer(self, round_id: str, known: _Open) -> bool:
         """Make, charge and store the answer to a round, unless there is a reason not to."""
         spec, site = known.spec, self._site
         asked, used = self._of_ours(spec), self._used(round_id, known)
         holder = site.holder
         if holder is None or not used:
-            return
+            return False
         leaves = release_timing.release_time(
             began=0.0, ready=0.0, allowed_seconds=allowed_seconds(spec, len(asked))
         )
         if leaves >= (spec.deadline - site.clock()).total_seconds():  # nothing drawn or charged
             known.outcome = MISSED
             self._report("too late to answer", round=round_id, slots=len(asked))
-            return
-        self._answers.make(round_id, spec, holder=holder, asked=asked, used=used)
+            return False
+        return self._answers.make(round_id, spec, holder=holder, asked=asked, used=used)
 
     def _used(self, round_id: str, known: _Open) -> BitMap:
         """Return the slots whose records the answer to a round may use; none if there is none.

@@ -20,8 +20,10 @@ from shoal_holder.state import State
 from shoal_holder.status import Report
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
+from shoal_protocol.jobs.membership import HolderQuery
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Role, sign
 
 
 class Timer:
@@ -114,14 +116,25 @@ class Site:
     def released_after(self, seconds: float) -> Iterator[None]:
         """End work that depends on records or noise at a moment that follows from `seconds` alone.
 
-        See `release_timing.release_time`: `seconds` are what the work may take.
+        So it ends if it fails, too. See `release_timing.release_time`: `seconds` are what the work
+        may take.
         """
         timer, began = self.sources.timer, self.sources.timer.now()
-        yield
-        leaves = release_timing.release_time(
-            began=began, ready=timer.now(), allowed_seconds=seconds
-        )
-        timer.sleep(leaves - timer.now())
+        try:
+            yield
+        finally:
+            leaves = release_timing.release_time(
+                began=began, ready=timer.now(), allowed_seconds=seconds
+            )
+            timer.sleep(leaves - timer.now())
+
+    def query(self) -> bytes | None:
+        """Return the signed query for lists of jobs; None if this holder is not enrolled."""
+        if self.holder is None:
+            return None
+        manifest = self.book.current.digest
+        body = HolderQuery(manifest=manifest, holder=self.holder, at=self.clock())
+        return sign(body, Role.HOLDER, self.key).encode()
 
     @property
     def holder(self) -> int | None:

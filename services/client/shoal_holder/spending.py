@@ -73,8 +73,9 @@ def committed(file: StateFile) -> Balances:
 def reserving(file: StateFile) -> list[Any]:
     """Return (job, request, mu, epsilon, slots) of open jobs, which hold budget, as joined."""
     return file.rows(
-        "SELECT job, request, mu, epsilon, slots FROM jobs JOIN letters USING (job)"
-        " WHERE ended IS NULL AND what = 'join' AND outcome IN (?, ?) ORDER BY jobs.rowid",
+        "SELECT job, request, mu, epsilon, slots FROM jobs"
+        " JOIN outbox ON (kind, about) = ('join', job)"
+        " WHERE ended IS NULL AND outcome IN (?, ?) ORDER BY jobs.rowid",
         *(PENDING, ACKNOWLEDGED),
     )
 

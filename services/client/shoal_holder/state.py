@@ -111,9 +111,14 @@ class State:
                 "INSERT INTO jobs (job, request, mu, epsilon, slots) VALUES (?, ?, ?, ?, ?)",
                 (job, request, cost.mu, cost.stated_epsilon, encode_clients(slots)),
             )
-            self.file.database.execute(
-                "INSERT INTO letters VALUES (?, 'join', ?, ?)", (job, join, PENDING)
-            )
+            self._add("join", job, join)
+
+    def _add(self, kind: str, about: str, document: bytes) -> None:
+        """Put what is to be sent to the trainer into the outbox, once."""
+        self.file.database.execute(
+            "INSERT OR IGNORE INTO outbox VALUES (?, ?, 0, NULL, ?, ?)",
+            (kind, about, document, PENDING),
+        )
 
     def open_jobs(self) -> list[StoredJob]:
         """Return the jobs that we still take part in."""
@@ -140,25 +145,29 @@ class State:
         """Return the signed joins of open jobs, or leaves, that nobody has answered, by job."""
         return dict(
             self.file.rows(
-                "SELECT job, document FROM letters JOIN jobs USING (job) WHERE what = ?"
-                " AND outcome = ? AND (what = 'leave' OR ended IS NULL) ORDER BY jobs.rowid",
+                "SELECT job, document FROM outbox JOIN jobs ON about = job WHERE kind = ?"
+                " AND outcome = ? AND (kind = 'leave' OR ended IS NULL) ORDER BY jobs.rowid",
                 *(what, PENDING),
             )
         )
 
-    def settle_letter(self, what: Letter, job: str, outcome: str) -> None:
-        """Record the outcome of a join or leave."""
+    def settle(self, kind: str, about: str, outcome: str, node: int = 0) -> None:
+        """Record the answer to what was sent, and erase what was sent if it was refused.
+
+        An acknowledged envelope stays until the round ends here: the node may lose it.
+        """
         self._committed = None
         self.file.write(
-            "UPDATE letters SET outcome = ? WHERE job = ? AND what = ? AND outcome = ?",
-            *(outcome, job, what, PENDING),
+            "UPDATE outbox SET outcome = ?1, document = CASE ?1 WHEN ?2 THEN document END"
+            " WHERE (kind, about, node, outcome) = (?3, ?4, ?5, ?6)",
+            *(outcome, ACKNOWLEDGED, kind, about, node, PENDING),
         )
 
     def slots_of_job(self, job: str) -> BitMap:
         """Return the slots whose records a job may use; none if the join was refused."""
         found = self.file.one(
-            "SELECT slots FROM jobs JOIN letters USING (job)"
-            " WHERE job = ? AND what = 'join' AND outcome IN (?, ?)",
+            "SELECT slots FROM jobs JOIN outbox ON (kind, about) = ('join', job)"
+            " WHERE job = ? AND outcome IN (?, ?)",
             *(job, PENDING, ACKNOWLEDGED),
         )
         return BitMap() if found is None else decode_clients(found[0])
@@ -188,9 +197,7 @@ class State:
             )
             self._end_rounds(job, reason)
             if leave is not None:
-                self.file.database.execute(
-                    "INSERT OR IGNORE INTO letters VALUES (?, 'leave', ?, ?)", (job, leave, PENDING)
-                )
+                self._add("leave", job, leave)
         self.file.truncate_log()
 
     def _has_ended(self, job: str) -> bool:
@@ -260,10 +267,9 @@ class State:
                 if slots:
                     ledger.append(self.file, round_id, job, number, price, now, slots)
             self.file.database.executemany(
-                "INSERT INTO outbox (round, node, outcome, digest, envelope)"
-                " VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO outbox VALUES ('envelope', ?, ?, ?, ?, ?)",
                 (
-                    (round_id, node, PENDING, envelope_digest(envelope), envelope)
+                    (round_id, node, envelope_digest(envelope), envelope, PENDING)
                     for node, envelope in envelopes.items()
                 ),
             )
@@ -287,7 +293,7 @@ class State:
     def _end_round(self, round_id: str, reason: str) -> None:
         prepared, pending = self.file.one(
             "SELECT COUNT(*), COUNT(*) FILTER (WHERE outcome = 'pending') FROM outbox"
-            " WHERE round = ?",
+            " WHERE (kind, about) = ('envelope', ?)",
             round_id,
         )
         self.file.database.execute(
@@ -295,9 +301,10 @@ class State:
             (DELIVERED if prepared and not pending else reason, round_id),
         )
         self.file.database.execute(
-            "UPDATE outbox SET envelope = NULL,"
+            "UPDATE outbox SET document = NULL,"
             " outcome = CASE outcome WHEN 'pending' THEN 'unsent' ELSE outcome END"
-            " WHERE round = ? AND (envelope IS NOT NULL OR outcome = 'pending')",
+            " WHERE (kind, about) = ('envelope', ?)"
+            " AND (document IS NOT NULL OR outcome = 'pending')",
             (round_id,),
         )
 
@@ -310,34 +317,29 @@ class State:
         An envelope is there until its round has ended or the node refused it.
         """
         found: tuple[bytes, bytes] | None = self.file.one(
-            "SELECT digest, envelope FROM outbox"
-            " WHERE round = ? AND node = ? AND outcome = ? AND envelope IS NOT NULL",
+            "SELECT digest, document FROM outbox"
+            " WHERE (kind, about, node, outcome) = ('envelope', ?, ?, ?) AND document IS NOT NULL",
             *(round_id, node, outcome),
         )
         return found
 
-    def has_pending(self, round_id: str) -> bool:
-        """Tell whether an envelope of a round is not settled."""
-        query = "SELECT 1 FROM outbox WHERE round = ? AND outcome = ?"
-        return self.file.one(query, round_id, PENDING) is not None
-
-    def settle_envelope(self, round_id: str, node: int, outcome: str) -> None:
-        """Record a node's answer to an envelope, and erase the envelope if it was refused.
-
-        An acknowledged one stays until the round ends here: the node may lose it.
-        """
-        self.file.write(
-            "UPDATE outbox SET outcome = ?, envelope = CASE ? WHEN ? THEN envelope END"
-            " WHERE round = ? AND node = ? AND outcome = ?",
-            *(outcome, outcome, ACKNOWLEDGED, round_id, node, PENDING),
+    def envelopes(self, round_id: str) -> dict[int, str]:
+        """Return what became of the envelopes that can be sent, or sent again, by node."""
+        return dict(
+            self.file.rows(
+                "SELECT node, outcome FROM outbox"
+                " WHERE (kind, about) = ('envelope', ?) AND document IS NOT NULL ORDER BY node",
+                round_id,
+            )
         )
 
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""
         with self.file.transaction():
             queued = self.file.database.execute(
-                "UPDATE outbox SET outcome = ? WHERE round = ? AND node = ? AND outcome = ?"
-                " AND envelope IS NOT NULL",
+                "UPDATE outbox SET outcome = ?"
+                " WHERE (kind, about, node, outcome) = ('envelope', ?, ?, ?)"
+                " AND document IS NOT NULL",
                 (PENDING, round_id, node, ACKNOWLEDGED),
             )
             self.file.database.execute(

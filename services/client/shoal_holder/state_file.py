@@ -27,7 +27,7 @@ from shoal_kit.marks import (
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.wire.errors import LedgerBroken
 
-SCHEMA_VERSION: Final = 20
+SCHEMA_VERSION: Final = 21
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -78,12 +78,14 @@ CREATE TABLE jobs (
     slots TEXT NOT NULL,             -- whose records it may use: a bitmap in base64
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
-CREATE TABLE letters (               -- the data holder's signed word on jobs, for the trainer
-    job TEXT NOT NULL REFERENCES jobs,
-    what TEXT NOT NULL,              -- join, leave
-    document BLOB NOT NULL,
+CREATE TABLE outbox (                -- what was signed about jobs, and the envelopes of answers
+    kind TEXT NOT NULL,              -- join, leave, envelope
+    about TEXT NOT NULL,             -- the job; of an envelope the round
+    node INTEGER NOT NULL,           -- whom an envelope is for; 0: the trainer
+    digest BLOB,                     -- of an envelope; stays when that is erased
+    document BLOB,                   -- until it was refused, or the round has ended
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (job, what)
+    PRIMARY KEY (kind, about, node)
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     round TEXT PRIMARY KEY,
@@ -221,15 +223,6 @@ BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
 CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
 WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
 BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
-
-CREATE TABLE outbox (                -- of each round's one answer
-    round TEXT NOT NULL REFERENCES rounds,
-    node INTEGER NOT NULL,
-    digest BLOB NOT NULL,            -- of the envelope; stays when that is erased
-    envelope BLOB,                   -- until the round has ended, or a node refused it
-    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (round, node)
-) WITHOUT ROWID;
 
 CREATE TABLE identity (              -- where records have ids
     one INTEGER PRIMARY KEY CHECK (one = 1),

@@ -58,7 +58,7 @@ class JobStatus:
 def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     """Count what the state file holds, job by job."""
     sent: dict[str, Counter[str]] = defaultdict(Counter)
-    for round_id, outcome in file.rows("SELECT round, outcome FROM outbox"):
+    for round_id, outcome in file.rows("SELECT about, outcome FROM outbox WHERE kind = 'envelope'"):
         sent[round_id][outcome] += 1
     charged = {
         round_id: (clients, at)
@@ -78,8 +78,8 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
         JobStatus(job, ended, len(decode_clients(slots)), join, tuple(rounds.get(job, ())), leave)
         for job, ended, slots, join, leave in file.rows(
             "SELECT job, ended, slots,"
-            " (SELECT outcome FROM letters WHERE letters.job = jobs.job AND what = 'join'),"
-            " (SELECT outcome FROM letters WHERE letters.job = jobs.job AND what = 'leave')"
+            " (SELECT outcome FROM outbox WHERE (kind, about) = ('join', job)),"
+            " (SELECT outcome FROM outbox WHERE (kind, about) = ('leave', job))"
             " FROM jobs ORDER BY rowid"
         )
     )

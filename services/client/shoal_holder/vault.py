@@ -1,14 +1,17 @@
-"""The vault: answers the courier's questions, one after another.
+"""The vault: a mailbox. Signed documents go in, addressed letters come out.
 
-It decides all that costs privacy. It verifies documents from the courier by the manifest versions
-that it accepted itself and by its own clock. Unsigned messages can only end its part in a job or
-round, or have the same bytes sent again.
+The courier fetches what `interests` lists, hands in documents by `take`, sends what is `due` and
+has the answers `settle`d; its owner asks all else. The vault decides all that costs privacy. It
+verifies documents by the manifest versions that it accepted itself and by its own clock. Unsigned
+answers can only end its part in a job or round, or have the same bytes sent again.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -19,19 +22,19 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
+from shoal_holder.letters import Draft, Effect, Settled, stays
 from shoal_holder.messages import (
-    Agenda,
     Answer,
     Count,
+    Decided,
     Event,
-    Node,
+    Letter,
+    LetterId,
+    OneOrTwoParts,
     OnePart,
     Opened,
-    OpenJob,
-    Outcome,
     Parts,
-    TwoParts,
-    What,
+    Status,
     encoded,
     question_about,
 )
@@ -49,15 +52,17 @@ from shoal_holder.status import (
     read_jobs,
 )
 from shoal_kit.marks import LOSSES_ACCEPTED
-from shoal_kit.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.membership import HolderQuery, Join, Leave
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import Approval, JobWithdrawal
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, receipt_query, sign_envelope
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import key_fingerprint
-from shoal_protocol.wire.documents import Role, sign, sign_again
-from shoal_protocol.wire.encoding import Digest
-from shoal_protocol.wire.errors import ProtocolError, UnknownRound
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownRound
+
+Value = TypeVar("Value")
 
 
 class Vault:
@@ -83,6 +88,9 @@ class Vault:
         self._owner_files = owner_files or {}
         self._renew = renew
         self._records_fault: str | None = None
+        self._renewals = 0  # of the records
+        self._judged: tuple[str, int] | None = None
+        """Under which version, and of which records, the trainer judged a declaration."""
         self._key_file = key_file
         self._site = site
         self._state = state
@@ -94,6 +102,7 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(*own, self._charges, self._approvals)
         self._rounds = Rounds(*own, self._charges)
+        self._effects = self._effects_of_answers()
         if losses := state.file.losses:
             self._report(LOSSES_ACCEPTED, losses=losses)
         if adopted := count_adopted(state.file):
@@ -102,13 +111,11 @@ class Vault:
             state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
         )
         verbs: list[Callable[..., Any]] = [
-            *(self.opened, self.next_manifest, self.settle_charges, self.agenda, self.pending),
-            *(self.acknowledged, self.spec, self.settle, self.signed, self.decide, self.backup),
-            *(self._charges.query, self._charges.hear, self._jobs.offer, self._jobs.end_as_told),
-            *(self._rounds.offer, self._rounds.prepare),
-            # its owner's questions: all but leaving a job change nothing
-            *(self.status, self.policy, self.spent, self.committed, self.chain),
-            *(self._approvals.page, self._jobs.leave, state.joined, state.reserved),
+            *(self.interests, self.take, self.due, self.settle),
+            # `ask`: the owner's questions; leaving a job and a backup change something
+            *(self.opened, self.status, self.policy, self.spent, self.committed, self.chain),
+            *(self._approvals.page, self._jobs.judged, self._jobs.request, state.reserved),
+            *(self._jobs.leave, self.backup),
         ]
         if self._takes_crowds:
             from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
@@ -177,8 +184,7 @@ class Vault:
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,
-            charging_nodes=tuple(self._charges.nodes),
-            waiting_for=tuple(self._charges.waiting),
+            is_compared=self._charges.compared_at is not None,
             refusal=shut_out or self._charges.refusal,
             is_shut_out=shut_out is not None,
             adopted=count_adopted(self._state.file),
@@ -189,105 +195,147 @@ class Vault:
             owners_missing=owners_missing(self._site.policy),
         )
 
-    def next_manifest(self, parts: TwoParts) -> Opened:
-        """Accept the version after the one in force, as the authority signed it, and its roster."""
-        self._site.book.accept(*parts)
-        return self.opened()
-
-    def settle_charges(self) -> Opened:
-        """Judge the nodes' charges: nothing is joined or answered before."""
-        self._charges.settle()
-        return self.opened()
-
-    def agenda(self) -> Agenda:
-        """Return the open jobs and rounds, and end those whose time is over."""
+    def interests(self) -> tuple[Letter, ...]:
+        """Return what is to be asked for; whatever comes of it is settled like a letter."""
         self._take_new_records()
         self._jobs.end_those_over()
-        rounds = tuple(self._rounds.agenda())
-        jobs = self._state.open_jobs()
-        return Agenda(
-            jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
-            rounds=rounds,
-            letters=(
-                *((stage, job) for job, stage in self._approvals.notices().items()),
-                *(("leave", job) for job in self._state.pending_letters("leave")),
-                *(("join", job) for job in self._state.pending_letters("join")),
-            ),
-            waiting=self._approvals.waiting(),
+        self._rounds.look()
+        self._charges.settle()
+        return self._handed(self._jobs.interests()) if self._is_at_work else ()
+
+    def take(self, parts: OneOrTwoParts) -> Decided:
+        """Take a signed document that nobody was asked for; return why not if it is not taken.
+
+        It is a request, a round, an owner's decision, a withdrawal or a node's charges; or, with
+        its roster beside it, the manifest that follows the one in force.
+
+        Raises:
+            ProtocolError: its author did not sign it, or nothing comes of it.
+        """
+        if len(parts) == 2:
+            self._site.book.accept(*parts)
+            return Decided(taken=True)
+        signed: Signed[Any] = decode(
+            parts[0], JobRequest, RoundSpec, Approval, JobWithdrawal, Charges, ChargesQuery
         )
+        match signed.body:
+            case JobRequest():
+                return self._jobs.offer(Settled("job", signed.digest, body=parts[0]))
+            case RoundSpec():
+                return self._rounds.offer(Settled("round", signed.body.job, body=parts[0]))
+            case Approval():
+                self._report("an owner has decided", job=self._approvals.take(parts[0]))
+            case JobWithdrawal(job=job):
+                self._jobs.withdraw(Settled("withdrawal", job, body=parts[0]))
+            case ChargesQuery(node=node) | Charges(node=node):
+                self._charges.hear(node, signed)
+        return Decided(taken=True)
+
+    def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
+        """Return the letters that may leave now, without those that the courier has at hand.
+
+        If there are none, answer one round, and return None at the moment when the answer may
+        leave, which is public beforehand: no letter shows when its noise was drawn. What the owner
+        asks meanwhile comes before the letters.
+        """
+        self._rounds.look()
+        self._charges.settle()
+        charges = self._charges.letters(joining=bool(self._jobs.wanted))
+        parts: dict[str, Iterator[Draft]] = {"charges": charges}
+        if self._is_at_work:
+            parts |= {"declaration": self._declaration(), "approvals": self._approvals.letters()}
+            parts |= {"jobs": self._jobs.letters(), "rounds": self._rounds.letters()}
+        drafts = [
+            self._without_failing(f"letters of {name}", partial(list[Draft], part)) or []
+            for name, part in parts.items()
+        ]
+        letters = self._handed(chain.from_iterable(drafts), without)
+        if not letters and self._is_at_work:
+            for round_id in self._rounds.unprepared():
+                prepare = partial(self._rounds.prepare, round_id)
+                if self._without_failing(f"answer to {round_id}", prepare):
+                    return None
+        return letters
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Tell whether jobs are joined and answered at all."""
+        is_refused = self._charges.refusal is not None or self._site.shut_out is not None
+        return self._charges.compared_at is not None and not is_refused
+
+    def _handed(self, drafts: Iterable[Draft], without: Collection[str] = ()) -> tuple[Letter, ...]:
+        """Return letters; one that cannot be made keeps no other one back."""
+        made = [
+            self._without_failing(f"letter {each.id}", each.letter)
+            for each in drafts
+            if each.id not in without
+        ]
+        return tuple(each for each in made if each is not None)
+
+    def _without_failing(self, what: str, work: Callable[[], Value]) -> Value | None:
+        """Return what some work makes; None if it fails, which the owner alone is told.
+
+        Raises:
+            sqlite3.Error, OSError: the state cannot be read or written.
+        """
+        try:
+            return work()
+        except ProtocolError as error:
+            self._report("not made", what=what, reason=str(error))
+        except (sqlite3.Error, OSError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- when a process ends is a message
+            self._faults.write(f"no {what}", error)
+        return None
+
+    def settle(self, letter: LetterId, status: Status, parts: OnePart) -> bool:
+        """Note the answer to a letter; tell whether it is one to what was asked.
+
+        Raises:
+            ProtocolError: the answer is not what it should be, or nothing comes of it.
+        """
+        settled = Settled.of(letter, status, parts[0])
+        if settled.kind not in self._effects:
+            raise UnknownRound("no such letter was sent")
+        return self._effects[settled.kind][settled.column](settled) is not False
+
+    def _effects_of_answers(self) -> dict[str, tuple[Effect, Effect, Effect, Effect]]:
+        """Return what answers to each kind of letter do, by `Settled.column`.
+
+        Nobody signs an answer, but what is taken out of it: all others end this data holder's part
+        in something, have the same bytes sent again, or say what to ask for next.
+        """
+        charges, jobs, rounds = self._charges, self._jobs, self._rounds
+        told = self._approvals.settle_notice
+        return {
+            # taken, not found, refused otherwise, not answered
+            "join": (jobs.note, stays, jobs.note, stays),
+            "leave": (jobs.note, stays, jobs.note, stays),
+            "waits": (told, stays, told, stays),
+            "approved": (told, stays, told, stays),
+            "refused": (told, stays, told, stays),
+            "envelope": (rounds.note, rounds.hand_on, rounds.note, rounds.unreached),
+            "receipt": (rounds.hear_stored, rounds.hand_on, stays, rounds.unreached),
+            "spec": (rounds.handed_on, stays, rounds.handed_on, stays),
+            "request": (rounds.handed_on, stays, rounds.handed_on, stays),
+            "charges": (charges.answered, charges.older, charges.doubt, charges.unreached),
+            "declaration": (self._declared, stays, self._declared, stays),
+            "jobs": (jobs.list_jobs, stays, stays, stays),
+            "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
+            "withdrawal": (jobs.withdraw, jobs.withdraw, jobs.withdraw, stays),
+            "job": (jobs.offer, jobs.unlist, jobs.refuse, stays),
+        }
 
     def _take_new_records(self) -> None:
         """Go over to new records, between two answers; open jobs ask these from then on."""
         try:
             if self._renew():
                 self._records_fault = None
+                self._renewals += 1
                 self._report(RECORDS_TAKEN)
         except ValueError as error:
             self._records_fault = str(error)
             self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
-
-    def pending(self, what: What, about: Digest, node: Node = 0) -> Parts:
-        """Return a job's join, leave or notice, or a round's envelope to a node, if unanswered.
-
-        It is signed by the key in force, which may be newer than it is.
-        """
-        key, found = self._site.key, None
-        match what:
-            case "envelope":
-                if envelope := self._state.envelope(about, node, PENDING):
-                    found = sign_envelope(envelope[1][:-SIGNATURE_BYTES], key)
-            case "join" | "leave":
-                if found := self._state.pending_letters(what).get(about):
-                    found = sign_again(found, Join if what == "join" else Leave, key)
-            case "waits" | "approved" | "refused":
-                found = self._approvals.notice(about, what)
-        return () if found is None else (found,)
-
-    def acknowledged(self, round_id: Digest, node: Node) -> Parts:
-        """Return the receipt query for the envelope that a node acknowledged, if it did."""
-        envelope, holder = self._state.envelope(round_id, node, ACKNOWLEDGED), self._site.holder
-        return () if envelope is None or holder is None else (receipt_query(holder, envelope[0]),)
-
-    def spec(self, round_id: Digest) -> Parts:
-        """Return what a node needs that lost a round: its spec, and its job's request.
-
-        Raises:
-            UnknownRound
-        """
-        found: tuple[bytes, bytes] | None = self._state.file.one(
-            "SELECT spec, request FROM rounds JOIN jobs USING (job)"
-            " WHERE round = ? AND rounds.ended IS NULL",
-            round_id,
-        )
-        if found is None:
-            raise UnknownRound
-        return found
-
-    def settle(self, what: What, about: Digest, outcome: Outcome, node: Node = 0) -> None:
-        """Note what became of something sent; "lost": a node no longer holds an envelope.
-
-        Believed unsigned: to send the same bytes again, or no more, costs nobody privacy.
-        """
-        match what:
-            case "envelope":
-                if outcome == LOST:
-                    self._state.send_again(about, node)
-                else:
-                    self._state.settle_envelope(about, node, outcome)
-                self._rounds.end_if_over(about)
-            case "join" | "leave":
-                self._state.settle_letter(what, about, outcome)
-            case "waits" | "approved" | "refused":
-                self._approvals.settle_notice(about, what)
-
-    def decide(self, parts: OnePart) -> None:
-        """Take an owner's decision about a job, as a key signed it that the policy lists.
-
-        Raises:
-            ProtocolError: as `Approvals.take`.
-        """
-        job = self._approvals.take(parts[0])
-        self._report("an owner has decided", job=job)
 
     def backup(self) -> Parts:
         """Return a backup for the owner, sealed to a key that is in neither process.
@@ -308,26 +356,29 @@ class Vault:
             raise ProtocolError(str(error)) from error
         return (sealed,)
 
-    def signed(self, what: Literal["query", "declaration"]) -> Parts:
-        """Return what the data holder signs now; none if not enrolled, or it declares nothing."""
-        site = self._site
-        rules, holder = site.policy.declared, site.holder
-        manifest, now = site.book.current.digest, site.clock()
-        body: HolderQuery | HolderDeclaration
-        if holder is not None and what == "query":
-            body = HolderQuery(manifest=manifest, holder=holder, at=now)
-        elif holder is not None and rules is not None:
-            body = HolderDeclaration(
-                manifest=manifest,
-                holder=holder,
-                declared_at=now,
-                variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
-                rules=rules,
-                without_owners=owners_missing(site.policy) is not None,
-            )
-        else:
-            return ()
-        return (sign(body, Role.HOLDER, site.key).encode(),)
+    def _declaration(self) -> Iterator[Draft]:
+        """Yield what this data holder declares, until the trainer has judged it."""
+        site, rules, holder = self._site, self._site.policy.declared, self._site.holder
+        current, trainer = site.book.current, site.book.current.manifest.trainer.name
+        if (current.digest, self._renewals) == self._judged or holder is None or rules is None:
+            return
+        body = HolderDeclaration(
+            manifest=current.digest,
+            holder=holder,
+            declared_at=site.clock(),
+            variables=tuple(sorted(set(rules.columns) & set(site.records.columns))),
+            rules=rules,
+            without_owners=owners_missing(site.policy) is not None,
+        )
+        signed = sign(body, Role.HOLDER, site.key).encode()
+        letter = f"declaration/{current.digest}/{self._renewals}"
+        yield Draft(letter, trainer, "/v1/declarations", signed)
+
+    def _declared(self, settled: Settled) -> None:
+        """Note the trainer's answer to a declaration."""
+        self._report("declaration settled", outcome=settled.outcome)
+        if settled.code != UnknownManifest.code:  # else one of both is behind
+            self._judged = (settled.about, settled.number)
 
     def status(self) -> tuple[JobStatus, ...]:
         """Return the jobs that were joined, with their rounds."""

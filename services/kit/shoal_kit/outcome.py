@@ -1,8 +1,18 @@
 """Codes for the outcome of a message to a peer, kept in the state beside refusals' codes."""
 
+import re
 from typing import Final
+
+_PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 
 PENDING: Final = "pending"  # no answer so far
 ACKNOWLEDGED: Final = "acknowledged"
 OVER: Final = "over"  # a job or round whose time has passed
 LOST: Final = "lost"  # acknowledged once, and no longer there
+
+
+def problem_code(problem: object, status: int) -> str:
+    """Return the code in a problem document; never anything else that the peer wrote."""
+    kind = problem.get("type") if isinstance(problem, dict) else None
+    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
+    return match[1] if match else f"http-{status}"

@@ -16,6 +16,7 @@ import pytest
 from shoal_holder import faults, rounds
 from shoal_holder.crowds import contributor
 from shoal_holder.crowds.contributor import Ready
+from shoal_holder.rounds import Answers
 from shoal_holder.vault import Vault
 from shoal_protocol.queries import QueryName
 from tests.scenarios.neighbours.holders import Case, Rows, everybody, leaving
@@ -98,10 +99,10 @@ class Planted:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch all vaults of this process."""
-        whole, tried = Vault.answer, faults.without_failing
+        whole, tried, making = Vault.answer, faults.without_failing, Answers.make
 
         def answer(vault: Vault, frame: bytes) -> bytes:
-            self._message += frame[8:].startswith((b"Rounds.prepare", b"CrowdVault."))  # its name
+            self._message += frame[8:].startswith(b"CrowdVault.")  # its name
             positions = vault._site.positions().items()
             [self.slot] = (slot for slot, position in positions if position == PLACE)
             sys.setprofile(self._see)
@@ -109,6 +110,10 @@ class Planted:
                 return whole(vault, frame)
             finally:
                 sys.setprofile(None)
+
+        def make(answers: Answers, *given: Any, **more: Any) -> bool:
+            self._message += 1
+            return making(answers, *given, **more)
 
         def trying(items: Any, work: Callable[[Any], Any], failed: Any) -> Any:
             def watched(portion: Any) -> Any:
@@ -123,6 +128,7 @@ class Planted:
 
         with (
             patch.object(Vault, "answer", answer),
+            patch.object(Answers, "make", make),
             patch.object(rounds, "without_failing", trying),
             patch.object(contributor, "without_failing", trying),
         ):

@@ -108,9 +108,9 @@ class TakingPart(Part):
             return
         self._looks_at = now + BETWEEN_LOOKS
         try:
-            if (query := await self._directory.query()) is None:
+            if not (query := await self._vault.ask(CrowdVault.query)):
                 return
-            listed = await self._trainer.open_jobs(query)
+            listed = await self._trainer.open_jobs(query[0])
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             agenda = await self._vault.ask(CrowdVault.agenda)
             for job in listed:
@@ -122,7 +122,7 @@ class TakingPart(Part):
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
             if isinstance(error, CrowdRefused):
                 trainer = self._directory.trainer_apart("crowds")
-                self._directory.note_refused_query(trainer, error.code)
+                self._directory.note_refusal(trainer, error.code)
             self._report("no list of crowd jobs", reason=str(error))
 
     async def _offer(self, job: str) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from shoal_agent.client_files import DIGEST
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
+from shoal_holder.jobs import listed_jobs
 from shoal_kit.peers.exchange import JSON, Reply
 from shoal_kit.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
 from shoal_protocol.crowds.draws import (
@@ -44,8 +44,9 @@ class CrowdTrainer:
             CrowdRefused: the trainer does not take the query.
             MalformedDocument: the answer is no list of jobs.
         """
-        value = _value(await self._peer().post("/v1/crowds/list", query, JSON))
-        return listed_jobs(value, "crowds")
+        answer = await self._peer().post("/v1/crowds/list", query, JSON)
+        _value(answer)
+        return listed_jobs(answer.body, "crowds")
 
     async def request(self, job: str) -> Signed[CrowdJobRequest]:
         """Return a job's request, whose signature is the caller's to check.
@@ -171,21 +172,6 @@ class CrowdTrainer:
         if answer.status != OK:
             raise CrowdRefused(answer)
         return answer.body
-
-
-def listed_jobs(value: Any, name: str) -> list[str]:
-    """Return the ids of the jobs in a trainer's answer, which has a list of them under `name`.
-
-    Raises:
-        MalformedDocument: it is not such an answer.
-    """
-    try:
-        jobs = [each["job"] for each in value[name]]
-    except (KeyError, TypeError):
-        raise MalformedDocument("the list of jobs is not one") from None
-    if not all(isinstance(job, str) and DIGEST.fullmatch(job) for job in jobs):
-        raise MalformedDocument("a job is named by a digest")
-    return jobs
 
 
 def _value(answer: Reply) -> Any:

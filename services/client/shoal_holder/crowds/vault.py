@@ -121,10 +121,23 @@ class CrowdVault(Part):
     def verbs(self) -> list[Callable[..., Any]]:
         """Return what the vault may be asked about crowd jobs."""
         return [
-            *(self.agenda, self.offer, self.end, self.turn, self.contribute, self.pending),
+            *(
+                self.query,
+                self.agenda,
+                self.offer,
+                self.end,
+                self.turn,
+                self.contribute,
+                self.pending,
+            ),
             *(self.settle, self._closings.show, self._closings.judge, self._closings.show_log),
             *(self.statuses, self.accounts),
         ]
+
+    def query(self) -> Parts:
+        """Return the signed query for the list of crowd jobs; none if not enrolled."""
+        query = self._site.query()
+        return () if query is None else (query,)
 
     def statuses(self) -> tuple[CrowdStatus, ...]:
         """Return the crowd jobs that were taken."""

@@ -8,7 +8,6 @@ deadline is around all of it.
 import asyncio
 import json
 import os
-import re
 import socket
 import ssl
 import sys
@@ -22,7 +21,7 @@ from typing import Any, Final, cast
 import httpx
 
 from shoal_kit.clock import system_clock
-from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.outcome import ACKNOWLEDGED, problem_code
 from shoal_kit.settings import PROXY, proxy_in
 from shoal_kit.tls_certificates import pinned_tls, unverified_tls, validity
 from shoal_protocol.trust.manifest import ServiceParty
@@ -42,7 +41,6 @@ CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0  # for TCP, and as much for TLS
 EXCHANGE_SECONDS: Final = 5.0  # between two exchanges of manifests with one URL
 _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing connection
-_PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 # Each part of a body costs work, even a small one: the parts that may come, and one more for each
 # so many bytes. Over a slow network a part may be a single small segment.
 _PARTS: Final = 1024
@@ -137,13 +135,6 @@ class Reply:
             return json.loads(self.body)
         except (ValueError, RecursionError):
             raise MalformedDocument("the answer is not JSON") from None
-
-
-def problem_code(problem: object, status: int) -> str:
-    """Return the code in a problem document; never anything else that the peer wrote."""
-    kind = problem.get("type") if isinstance(problem, dict) else None
-    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
-    return match[1] if match else f"http-{status}"
 
 
 class Connection:

@@ -9,7 +9,7 @@ import httpx
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook, at_present
 from shoal_kit.manifest_exchange import exchange, follow
-from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.outcome import ACKNOWLEDGED, problem_code
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import (
     ANSWER_SECONDS,
@@ -18,7 +18,6 @@ from shoal_kit.peers.exchange import (
     Connections,
     Reply,
     Unavailable,
-    problem_code,
 )
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
@@ -36,8 +35,8 @@ LATER: Final = frozenset({408, 425, 429})  # and every 5xx
 class NotThere(Unavailable):
     """The peer does not know the resource, or no longer: it lost the resource or is behind."""
 
-    code: str = ""
-    """The problem's code."""
+    body: bytes = b""
+    """The answer's body, a problem document."""
 
 
 def outcomes(answer: Reply, count: int) -> list[str | None]:
@@ -173,7 +172,7 @@ class Peer:
         if answer.status == NOT_FOUND:
             self.pause()
             missing = NotThere(f"{self.name} answered 404, {answer.code}")
-            missing.code = answer.code
+            missing.body = answer.body
             raise missing
         return answer
 

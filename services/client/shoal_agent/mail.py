@@ -1,0 +1,176 @@
+"""Carries the vault's mail: asks for what it wants, sends what is due, brings back the answers.
+
+What a letter is about is the vault's business.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from shoal_agent.directory import Part
+from shoal_holder.messages import Letter
+from shoal_holder.vault import Vault
+from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
+from shoal_kit.peers.peer import ACCEPTED, NOT_FOUND, NotThere, Peer
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
+
+BETWEEN_TRIES_SECONDS: Final = 0.5  # of one letter, however often the holder is woken
+LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
+MOST_PASSES: Final = 100  # in one step; what remains is carried in the next
+CONFLICT: Final = 409
+NO_SUCH_VERSION: Final = f'{{"type":"urn:shoal:problem:{UnknownManifest.code}"}}'.encode()
+REFUSAL_COUNTS: Final = timedelta(minutes=1)  # until its letter is given up, or sent again
+PATIENCE_SECONDS: Final = 3.0  # with slow parties, until other letters are carried
+
+
+@dataclass(eq=False)
+class Mail(Part):
+    """The letters that are on their way.
+
+    With a `_wake` what the vault wants is asked for by long polls, which wake the data holder when
+    they are answered; without one it is asked for once in a step.
+    """
+
+    _wake: asyncio.Event | None
+    _unheard: dict[tuple[str, str], tuple[datetime, str]] = field(default_factory=dict)
+    """When and why parties did not answer, by name and kind of letter; "": they answered none."""
+    _polls: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
+    _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
+    _tried: dict[str, float] = field(default_factory=dict)  # when, by the event loop's time
+    _paused: dict[str, Peer] = field(default_factory=dict)  # letters to who is left in peace
+
+    async def step(self) -> None:
+        """Carry each letter that is due once, and each that becomes due by that."""
+        recently = asyncio.get_running_loop().time() - BETWEEN_TRIES_SECONDS
+        self._tried = {
+            letter: at for letter, at in self._tried.items() if self._wake and at > recently
+        }
+        for _ in range(MOST_PASSES):
+            if not await self._pass():
+                break
+
+    async def end(self) -> None:
+        """Give up on answers that did not come."""
+        await self._give_up(self._polls, list(self._polls))
+        await self._give_up(self._under_way, list(self._under_way))
+
+    async def _pass(self) -> bool:
+        """Carry what is due and was not tried; tell whether more may be due since."""
+        await self._directory.bring_vault_up()  # a refusal may have told of a newer version
+        wanted = await self._vault.ask(Vault.interests)
+        await self._give_up(self._polls, self._polls.keys() - {each.id for each in wanted})
+        self._paused = {letter: peer for letter, peer in self._paused.items() if not peer.is_due}
+        without = self._tried.keys() | self._under_way.keys() | self._paused.keys()
+        due = await self._vault.ask(Vault.due, without=tuple(sorted(without)))
+        asked = self._under_way if self._wake is None else self._polls
+        begun = {each.id for each in due or () if self._begin(each, self._under_way)}
+        begun |= {each.id for each in wanted if self._begin(each, asked)} & self._under_way.keys()
+        if begun:
+            await asyncio.wait([self._under_way[each] for each in begun], timeout=PATIENCE_SECONDS)
+        for under_way in (self._under_way, self._polls):
+            for letter in [each for each, task in under_way.items() if task.done()]:
+                under_way.pop(letter).result()
+        return bool(begun) or due != ()
+
+    def _begin(self, letter: Letter, under_way: dict[str, asyncio.Task[None]]) -> bool:
+        """Begin to carry a letter unless it was tried; tell whether it is under way since."""
+        if letter.id in self._tried or letter.id in under_way:
+            return False
+        peer = self._directory.party(letter.party, letter.path)
+        if not peer.is_due:
+            self._paused[letter.id] = peer
+            return False
+        self._tried[letter.id] = asyncio.get_running_loop().time()
+        under_way[letter.id] = asyncio.create_task(self._carry(letter, peer))
+        return True
+
+    @staticmethod
+    async def _give_up(under_way: dict[str, asyncio.Task[None]], letters: Iterable[str]) -> None:
+        tasks = [under_way.pop(each) for each in letters]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry(self, letter: Letter, peer: Peer) -> None:
+        """Bring a letter to its party, and the answer to the vault."""
+        kind, status, body, reason = letter.id.partition("/")[0], 0, b"", ""
+        try:
+            reply = await self._exchange(letter, peer)
+            status, body = reply.status, reply.body
+            if reply.is_refusal:
+                reason = reply.reason
+                self._directory.note_refusal(peer, reply.code)
+        except Unavailable as error:
+            reason = str(error)
+            if isinstance(error, NotThere):
+                status, body = NOT_FOUND, error.body
+        if reason:
+            self._report(
+                f"{kind} {'refused' if status else 'not sent'}", letter=letter.id, reason=reason
+            )
+        try:
+            is_answer = await self._settle(letter, status, body)
+        except (Unavailable, ProtocolError) as error:
+            is_answer, reason = False, str(error)
+            self._report(f"{kind} not answered", letter=letter.id, reason=reason)
+        self._note(letter.party, kind if status else "", "" if is_answer and status else reason)
+        if self._wake is not None and not letter.body and status not in (0, ACCEPTED):
+            self._wake.set()
+
+    def _note(self, party: str, kind: str, reason: str) -> None:
+        """Note why a party did not answer, a kind of letter or any ("" is any); or that it did."""
+        said = {(party, kind): (self._clock(), reason)} if reason else {}
+        done = {(party, ""), (party, kind)}
+        self._unheard = {key: each for key, each in self._unheard.items() if key not in done} | said
+
+    @property
+    def unheard(self) -> dict[str, str]:
+        """Return why parties did not answer what they were asked last, by name."""
+        recently = self._clock() - REFUSAL_COUNTS
+        return {
+            party: reason
+            for (party, kind), (at, reason) in self._unheard.items()
+            if not kind or at > recently
+        }
+
+    async def _exchange(self, letter: Letter, peer: Peer) -> Reply:
+        """Return the answer to a letter.
+
+        Raises:
+            Unavailable: there is none, or one that says to come back later.
+        """
+        if letter.body:
+            return await peer.post(letter.path, letter.body, JSON if letter.is_json else OCTETS)
+        loop = asyncio.get_running_loop()
+        waits = {} if self._wake is None else {"wait": LONG_POLL_SECONDS}
+        while True:
+            asked_at = loop.time()
+            reply = await self._directory.ask(peer, letter.path, **waits)
+            lasted = loop.time() - asked_at
+            # a party that does not wait is asked again at the next tick
+            if reply.status != ACCEPTED or not waits or lasted < LONG_POLL_SECONDS / 2:
+                return reply
+
+    async def _settle(self, letter: Letter, status: int, body: bytes) -> bool:
+        """Bring the vault an answer; tell whether it is one to what was asked.
+
+        Raises:
+            ProtocolError: it is not what it should be.
+        """
+        for has_followed in (False, True):
+            try:
+                return await self._told(letter, status, body)
+            except UnknownManifest:  # it is bound to a version that has to be fetched first
+                if has_followed:
+                    break
+            with suppress(ProtocolError):  # what was sent follows no version here
+                await self._directory.catch_up()
+            await self._directory.bring_vault_up()
+        # there is no such version: it was not answered as it should be
+        return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
+
+    async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
+        return await self._vault.ask(Vault.settle, letter=letter.id, status=status, parts=(body,))

@@ -1,0 +1,95 @@
+"""What the vault sends, and what became of it.
+
+The courier shows what it was answered, and nobody signs that: see `Vault.settle`.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shoal_holder.messages import Letter
+from shoal_kit.outcome import ACKNOWLEDGED, problem_code
+from shoal_protocol.wire.encoding import check_values
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument
+
+OK, CREATED, NOT_FOUND, GONE = 200, 201, 404, 410
+
+
+class Draft(NamedTuple):
+    """A letter whose body is made when it is handed over; see `Letter`."""
+
+    id: str
+    party: str
+    path: str
+    body: bytes | Callable[[], bytes] = b""
+    is_json: bool = True
+
+    def letter(self) -> Letter:
+        """Return the letter."""
+        body = self.body if isinstance(self.body, bytes) else self.body()
+        return Letter(id=self.id, party=self.party, path=self.path, body=body, is_json=self.is_json)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A letter of this `kind`, and the answer to it; `about` and `number` are its id's."""
+
+    kind: str
+    about: str
+    number: int = 0
+    status: int = OK
+    body: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, letter: str, status: int, body: bytes) -> "Settled":
+        """Return a letter that has this id, with its answer."""
+        kind, about, number, *_ = (*letter.split("/"), "", "0")
+        return cls(kind, about, int(number or 0), status, body)
+
+    @property
+    def code(self) -> str:
+        """Return the code of the problem in the answer."""
+        try:
+            return problem_code(read_json(self.body), self.status)
+        except MalformedDocument:
+            return problem_code(None, self.status)
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome of what was sent: acknowledged, or the code of a refusal."""
+        return ACKNOWLEDGED if self.status in (OK, CREATED) else self.code
+
+    @property
+    def column(self) -> int:
+        """Return the column of the table of effects that says what the answer does.
+
+        No answer, and one by which the party does not know this holder's key, are the last.
+        """
+        if self.status in (OK, CREATED):
+            return 0
+        if 400 <= self.status < 500 and self.code != BadSignature.code:
+            return 1 if self.status == NOT_FOUND else 2
+        return 3
+
+
+def read_json(answer: bytes) -> Any:
+    """Return the JSON in an answer.
+
+    Raises:
+        MalformedDocument: there is none, or it has more values than a document may have.
+    """
+    check_values(answer)
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError):
+        raise MalformedDocument("the answer is not JSON") from None
+
+
+Effect = Callable[[Settled], object]
+"""What an answer does; it returns False if it is none to what was asked."""
+
+
+def stays(_: Settled) -> bool:
+    """Leave a letter as it is: it is due again."""
+    return False
