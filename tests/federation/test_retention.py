@@ -90,7 +90,7 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     assert aggregator["rounds"] == before["aggregator"]["rounds"] > 0
     await go_to(federation, due + longest_job(forgetful) + SECOND)
     aggregator = await kept(federation, "aggregator")
-    newest = {"received": 3, "ends": 1, "rounds": 1}  # the ledgers' heads are in the sums
+    newest = {"received": 3, "journal": 1, "rounds": 1}  # the ledgers' heads are in the sums
     assert {each: aggregator[each] for each in newest} == newest
     # what the analyst has still holds
     verify_certificate(encoded, forgetful.consortium.signed_manifest.encode())
