@@ -1,20 +1,25 @@
 """Prints how much a data holder's vault loads of the wheel, by the parts of docs/reading.md.
 
 python -m bench.reading
+
+Modules that are imported within functions count, too. A statement is one of Python's, however many
+lines it takes; imports and docstrings are none.
 """
 
+import ast
 import itertools
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 PAGE: Final = Path(__file__).parents[1] / "docs/reading.md"
 AGENT: Final = "shoal_agent.__main__"
-WHEEL: Final = ("shoal_protocol", "shoal_holder", "shoal_agent", "shoal_kit")
+LINES_IN_AN_HOUR: Final = 400  # as a careful reader manages
 
 
 def loaded_by(*modules: str) -> set[str]:
@@ -66,32 +71,40 @@ def file_of(module: str) -> Path:
     return Path(spec.origin)
 
 
-def lines_of(module: str) -> int:
-    """Return how many lines a module has, documentation and blank lines included."""
-    return len(file_of(module).read_text().splitlines())
+def statements(source: str) -> int:
+    """Return how many statements a module has."""
+    return sum(
+        isinstance(node, ast.stmt)
+        and not isinstance(node, ast.Import | ast.ImportFrom)
+        and not _is_text(node)
+        for node in ast.walk(ast.parse(source))
+    )
 
 
-def lines_of_wheel() -> int:
-    """Return how many lines the wheel's three packages have."""
-    specs = [find_spec(package) for package in WHEEL]
-    roots = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-    return sum(len(path.read_text().splitlines()) for root in roots for path in root.rglob("*.py"))
+def _is_text(node: ast.stmt) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def size_of(modules: Iterable[str]) -> str:
+    """Return how much these modules are, in words."""
+    texts = [file_of(module).read_text() for module in modules]
+    lines = sum(len(text.splitlines()) for text in texts)
+    return (
+        f"{sum(map(statements, texts)):6,} statements, {lines:6,} lines, {len(texts):3} modules, "
+        f"{lines / LINES_IN_AN_HOUR:4.0f} hours"
+    )
 
 
 def main() -> None:
-    """Print lines and modules of each part, of the whole, and of the wheel."""
-    read = 0
-    for title, names in parts().items():
-        lines = sum(map(lines_of, names))
-        read += lines
-        print(f"{lines:7,} lines in {len(names):3} modules  {title}")
-    print(f"{read:7,} lines are loaded by a vault, of {lines_of_wheel():,} in the wheel")
-    courier = loaded_by(AGENT) - set(itertools.chain(*parts().values()))
-    print(
-        f"{sum(map(lines_of, courier)):7,} lines in {len(courier):3} modules by its courier alone"
-    )
-    for title, names in on_demand().items():
-        print(f"{sum(map(lines_of, names)):7,} lines more in {len(names):2} modules  {title}")
+    """Print the size of each part, of the whole, and of what the agent loads besides."""
+    listed, sometimes = parts(), on_demand()
+    for title, names in (listed | sometimes).items():
+        print(f"{size_of(names)}  {title}")
+    always = list(itertools.chain(*listed.values()))
+    print(f"{size_of(always)}  Always")
+    print(f"{size_of([*always, *itertools.chain(*sometimes.values())])}  Whatever the rules allow")
+    print(f"{size_of(loaded_by(AGENT) - set(always))}  The courier besides")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ A statement is one of Python's, however many lines it takes; imports and docstri
 """
 
 import argparse
-import ast
 import re
 import sys
 import tomllib
@@ -51,25 +50,9 @@ class Budget(NamedTuple):
     goal: Size
 
 
-def statements(source: str) -> int:
-    """Return how many statements a module has."""
-    return sum(
-        isinstance(node, ast.stmt)
-        and not isinstance(node, ast.Import | ast.ImportFrom)
-        and not _is_text(node)
-        for node in ast.walk(ast.parse(source))
-    )
-
-
-def _is_text(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
-        return False
-    return isinstance(node.value.value, str)
-
-
 def size_of(files: Iterable[Path]) -> Size:
     """Return the size of these modules."""
-    counts = [statements(file.read_text()) for file in files]
+    counts = [reading.statements(file.read_text()) for file in files]
     return Size(sum(counts), len(counts))
 
 

@@ -1,6 +1,7 @@
 """The counter of statements, and the file of budgets that it lowers."""
 
-from tests.budgets import BUDGETS, Size, growths, lowered, read, statements
+from bench.reading import statements
+from tests.budgets import BUDGETS, Size, growths, lowered, read
 
 TEXT = BUDGETS.read_text()
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_studies.catalogue.moments import MomentsPosterior
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask, Verdict
 from shoal_studies.posteriors.base import BasePosterior
@@ -28,9 +28,6 @@ from shoal_studies.quasi_likelihood import NoisyMoments
 from shoal_studies.regression.judging import judged_linear
 from shoal_studies.regression.linear import coefficients_of, log_evidence
 from shoal_studies.regression.measured import Measured
-
-Floats = NDArray[np.float64]
-
 
 _REACH: Final = 4.0  # spreads in one unit of the learner, whose residuals are .01 to 1 of it
 _PRIOR_SD: Final = 2.5

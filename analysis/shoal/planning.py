@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, Clipping, CrowdTask, Variant
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import Family, probability
 from shoal_protocol.wire.documents import Model
 from shoal_studies.crowds.theory import Contraction
@@ -179,8 +180,6 @@ class Prospect:
     error: ErrorParts
     settings: Mapping[str, float | int | str]
 
-
-Floats = NDArray[np.float64]
 
 POINTS: Final = 4096
 _NODES: Final = 15  # of Gauss and Hermite's rule for a linear model's residuals

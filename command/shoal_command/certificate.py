@@ -25,6 +25,7 @@ from shoal_protocol.certificates.release_certificate import (
 from shoal_protocol.jobs.job_request import study_name
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import coalition_in_words, coalitions, epsilon_at
+from shoal_protocol.rounds.attestations import FAILURES
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
@@ -215,7 +216,7 @@ def _lost(lost: LostRound) -> dict[str, Any]:
         "round": lost.spec.digest,
         "reason": "no client was asked, says the trainer alone"
         if word is None
-        else word.body.reason.code,
+        else FAILURES[word.body.reason.code],
         "ledger_entries": _entries(lost),
     }
 

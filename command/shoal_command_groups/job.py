@@ -10,7 +10,6 @@ import typer
 
 from shoal.jobs import task_files
 from shoal.jobs.analyst import Analyst, Job
-from shoal.jobs.job_states import JobState
 from shoal_command.connection import (
     ConsortiumDirectory,
     JobId,
@@ -34,6 +33,7 @@ from shoal_command_groups import job_views
 from shoal_kit.manifest_book import history_paths
 from shoal_kit.private_files import write_new
 from shoal_protocol.certificates.release_certificate import pack, read_certificate
+from shoal_protocol.jobs.job_state import JobState
 from shoal_protocol.wire.phases import JobPhase
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.registry import TaskName

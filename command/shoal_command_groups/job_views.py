@@ -6,19 +6,19 @@ from datetime import datetime
 from typing import Any, Final
 
 from shoal.jobs.job_check import ASSUMED, BEYOND, EpsilonLeft, ExpectedError, JobCheckReport
-from shoal.jobs.job_states import JobsPage, JobState, ListedCrowd
+from shoal.jobs.job_states import JobsPage, ListedCrowd
 from shoal_agent.console.sentences import Described, ahead, price, to_go
 from shoal_command.certificate import span
+from shoal_protocol.jobs.job_state import JobState
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.trust.dictionary import Variable
-from shoal_protocol.wire.phases import JobPhase, Phase
+from shoal_protocol.wire.phases import TAKES_SHARES, JobPhase
 from shoal_studies.posterior_report import PosteriorReport
 
 FEW_ROUNDS: Final = 4  # are shown one by one
 MOST_NUMBERS: Final = 40
 """How many numbers of a posterior are shown of what a simulation says; --json has all."""
 OPEN_PHASES: Final = (JobPhase.JOINING, JobPhase.RUNNING)
-_TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 
 
 def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> Described:
@@ -49,9 +49,9 @@ def progress(state: JobState, *, rounds: int, join_deadline: datetime, now: date
         "Rounds": [
             {
                 "round": str(each.number),
-                "phase": each.phase,
+                "phase": each.phase.value + (f": {each.failure}" if each.failure else ""),
                 "uploads close": to_go(each.deadline, now=now)
-                if each.deadline is not None and each.phase in _TAKING_SHARES
+                if each.deadline is not None and each.phase in TAKES_SHARES
                 else "closed",
                 "asked": "" if each.asked is None else f"{each.asked:,}",
                 "in the cohort": "" if each.cohort is None else f"{each.cohort:,}",

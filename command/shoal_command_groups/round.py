@@ -9,7 +9,6 @@ import typer
 from shoal.jobs.round_documents import gather
 from shoal_command.connection import ConsortiumDirectory, PartyDirectory, checked_id, open_book
 from shoal_command.terminal import AsJson, tell, warn
-from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.rounds.round_audit import Account, account_of
 
 app = typer.Typer(no_args_is_help=True, help="Look into one round.")
@@ -59,10 +58,10 @@ def account(
 
 
 def _sentences(found: Account, sums: dict[str, list[str]]) -> Iterator[str]:
-    because = f": {_said(found.reason)}" if found.reason else ""
+    because = f": {found.reason}" if found.reason else ""
     yield f"The round is {found.outcome}{because}."
     for name, reason in found.abandoned_by.items():
-        yield f"{name} gave up: {_said(reason)}."
+        yield f"{name} gave up: {reason}."
     for each in found.misconduct:
         yield f"Misconduct of {each.party}: {each.what}."
     if found.refused:
@@ -70,7 +69,3 @@ def _sentences(found: Account, sums: dict[str, list[str]]) -> Iterator[str]:
     if sums["used"]:
         without = f"; none of {', '.join(sums['not_used'])}" if sums["not_used"] else ""
         yield f"The result rests on the partial sums of {', '.join(sums['used'])}{without}."
-
-
-def _said(reason: AbandonmentReason) -> str:
-    return f"{reason.code} ({reason.detail})" if reason.detail else reason.code

@@ -137,7 +137,7 @@ class PlayedRound:
         return (
             answer.code
             if answer.is_refusal
-            else str(answer.json()["reason"] or answer.json()["phase"])
+            else str((answer.json()["failure"] or {}).get("code", answer.json()["phase"]))
         )
 
     async def outcome(self) -> Signed[RoundDocument]:

@@ -240,8 +240,8 @@ async def test_the_aggregators_abandonment_says_what_the_node_said(
     status, encoded = await get(aggregator, "/abandonment")
     said = decode(encoded, Abandonment).body.reason
     assert (status, said.code) == (200, "called_off_by_node")
-    expected = f"compute-1: holdings_missing, {detail}" if detail else "compute-1: holdings_missing"
-    assert said.detail == expected[:300]
+    reason = AbandonmentReason(code="holdings_missing", detail=detail)
+    assert said.detail == f"compute-1: {reason}"[:300]
 
 
 @pytest.mark.parametrize("signer", ["aggregator", "trainer", "nobody"])

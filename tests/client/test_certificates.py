@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[bytes, type[ProtocolError], Any]] = {
         UnknownManifest,
         "not among the versions at hand",
     ),
-    "no certificate": (b"{}", ProtocolError, "signed document"),
+    "no certificate": (b"{}", ProtocolError, "request: is missing"),
 }
 
 

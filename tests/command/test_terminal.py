@@ -8,13 +8,13 @@ import typer
 from rich.console import Console, RenderableType
 
 from shoal.jobs.job_failures import JobFailed, JobRefused
-from shoal.jobs.job_states import JobState
 from shoal_command.rendering import plain, rendered
 from shoal_command.terminal import one_line_for_errors
 from shoal_command_groups.job_views import progress
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.peers.service_calls import Refused
 from shoal_kit.startup import StartupRefused
+from shoal_protocol.jobs.job_state import JobState
 from shoal_protocol.wire.errors import BadSignature, ProtocolError
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -49,7 +49,10 @@ def a_round(phase: str, seconds: float) -> dict[str, object]:
 
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:
     hostile = "[bold]a[/bold] \x1b[2J\x07 b"
-    text = shown(phase="failed", reason=hostile, rounds=[a_round("\x1b[31mred", 1)])
+    failure = {"code": "spec_refused", "detail": "\x1b[31mred"}
+    text = shown(
+        phase="failed", reason=hostile, rounds=[a_round("abandoned", 1) | {"failure": failure}]
+    )
     assert "\x1b[2J" not in text
     assert "\x07" not in text
     assert "[31mred" in text  # as letters

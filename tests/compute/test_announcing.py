@@ -36,7 +36,7 @@ async def test_a_round_is_taken_once_and_shown_to_everyone(federation: Federatio
     assert await federation.state(0, spec) == {
         "round": spec.digest,
         "phase": "announced",
-        "reason": None,
+        "failure": None,
         "asked": 12,
         "population_size": 12,
         "held": 0,

@@ -26,7 +26,7 @@ async def test_a_node_that_was_set_back_does_not_attest_a_second_time(
     await federation.gossip(0, [holdings(spec.body, "compute-0", range(12))])
     federation.clock.move(60)
     await federation.step([0], times=2)
-    assert (await federation.state(0, spec))["reason"] == "misconduct"
+    assert (await federation.state(0, spec))["failure"]["code"] == "misconduct"
     documents = await federation.documents(0, spec)
     assert [h.body.count for h in documents if _is(h, Holdings)] == [12]
 

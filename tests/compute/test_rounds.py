@@ -155,7 +155,7 @@ async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
     await federation.gossip(0, both)
     await federation.gossip(0, [make(spec.body, "compute-1", range(10))])
     await federation.step([0])
-    assert (await federation.state(0, spec))["reason"] == "misconduct"
+    assert (await federation.state(0, spec))["failure"]["code"] == "misconduct"
     federation.crash(0)
     kept = of_kind(await federation.documents(0, spec), kind)
     assert {each.digest for each in kept if each.signer == "compute-1"} == {

@@ -131,7 +131,7 @@ def give_up(storage: StorageThread, old: Phase) -> None:
     journalled(
         storage,
         store.give_up,
-        *(ROUND, old, "votes_missing", abandonment),
+        *(ROUND, old, abandonment),
         own="compute-0",
         at=OPENED_AT,
     )
@@ -277,7 +277,7 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     assert [first.round, second.round] == [ROUND, other.digest]
     assert returned == first.returned(after=second.head, at=OPENED_AT)
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
-    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
+    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
 
 

@@ -23,7 +23,7 @@ from tests.containers.waiting import until
 FILES: Final = Path(__file__).parent / "files"
 SERVICES: Final = (*NODES, "aggregator", "trainer", *HOSPITALS)
 ALL: Final = len(HOSPITALS) * CLIENTS
-ABANDONED: Final = "round 0 was abandoned: "
+ABANDONED: Final = "round 0 failed: "
 
 pytestmark = [
     pytest.mark.docker,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.jobs.job_states import JobState
 from shoal_agent.console.own_agent import request_of
+from shoal_protocol.jobs.job_state import JobState
 from shoal_protocol.jobs.membership import Decision, approval_of
 from shoal_protocol.wire.documents import sign
 from tests.world.examples import signing_key

@@ -21,20 +21,18 @@ async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     def lie(spec: RoundSpec, sums: list[PartialSum]) -> Summed:
         summed = honest(spec, sums)
         assert isinstance(summed, Summed)
-        values = decode_uint64(summed.result.values)
+        values = decode_uint64(summed.values)
         values[1] += np.uint64(spec.query.largest_value)  # a total that is possible
-        return replace(
-            summed, result=summed.result.model_copy(update={"values": encode_uint64(values)})
-        )
+        return replace(summed, values=encode_uint64(values))
 
     monkeypatch.setattr(aggregator, "add_up", lie)
     job = await federation.submit()
     state = await federation.finish(job)
 
     assert state["phase"] == "failed"
-    assert state["reason"] == (
-        "the aggregator's word on round 0 is not valid: refused-result "
-        "(the result is not the total of the Compute nodes' partial sums)"
-    )
+    assert (
+        "the aggregator's word on it is not valid (outcome_refused; refused-result: "
+        "the result is not the total of the Compute nodes' partial sums)"
+    ) in state["reason"]
     signed = await federation.result(state["rounds"][0]["round"])
     assert signed is not None, "the lie was told"

@@ -53,7 +53,8 @@ async def test_a_service_that_is_away_is_named_with_why_and_nobody_is_charged(
     federation.absent.add("compute-1")
     await federation.crash("compute-1")
     reason = await reason_of(federation, await federation.submit())
-    assert "round 0 was not accepted in time by compute-1 (it refuses connections" in reason
+    assert "round 0 failed: not all services accepted it in time (not_accepted; " in reason
+    assert "compute-1 (it refuses connections" in reason
     assert "nobody was charged" in reason
     checked = await federation.after(federation.analyst.check(TASK, settings(federation)))
     assert "compute-1 is away: it refuses connections" in checked.reached and not checked.would_run

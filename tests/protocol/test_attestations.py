@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_protocol.rounds.attestations import (
+    FAILURES,
     AbandonmentReason,
     Holdings,
+    RoundFailure,
     StoredAnswers,
     cohort_digest,
     cohort_of,
@@ -129,6 +131,17 @@ def test_holdings_that_contradict_themselves_are_refused_when_they_are_read(chan
     broken = holdings(held(COHORT)).model_copy(update=changes)
     with pytest.raises(MalformedDocument):
         broken.held(POPULATION)
+
+
+def test_every_failure_of_a_round_has_words_a_code_and_a_detail() -> None:
+    codes = RoundFailure.model_json_schema()["properties"]["code"]["anyOf"]
+    assert {code for part in codes for code in part["enum"]} == FAILURES.keys()
+    failure = RoundFailure(code="not_accepted", detail="compute-1 (no answer)")
+    assert str(failure) == (
+        "not all services accepted it in time (not_accepted; compute-1 (no answer))"
+    )
+    with pytest.raises(pydantic.ValidationError):  # nobody signs the trainer's own reasons
+        AbandonmentReason(code="not_accepted")  # type: ignore[arg-type]
 
 
 def test_a_reason_is_one_of_the_list_and_short() -> None:

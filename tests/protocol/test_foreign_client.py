@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nacl import bindings
 from nacl.signing import SigningKey
 
+from docs import worked_example
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
@@ -460,3 +461,32 @@ def test_its_envelope_layout_is_that_of_the_vectors() -> None:
         assert bindings.crypto_box_seal_open(mine[92:-64], public, private) == (
             bindings.crypto_box_seal_open(theirs[92:-64], public, private)
         )
+
+
+def test_it_computes_the_worked_example_of_the_page() -> None:
+    spec = parse_canonical_json(worked_example.SPEC.canonical)
+    manifest = parse_canonical_json(worked_example.MANIFEST.canonical)
+    slots = foreign.read_roster(worked_example.ROSTER.encode())
+    foreign.check_spec(spec, manifest, slots, spec["opened_at"])
+    assert foreign.sha256("round_spec", foreign.write_json(spec)) == worked_example.SPEC.digest
+    for answer, pressures in zip(worked_example.ANSWERS, worked_example.PRESSURES, strict=True):
+        vectors = [foreign.evaluate(spec["query"], [[pressure]]) for pressure in pressures]
+        assert np.sum(vectors, axis=0).tolist() == answer.vector.tolist()
+        shares = [(int(share.kind), share.payload) for share in answer.shares]
+        seeds = iter([payload for kind, payload in shares if kind == 0])
+        noisy = answer.noisy.tolist()
+        assert foreign.split(noisy, answer.holder, len(shares), lambda _: next(seeds)) == shares  # noqa: B023
+        for node, (share, sealed) in enumerate(zip(shares, answer.envelopes, strict=True)):
+            own = foreign.envelope(
+                share,
+                node=node,
+                holder=answer.holder,
+                manifest=worked_example.MANIFEST.digest,
+                round_id=worked_example.SPEC.digest,
+                answer=worked_example.answer_id(answer.holder),
+                box_key=manifest["compute_nodes"][node]["box_key"],
+                key=worked_example.holder_key(answer.holder),
+            )
+            opened = parse(own).open(examples.box_private_key(node), examples.box_key(node))
+            assert own[:92] == sealed[:92]
+            assert (int(opened.kind), opened.payload) == share

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import shoal_aggregator.app
 import shoal_holder.faults
 import shoal_trainer.jobs
+from docs import worked_example
 from shoal_kit.web.problems import HTTP_PROBLEMS
 from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.sharing.received import OVERHEAD_BYTES, SMALLEST_ENVELOPE
@@ -45,8 +45,7 @@ def test_the_page_names_every_field_of_a_document(kind: str) -> None:
 
 
 def test_the_page_lists_every_problem_under_its_status() -> None:
-    there = shoal_aggregator.app.NotLogged, shoal_trainer.jobs.JobFailed
-    assert {*there, shoal_holder.faults.VaultFailed} <= set(errors())
+    assert {shoal_trainer.jobs.JobFailed, shoal_holder.faults.VaultFailed} <= set(errors())
     table = PAGE.partition("### Problems")[2].partition("## 21")[0]
     listed = {
         (status, code)
@@ -81,6 +80,12 @@ def test_the_page_knows_every_reason_to_abandon_a_round() -> None:
 
 def test_the_page_explains_every_operation_of_the_vectors() -> None:
     assert set(OPERATIONS) <= SPOKEN
+
+
+def test_the_worked_example_of_the_page_is_what_its_program_computes() -> None:
+    marked = [name for _, name, *_ in worked_example.MARK.findall(PAGE)]
+    assert marked == list(worked_example.blocks())
+    assert worked_example.filled(PAGE) == PAGE
 
 
 def test_the_page_has_the_sizes_right() -> None:

@@ -37,7 +37,7 @@ KNOWN = {
     "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "agree"}
     | {"keep_and_cast", "publish", "roster.bin", "manifest.json"},
     "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
-    "trainer": {"check_schema", "add_job", "add_joins", "move_job", "add_round"}
+    "trainer": {"check_schema", "add_job", "add_memberships", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
     "clinic": {"_prepare", "add_job", "settle_letter", "add_round", "record_answer"}
     | {"settle_envelope", "end_job", "roster.bin", "manifest.json"},

@@ -28,7 +28,7 @@ from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, post, problem_code
 
 JOB = job()
-NOT_VALID = "the aggregator's word on round 0 is not valid: "
+NOT_VALID = "round 0 failed: the aggregator's word on it is not valid (outcome_refused; "
 
 
 async def get(service: Service, path: str, **headers: str) -> tuple[Any, bytes]:
@@ -118,6 +118,9 @@ async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
     CONSORTIUM.verify(signed)
     assert status == 200
     assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
+    nodes, request = CONSORTIUM.manifest.compute_nodes, signed_job(JOB)
+    handed = {name: set(each) for name, each in federation.requests.items()}
+    assert handed == {"aggregator": set(), **{node.name: {request} for node in nodes}}
 
 
 class Failing:
@@ -209,7 +212,7 @@ async def test_a_result_that_does_not_fit_the_round_is_never_used(
     federation.tamper = lambda result: result.model_copy(update=changes)
     await running(trainer, clock)
     shown = await state(trainer)
-    assert shown["reason"].startswith(f"{NOT_VALID}{code} (")
+    assert shown["reason"].startswith(f"{NOT_VALID}{code}: ")
     assert shown["phase"] == "failed"
     assert shown["rounds"][0]["phase"] != "published"
 

@@ -12,7 +12,7 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_studies.study_request import StudyRequest
-from shoal_trainer import store
+from shoal_trainer import memberships
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, ledger, running, state
@@ -171,11 +171,11 @@ async def test_joins_that_the_disk_cannot_take_are_not_acknowledged_and_not_coun
 ) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StorageUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "add_joins", full)
+        patched.setattr(memberships, "add_memberships", full)
         assert await post(trainer, JOINS, join(JOB.digest, 3)) == "storage-unavailable"
     assert (await state(trainer))["joined"] == 0
     assert await post(trainer, JOINS, join(JOB.digest, 3)) == 201

@@ -11,7 +11,7 @@ from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_studies.study_request import StudyRequest
-from shoal_trainer import store
+from shoal_trainer import memberships, store
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, joined, ledger, running, state
@@ -104,7 +104,8 @@ async def test_a_result_that_comes_after_the_withdrawal_is_not_kept(
 async def test_what_is_on_file_counts_whatever_became_of_the_answer_of_the_storage(
     trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, losing = trainer.resources.storage.run, [store.add_joins, store.add_leaves, store.fail_job]
+    run, add = trainer.resources.storage.run, memberships.add_memberships
+    losing = [add, add, store.fail_job]
 
     async def run_and_lose(transaction: Any, *arguments: Any, **named: Any) -> Any:
         answer = await run(transaction, *arguments, **named)

@@ -9,6 +9,7 @@ import pytest
 
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.peers.exchange import Connections
+from shoal_protocol.wire.service_errors import MissingRequest
 from shoal_trainer.peers import Peers
 from tests.world.around_trainer_crowds import CONSORTIUM
 
@@ -45,9 +46,62 @@ async def test_a_service_that_drips_its_answer_keeps_the_others_acceptance_from_
     connections = Connections(httpx.MockTransport(handler), answer_seconds=1.0)
     peers = Peers(connections, ManifestBook(CONSORTIUM, tmp_path))
     reception = await peers.announce(
-        b"{}", CONSORTIUM, request=b"{}", asked_under=CONSORTIUM, without=frozenset()
+        b"{}",
+        CONSORTIUM,
+        request=b"{}",
+        asked_under=CONSORTIUM,
+        informed=set(),
+        without=frozenset(),
     )
     others = {MANIFEST.aggregator.name, *(node.name for node in MANIFEST.compute_nodes[1:])}
     assert reception.accepted == others
     assert reception.refusal is None
+    await connections.close()
+
+
+async def test_a_node_has_a_jobs_request_before_its_first_round_and_again_if_it_lost_it(
+    tmp_path: Path,
+) -> None:
+    asked: list[tuple[str, str]] = []
+    lacking: set[str] = set()
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        host, path = str(request.url).removesuffix(request.url.path), request.url.path
+        asked.append((host, path))
+        if path == "/v1/jobs":
+            lacking.discard(host)
+        elif host in lacking:
+            return httpx.Response(409, json={"type": f"urn:shoal:problem:{MissingRequest.code}"})
+        return httpx.Response(201, json={})
+
+    connections = Connections(httpx.MockTransport(handler))
+    peers, informed = Peers(connections, ManifestBook(CONSORTIUM, tmp_path)), set[str]()
+
+    async def announced() -> frozenset[str]:
+        asked.clear()
+        reception = await peers.announce(
+            b"{}",
+            CONSORTIUM,
+            request=b"{}",
+            asked_under=CONSORTIUM,
+            informed=informed,
+            without=frozenset(),
+        )
+        assert reception.refusal is None
+        return reception.accepted
+
+    nodes = [node.url for node in MANIFEST.compute_nodes]
+    lacking.update(nodes)
+    assert len(await announced()) == 4  # nobody has to refuse the first round
+    for url in nodes:
+        assert [path for host, path in asked if host == url] == ["/v1/jobs", "/v1/rounds"]
+    assert (MANIFEST.aggregator.url, "/v1/jobs") not in asked
+
+    assert len(await announced()) == 4
+    assert {path for _, path in asked} == {"/v1/rounds"}
+
+    lacking.add(SLOW.url)  # its disk was lost
+    assert len(await announced()) == 3
+    assert len(await announced()) == 4
+    assert [host for host, path in asked if path == "/v1/jobs"] == [SLOW.url]
     await connections.close()

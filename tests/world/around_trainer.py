@@ -92,6 +92,7 @@ class Federation:
         self.wire.played = {name: partial(self._answer, name) for name in SERVICES}
         self.consortium = CONSORTIUM
         self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
+        self.requests: dict[str, list[bytes]] = {name: [] for name in SERVICES}
         self.decided = True
         self.abandoned = False
         self.tamper: Change = lambda result: result
@@ -119,6 +120,9 @@ class Federation:
                 is_new = signed.digest not in self.rounds[name]
                 self.rounds[name][signed.digest] = signed.body
                 return httpx.Response(201 if is_new else 200, request=request)
+            case "POST", ["jobs"] if name != "aggregator":
+                self.requests[name].append(request.content)
+                return httpx.Response(200, json={}, request=request)
             case "POST", ["totals"] if name != "aggregator":
                 return httpx.Response(200, content=self.total(name, request.content))
             case "GET", ["rounds", round_id, "result"] if name == "aggregator":
@@ -197,6 +201,7 @@ def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
         "cohort": cohort_digest(spec.digest, cohort),
         "cohort_size": len(cohort.holders),
         "charge": examples.charge(spec, node),
+        "entry": PLACE,
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
 

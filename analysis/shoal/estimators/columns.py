@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shoal.formulas import Known, level_columns, named
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.coding import Variable, coded, is_names, near_to, variable_given
@@ -21,8 +22,6 @@ Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBoun
 """Columns with their public bounds, {"age": (18, 90)}, or levels, {"smoker": ("no", "yes")}, the
 reference first; or `ColumnBounds`."""
 
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
 
 _LARGEST: Final = 1e150  # squares of differences from it are still floats, and sums of them
 
@@ -71,7 +70,7 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
     return tuple(found)
 
 
-def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> FloatMatrix:
+def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> Floats:
     """Return numbers, shape (n, len(columns)), in the order of `columns`.
 
     Columns are matched by name where `rows` has names, others than `columns` are left out; an array
@@ -98,7 +97,7 @@ def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variabl
     return np.column_stack(parts)
 
 
-def vector_of(values: Any, what: str) -> FloatVector:
+def vector_of(values: Any, what: str) -> Floats:
     """Return numbers, shape (n,), from a vector or from a table of one column.
 
     Raises:

@@ -5,16 +5,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of
+from shoal.estimators.columns import matrix_of
 from shoal.estimators.parameters import Parameters
 from shoal_protocol.queries.columns import ColumnBounds, design_of, in_levels, variables_of
+from shoal_protocol.queries.design import Floats
 from shoal_studies.posteriors.base import require_one_index
 
 
 def explained(
-    deviance: Callable[[FloatVector, FloatVector], float],
-    observed: FloatVector,
-    expected: FloatVector,
+    deviance: Callable[[Floats, Floats], float],
+    observed: Floats,
+    expected: Floats,
 ) -> float:
     """Return the share of the targets' deviance that predictions explain, shapes (n,).
 
@@ -29,12 +30,12 @@ def explained(
     return float(rest == 0.0) if whole == 0.0 else 1.0 - rest / whole
 
 
-def squares(observed: FloatVector, expected: FloatVector) -> float:
+def squares(observed: Floats, expected: Floats) -> float:
     """Return the sum of squared differences."""
     return float(np.sum((observed - expected) ** 2))
 
 
-def poisson_deviance(counts: FloatVector, expected: FloatVector) -> float:
+def poisson_deviance(counts: Floats, expected: Floats) -> float:
     """Return twice the sum of y log(y / mu) - y + mu (McCullagh and Nelder 1989, section 2.3).
 
     Raises:
@@ -47,7 +48,7 @@ def poisson_deviance(counts: FloatVector, expected: FloatVector) -> float:
     return float(2.0 * (logs.sum() - np.sum(counts - expected)))
 
 
-def gamma_deviance(numbers: FloatVector, expected: FloatVector) -> float:
+def gamma_deviance(numbers: Floats, expected: Floats) -> float:
     """Return twice the sum of y / mu - 1 - log(y / mu) (McCullagh and Nelder 1989, section 2.3).
 
     Raises:
@@ -74,10 +75,10 @@ class ReadsRows(Parameters):
 
     _features: tuple[ColumnBounds, ...]
 
-    def _table(self, rows: object) -> FloatMatrix:
+    def _table(self, rows: object) -> Floats:
         return self._design(rows, self._inputs_of_rows)
 
-    def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> FloatMatrix:
+    def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> Floats:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""
         table = matrix_of(rows, variables_of(columns), self._variables)
         if not in_levels(columns, table).all():

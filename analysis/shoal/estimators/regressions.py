@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
+from shoal.estimators.columns import matrix_of, vector_of
 from shoal.estimators.predicting import DEVIANCES, ReadsRows, explained
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_protocol.queries.columns import ColumnBounds, Level, variables_of
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionPosterior,
@@ -53,7 +54,7 @@ class Regression(ReadsRows, Estimator[RegressionT]):
     family: ClassVar[TargetFamily]
 
     @property
-    def coef_(self) -> FloatVector:
+    def coef_(self) -> Floats:
         """Posterior means of the slopes, shape (m,), in the units of the data.
 
         `posterior_` has their whole distribution.
@@ -75,7 +76,7 @@ class Regression(ReadsRows, Estimator[RegressionT]):
         self._features, self._target = task.features, task.target
         return self._features
 
-    def _means(self, rows: object) -> FloatVector:
+    def _means(self, rows: object) -> Floats:
         """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
         return self.posterior_.predict(self._table(rows))[0]
 
@@ -89,14 +90,14 @@ class Regression(ReadsRows, Estimator[RegressionT]):
         """
         return explained(DEVIANCES[self.family], *self._both(rows, targets))
 
-    def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
+    def _both(self, rows: Any, targets: object) -> tuple[Floats, Floats]:
         """Return targets, those given or those in the rows, and their expected values."""
         observed, expected = self._observed(rows, targets), self._means(rows)
         if expected.shape != observed.shape:
             raise ValueError("targets must have one number for each row")
         return observed, expected
 
-    def _observed(self, rows: Any, targets: object) -> FloatVector:
+    def _observed(self, rows: Any, targets: object) -> Floats:
         """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
         self._require_one_index(rows, targets)
         [name] = variables_of((self._target,))
@@ -105,7 +106,7 @@ class Regression(ReadsRows, Estimator[RegressionT]):
             targets = self._design(named, (self._target,))
         return vector_of(targets, "targets")
 
-    def _decided(self, means: FloatVector) -> NDArray[Any]:
+    def _decided(self, means: Floats) -> NDArray[Any]:
         """Return what `predict` says where these means are expected."""
         return means
 
@@ -122,7 +123,7 @@ class Regression(ReadsRows, Estimator[RegressionT]):
         mean, sd = self.posterior_.predict(self._table(rows))
         return (self._decided(mean), sd) if return_std else self._decided(mean)
 
-    def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
+    def predict_interval(self, rows: object, level: float = LEVEL) -> Floats:
         """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
 
         Of a linear regression they are a new record's target's, of a logistic one the probability's
@@ -253,7 +254,7 @@ class LogisticRegression(MeasuredRegression):
         others = [level for level in variable.levels if level != of]
         return others[0] if len(others) == 1 else f"not {of}", of
 
-    def predict_proba(self, rows: object) -> FloatMatrix:
+    def predict_proba(self, rows: object) -> Floats:
         """Return the probability of each class, shape (n, 2).
 
         Raises:
@@ -262,7 +263,7 @@ class LogisticRegression(MeasuredRegression):
         upper = self._means(rows)
         return np.column_stack([1.0 - upper, upper])
 
-    def _decided(self, means: FloatVector) -> NDArray[Any]:
+    def _decided(self, means: Floats) -> NDArray[Any]:
         return np.asarray(self.classes_[(means > 0.5).astype(np.intp)])
 
     def score(self, rows: object, targets: object = None) -> float:
@@ -274,7 +275,7 @@ class LogisticRegression(MeasuredRegression):
         observed, expected = self._both(rows, targets)
         return float(np.mean((expected > 0.5) == (observed == 1.0)))
 
-    def _observed(self, rows: Any, targets: object) -> FloatVector:
+    def _observed(self, rows: Any, targets: object) -> Floats:
         observed = super()._observed(rows, targets)
         if not np.isin(observed, [self._target.lower, self._target.upper]).all():
             raise ValueError("targets must be the target's lower or upper bound: see classes_")
@@ -356,20 +357,20 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         return np.array(self.posterior_.levels)
 
     @property
-    def coef_(self) -> FloatMatrix:
+    def coef_(self) -> Floats:
         """Posterior means of the slopes, shape (K - 1, m): of each level over the reference."""
         return self._coefficients[:, 1:]
 
     @property
-    def intercept_(self) -> FloatVector:
+    def intercept_(self) -> Floats:
         """Posterior means of the intercepts, shape (K - 1,)."""
         return self._coefficients[:, 0]
 
     @property
-    def _coefficients(self) -> FloatMatrix:
+    def _coefficients(self) -> Floats:
         return self.posterior_.mean.reshape(len(self.posterior_.levels) - 1, -1)
 
-    def predict_proba(self, rows: object) -> FloatMatrix:
+    def predict_proba(self, rows: object) -> Floats:
         """Return the probability of each level, shape (n, K), in the order of `classes_`.
 
         Raises:
@@ -386,7 +387,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
         """
         return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
 
-    def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
+    def predict_interval(self, rows: object, level: float = LEVEL) -> Floats:
         """Return intervals that hold `level` of each level's probability, shape (n, K, 2).
 
         Raises:

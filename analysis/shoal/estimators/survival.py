@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shoal.estimators.columns import FloatVector
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
 from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category, event_fault_of
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.piecewise_exponential import (
@@ -133,11 +133,11 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
         return self._features
 
     @property
-    def coef_(self) -> FloatVector:
+    def coef_(self) -> Floats:
         """Posterior means of the log hazard ratios, shape (q,), for one unit of each feature."""
         return self.posterior_.mean[: len(self._features)]
 
-    def predict(self, rows: object) -> FloatVector:
+    def predict(self, rows: object) -> Floats:
         """Return each row's hazard over that at `posterior_.centres`, shape (n,).
 
         Raises:

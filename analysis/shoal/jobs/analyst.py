@@ -40,14 +40,13 @@ from shoal.jobs.job_states import (
     CrowdsPage,
     CrowdState,
     JobsPage,
-    JobState,
     ListedCrowd,
     Snapshot,
 )
+from shoal.jobs.round_documents import Notice
 from shoal.jobs.trainer_line import (
     PATIENT_TRIES,
     TRIES,
-    Notice,
     TrainerLine,
     no_notice,
     shaped,
@@ -68,6 +67,7 @@ from shoal_protocol.crowds.draws import (
     check_closing,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.job_state import JobState
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.dictionary import (

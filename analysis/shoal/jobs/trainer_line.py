@@ -16,10 +16,10 @@ import httpx
 import pydantic
 
 from shoal.jobs.job_failures import failure
-from shoal.jobs.round_documents import newest_first
+from shoal.jobs.round_documents import Notice, newest_first
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.peers.exchange import Reply, Unavailable
+from shoal_kit.peers.exchange import JSON, Reply, Unavailable
 from shoal_kit.peers.peer import OK, Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
@@ -28,11 +28,9 @@ from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 TRIES: Final = 6  # over about 20 seconds
 PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
-_JSON: Final = "application/json"
 
 T = TypeVar("T")
 Shape = TypeVar("Shape", bound=pydantic.BaseModel)
-Notice = Callable[[str], None]
 
 
 def no_notice(text: str) -> None:
@@ -172,7 +170,7 @@ class TrainerLine:
             Unavailable: the trainer did not answer, several times.
         """
         encoded = document.encode()
-        return self.talk(lambda trainer: trainer.post(path, encoded, _JSON))
+        return self.talk(lambda trainer: trainer.post(path, encoded, JSON))
 
     def post_of_job(self, job: str, what: str, document: Signed[Any]) -> Reply:
         """Send a document below a job's path to the trainer that has the job, as `ask`.
@@ -186,7 +184,7 @@ class TrainerLine:
             looked_up = await trainer.get(job)  # a peer takes a 404 to a POST for "try later"
             if looked_up.is_refusal:
                 return looked_up
-            return await trainer.post(f"{job}/{what}", encoded, _JSON)
+            return await trainer.post(f"{job}/{what}", encoded, JSON)
 
         return self.ask(send)
 
@@ -197,7 +195,7 @@ class TrainerLine:
             peer = self._connect(node)
             try:
                 with suppress(Unavailable):
-                    await peer.post(path, content, _JSON)
+                    await peer.post(path, content, JSON)
             finally:
                 await peer.close()
 

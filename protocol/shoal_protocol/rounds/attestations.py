@@ -179,21 +179,57 @@ class Result(RoundEnd):
     partial_sums: tuple[PartialSumReference, ...] = Field(max_length=255)
 
 
-class AbandonmentReason(Model):
-    """Why a round ended without a release."""
+_SignedCode = Literal[
+    "cohort_too_small",
+    "holdings_missing",
+    "votes_missing",
+    "votes_differ",
+    "partial_sums_missing",
+    "misconduct",
+    "called_off_by_node",
+    "called_off_by_aggregator",
+    "sum_failed",
+]
+_TrainerCode = Literal[
+    "not_accepted", "spec_refused", "manifest_changed", "no_outcome", "outcome_refused"
+]
+FAILURES: Final[dict[_SignedCode | _TrainerCode, str]] = {
+    "cohort_too_small": "too few clients answered",
+    "holdings_missing": "not all Compute nodes signed their holdings in time",
+    "votes_missing": "not all Compute nodes voted in time",
+    "votes_differ": "the Compute nodes voted for different cohorts",
+    "partial_sums_missing": "too few partial sums came in time",
+    "misconduct": "a party contradicted itself",
+    "called_off_by_node": "a Compute node gave it up",
+    "called_off_by_aggregator": "the aggregator gave it up",
+    "sum_failed": "the partial sums make no possible total",
+    "not_accepted": "not all services accepted it in time",
+    "spec_refused": "a service refused it",
+    "manifest_changed": "the manifest changed before all services accepted it",
+    "no_outcome": "the aggregator does not say what became of it",
+    "outcome_refused": "the aggregator's word on it is not valid",
+}
+"""Why a round may fail, in words."""
 
-    code: Literal[
-        "cohort_too_small",
-        "holdings_missing",
-        "votes_missing",
-        "votes_differ",
-        "partial_sums_missing",
-        "misconduct",
-        "called_off_by_node",
-        "called_off_by_aggregator",
-        "sum_failed",
-    ]
+
+class RoundFailure(Model):
+    """Why a round released nothing that counts, as every party keeps it and shows it.
+
+    `str` of it is what people read.
+    """
+
+    code: _SignedCode | _TrainerCode
     detail: Annotated[str, StringConstraints(max_length=LONGEST_DETAIL)] = ""
+
+    def __str__(self) -> str:
+        more = f"; {self.detail}" if self.detail else ""
+        return f"{FAILURES[self.code]} ({self.code}{more})"
+
+
+class AbandonmentReason(RoundFailure):
+    """A failure that a Compute node or the aggregator signs."""
+
+    code: _SignedCode
 
 
 class Abandonment(RoundEnd):

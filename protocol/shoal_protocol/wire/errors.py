@@ -3,7 +3,7 @@
     ProtocolError                     a peer's fault, never the caller's (that is `ValueError`)
     ├── MalformedDocument             bytes that are not a canonical, valid document
     ├── BadSignature, UnknownSigner, WrongSigner
-    ├── UnsupportedVersion, WrongManifest
+    ├── UnsupportedVersion, WrongManifest, TooFewSignatures
     ├── UnknownRound, UnknownJob, UnknownManifest, UnknownHolder, RevokedHolder
     ├── WrongPhase, RefusedSpec, RefusedJob
     ├── NotReady                      try again later

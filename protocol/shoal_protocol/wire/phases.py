@@ -44,6 +44,7 @@ ROUND: Final = {
     (Phase.AGREED, Event.CALLED_OFF): Phase.ABANDONED,
 }
 
+TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 FINISHED: Final = frozenset({Phase.PUBLISHED, Phase.ABANDONED})
 
 

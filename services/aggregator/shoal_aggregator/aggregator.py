@@ -351,8 +351,7 @@ class Aggregator:
         signed = self._verified(encoded, Abandonment, spec)
         if signed.signer not in spec.compute_nodes:
             raise WrongSigner("only Compute nodes call a round off here")
-        why = signed.body.reason
-        said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
+        said = f"{signed.signer}: {signed.body.reason}"
         decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._journal.run(offer, signed, decision)
         self._settle(outcome, signed)

@@ -300,7 +300,7 @@ def _state(known: Round, held: int) -> dict[str, Any]:
     return {
         "round": known.id,
         "phase": known.phase.value,
-        "reason": known.reason,
+        "failure": None if known.failure is None else known.failure.model_dump(),
         "population_size": known.spec.body.population_size,
         "asked": len(known.intake.asked_here),
         "held": held,

@@ -218,10 +218,9 @@ class Node:
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):
-            code, now = decision.reason.code, self._own.clock()
-            await self._own.storage.run(store.call_off, known.id, known.phase, code, at=now)
+            await self._own.storage.run(store.call_off, known.id, known.phase, at=self._own.clock())
             known.reported = True
-            self._abandoned(known, code)
+            self._abandoned(known, decision.reason)
 
     async def _freeze(self, known: Round) -> None:
         attest = self._signing(partial(attesting.holdings, known))
@@ -240,16 +239,13 @@ class Node:
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
         attest = self._signing(partial(attesting.abandonment, known, reason))
         at = self._own.clock()
-        await self._journal.run(
-            store.give_up, known.id, known.phase, reason.code, attest, own=known.own, at=at
-        )
-        self._abandoned(known, reason.code)
+        await self._journal.run(store.give_up, known.id, known.phase, attest, own=known.own, at=at)
+        self._abandoned(known, reason)
         await self._reload(known)  # the abandonment on file may be an earlier one
 
-    def _abandoned(self, known: Round, code: str) -> None:
-        known.reason = code
+    def _abandoned(self, known: Round, reason: AbandonmentReason) -> None:
         known.phase = Phase.ABANDONED
-        log.info("round abandoned", round=known.id, reason=code)
+        log.info("round abandoned", round=known.id, reason=reason.code)
 
     async def _partial_sum(self, known: Round, cohort: BitMap) -> Uint64Vector:
         """Return this node's partial sum, shape (d,), over the cohort that it voted for.

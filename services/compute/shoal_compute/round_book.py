@@ -15,12 +15,12 @@ from sqlalchemy import Connection, Row, select
 from shoal_compute import store
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
-from shoal_compute.shares import TAKES_SHARES, count_held, held_answers
+from shoal_compute.shares import count_held, held_answers
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
-from shoal_protocol.wire.phases import FINISHED, Phase
+from shoal_protocol.wire.phases import FINISHED, TAKES_SHARES, Phase
 from shoal_service.service import Resources
 
 log = structlog.get_logger()
@@ -94,7 +94,6 @@ class RoundBook:
             consortium,
             self._own.party,
             phase=phase,
-            reason=row.reason,
             reported=row.reported,
             erased=row.erased,
         )

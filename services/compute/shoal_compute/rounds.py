@@ -17,6 +17,7 @@ from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
     PartialSum,
+    RoundFailure,
     StoredAnswers,
     Vote,
     asked_of,
@@ -156,7 +157,6 @@ class Round:
     consortium: Consortium
     intake: Intake
     phase: Phase
-    reason: str | None
     reported: bool
     erased: bool
     held: BitMap  # the data holders whose shares are stored
@@ -186,6 +186,13 @@ class Round:
     def done(self) -> bool:
         """Tell whether nothing is left to do: ended, reported, and its payloads erased."""
         return self.phase in FINISHED and self.reported and self.erased
+
+    @property
+    def failure(self) -> RoundFailure | None:
+        """Return why the round is abandoned: by this node's own word, or the aggregator's."""
+        parties = (self.own, self.consortium.manifest.aggregator.name)
+        told = [self.abandonments[each].reason for each in parties if each in self.abandonments]
+        return told[0] if told and self.phase is Phase.ABANDONED else None
 
     def in_order(self, names: Container[str]) -> tuple[str, ...]:
         """Return these Compute nodes in the manifest's order."""
@@ -278,7 +285,6 @@ def open_round(
     party: Party,
     *,
     phase: Phase,
-    reason: str | None = None,
     reported: bool = False,
     erased: bool = False,
 ) -> Round:
@@ -308,7 +314,6 @@ def open_round(
         consortium=consortium,
         intake=intake,
         phase=phase,
-        reason=reason,
         reported=reported,
         erased=erased,
         held=held,

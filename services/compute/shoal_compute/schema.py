@@ -38,7 +38,6 @@ rounds = Table(
     Column("place", Integer, nullable=False),  # in its job, from 0: the number in its spec
     Column("spec", Bytes, nullable=False),  # the signed spec as it came
     Column("phase", String(16), nullable=False, index=True),
-    Column("reason", String(32)),  # why it was abandoned
     Column("reported", Boolean, nullable=False),  # the aggregator knows this node's last word
     Column("erased", Boolean, nullable=False),  # no share's payload is left
     UniqueConstraint("job", "place"),

@@ -28,10 +28,9 @@ from shoal_compute.schema import bulks, rounds, shares
 from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.wire.phases import ROUND, Event, Phase, after
+from shoal_protocol.wire.phases import ROUND, TAKES_SHARES, Event, Phase, after
 from shoal_service.storage.database import inserting_new
 
-TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
 _READ_BYTES: Final = 4 << 20  # of payloads that are read together
 _RESTORED: Final = "SELECT 1 FROM machines WHERE epoch > 0 AND holder BETWEEN ? AND ? LIMIT 1"

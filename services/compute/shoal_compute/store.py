@@ -219,7 +219,6 @@ def give_up(
     writer: JournalWriter,
     round_id: str,
     old: Phase,
-    reason: str,
     attest: Callable[[Link], Signed[Abandonment]],
     *,
     own: str,
@@ -231,21 +230,21 @@ def give_up(
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    number = _move(writer.db, round_id, old, Event.GIVEN_UP, reason=reason)
+    number = _move(writer.db, round_id, old, Event.GIVEN_UP)
     _return_charge(writer.db, round_id, old, at)
     # after a restored backup, peers may have handed it back already
     if not _is_handed_back(writer.db, number, Abandonment.model_fields["kind"].default, own):
         _add_own(writer, number, END, round_id, attest)
 
 
-def call_off(db: Connection, round_id: str, old: Phase, reason: str, *, at: datetime) -> None:
+def call_off(db: Connection, round_id: str, old: Phase, *, at: datetime) -> None:
     """Abandon the round on the word of the aggregator, which is on file.
 
     Raises:
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    _move(db, round_id, old, Event.CALLED_OFF, reason=reason, reported=True)
+    _move(db, round_id, old, Event.CALLED_OFF, reported=True)
     _return_charge(db, round_id, old, at)
 
 

@@ -12,10 +12,10 @@ from pyroaring import BitMap
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.shares import TAKES_SHARES, Outcome, add_shares, stored_digests
+from shoal_compute.shares import Outcome, add_shares, stored_digests
 from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
-from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.phases import TAKES_SHARES, Phase
 from shoal_protocol.wire.service_errors import (
     BeforeRestore,
     ConflictingDocument,

@@ -22,6 +22,7 @@ from shoal_kit.web.openapi import (
     stores,
 )
 from shoal_protocol.jobs.declarations import HolderDeclaration
+from shoal_protocol.jobs.job_state import Approvals, JobState
 from shoal_protocol.jobs.membership import (
     ApprovalNotice,
     HolderQuery,
@@ -62,7 +63,7 @@ from shoal_service.view import by_phase, ledger_in_words
 from shoal_service.waiting import WaitSeconds
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
-from shoal_trainer import notices, store
+from shoal_trainer import memberships, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
@@ -108,7 +109,7 @@ def _budgets(committed: Balances, consortium: Consortium) -> list[dict[str, Any]
     ]
 
 
-def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:
+def _shown(record: JobRecord, approvals: Approvals) -> dict[str, Any]:
     request = record.study
     return {
         "job": record.job,
@@ -121,7 +122,7 @@ def _shown(record: JobRecord, approvals: dict[str, int]) -> dict[str, Any]:
         "purpose": request.purpose,
         "epsilon": request.privacy.epsilon,
         "delta": request.privacy.delta,
-        "approvals": approvals,
+        "approvals": approvals.model_dump(),
         "reason": record.reason,
     }
 
@@ -165,23 +166,21 @@ def create_app(
         """Say where a job stands: with 202 to who asks for what is not there yet."""
         record = await run(store.find_job, job)
         counts, newest = await run(store.newest_rounds, job, count=_NEWEST_ROUNDS)
-        population = None if record.population is None else len(record.clients)
-        approvals = await run(notices.counts, [job])
-        return shown(
-            {
-                "job": job,
-                "phase": record.phase.value,
-                "population_size": population,
-                "joined": record.joined,
-                "left": len(await run(store.left_holders, job)),
-                "approvals": approvals[job] | {"holders": book.current.roster.in_force},
-                "ends_by": format_time(record.ends_by),
-                "round_counts": counts,
-                "rounds": newest,
-                "reason": record.reason,
-            },
-            status,
+        holders = book.current.roster.in_force
+        approvals = await run(memberships.approvals, [job], holders=holders)
+        found = JobState(
+            job=job,
+            phase=record.phase,
+            population_size=None if record.population is None else len(record.clients),
+            joined=record.joined,
+            left=len(await run(memberships.left_holders, job)),
+            approvals=approvals[job],
+            ends_by=record.ends_by,
+            round_counts=counts,
+            rounds=newest,
+            reason=record.reason,
         )
+        return shown(found.model_dump(mode="json"), status)
 
     def refuse_failed(record: JobRecord) -> None:
         if record.phase is JobPhase.FAILED:
@@ -237,16 +236,16 @@ def create_app(
         query = await crowds.resources.query(await request.body(), JobsQuery)
         records = await run(store.find_jobs, after=query.after, count=query.count)
         joinable = [each.job for each in records if each.phase is JobPhase.JOINING]
-        counts, holders = await run(notices.counts, joinable), book.current.roster.in_force
-        approvals = {
-            each.job: counts.get(each.job, notices.NOBODY) | {"holders": holders}
-            for each in records
-        }
+        holders = book.current.roster.in_force
+        approvals = await run(memberships.approvals, joinable, holders=holders)
         committed = resources.committed.copy()
         return shown(
             {
                 "jobs": await asyncio.to_thread(
-                    lambda: [_shown(each, approvals[each.job]) for each in records]
+                    lambda: [
+                        _shown(each, approvals.get(each.job, Approvals(holders=holders)))
+                        for each in records
+                    ]
                 ),
                 "budgets": await asyncio.to_thread(_budgets, committed, book.current),
                 "next": query.after + query.count if len(records) == query.count else None,

@@ -41,9 +41,7 @@ from shoal_trainer.running import Runner
 from shoal_trainer.schema import (
     certificates,
     jobs,
-    joins,
-    leaves,
-    notices,
+    memberships,
     partial_sums,
     reports,
     rounds,
@@ -206,7 +204,7 @@ DELETIONS: Final = Deletions(
                 select(rounds.c.id).where(rounds.c.job.in_(chosen))
             ),
         ),
-        *(Deleting(table, _of_jobs(table)) for table in (joins, leaves, notices, withdrawals)),
+        *(Deleting(table, _of_jobs(table)) for table in (memberships, withdrawals)),
     ),
     due=_due,
     begin=_begin,

@@ -38,7 +38,7 @@ from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_service.replies import Outcome, documents_in
 from shoal_studies.study_request import JobCheck, StudyRequest
-from shoal_trainer import notices, store
+from shoal_trainer import memberships, schema, store
 from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.jobs import check_affordable, check_request
@@ -95,7 +95,7 @@ class Joining:
         own.ledger.verify(db)
         for job in store.find_jobs(db):
             if job.phase is JobPhase.JOINING:
-                self._keep_members(job.study, store.joined_slots(db, job.job))
+                self._keep_members(job.study, memberships.joined_slots(db, job.job))
             elif job.phase is JobPhase.RUNNING:
                 own.reserve(job.job, job.clients, job.study.privacy.cost)
             else:
@@ -120,7 +120,7 @@ class Joining:
         """
         own = self._resources
         signed = await own.read(encoded, StudyRequest)
-        if await own.storage.run(store.knows_job, signed.digest):
+        if await own.storage.run(store.find_jobs, schema.jobs.c.id == signed.digest):
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
@@ -203,7 +203,7 @@ class Joining:
             StorageUnavailable: nothing was stored.
         """
         own = self._resources
-        request, _ = await own.storage.run(notices.request_of, job)
+        request, _ = await own.storage.run(memberships.request_of, job)
         deciding: dict[type, Any] = {
             Join: self._admit,
             Leave: self._let_go,
@@ -235,7 +235,7 @@ class Joining:
         known = await self._members_of(record)
         is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
         roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
-        left = await own.storage.run(store.left_holders, job)
+        left = await own.storage.run(memberships.left_holders, job)
         asking = {each.body.holder for each in read if isinstance(each, Signed)} - known.keys()
         all_slots = {holder: roster.slots_of(holder) for holder in asking}
         able = own.committed.affording(_together(all_slots), request.privacy.cost, cap)
@@ -265,7 +265,9 @@ class Joining:
             own.reserve(job, own.reserved[job] | _together(new), request.privacy.cost)
             # members, and what is reserved for them, are read again if the answer is lost
             del self._members[job]
-            await own.storage.run(store.add_joins, job, list(joining.values()))
+            signed, slots = zip(*joining.values(), strict=True)
+            more = len(_together(new))
+            await own.storage.run(memberships.add_memberships, job, signed, slots, joined=more)
             known.update(new)
             self._members[job] = known
             if room == 0:
@@ -279,7 +281,7 @@ class Joining:
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         is_open = record.phase in (JobPhase.JOINING, JobPhase.RUNNING)
-        left = await own.storage.run(store.left_holders, job)
+        left = await own.storage.run(memberships.left_holders, job)
         new: dict[int, Signed[Leave]] = {}
 
         def let_go(leave: Signed[Leave]) -> Outcome:
@@ -297,7 +299,7 @@ class Joining:
             self._members.pop(job, None)  # as in `_admit`
             slots = _together({each: members[each] for each in new if each in members})
             await own.storage.run(
-                store.add_leaves, job, list(new.values()), fewer_joined=len(slots)
+                memberships.add_memberships, job, list(new.values()), joined=-len(slots)
             )
             if record.phase is JobPhase.JOINING:
                 self._members[job] = {each: members[each] for each in members if each not in new}
@@ -311,8 +313,8 @@ class Joining:
     ) -> list[Outcome]:
         """Keep for each data holder the latest word on the owners' approval."""
         own, job = self._resources, request.digest
-        _, is_open = await own.storage.run(notices.request_of, job)
-        known = await own.storage.run(notices.states, job)
+        _, is_open = await own.storage.run(memberships.request_of, job)
+        known = await own.storage.run(memberships.states, job)
         new: dict[int, Signed[ApprovalNotice]] = {}
 
         def note(notice: Signed[ApprovalNotice]) -> Outcome:
@@ -326,7 +328,7 @@ class Joining:
 
         outcomes = [each if isinstance(each, ProtocolError) else note(each) for each in read]
         if new:
-            await own.storage.run(notices.put, job, list(new.values()))
+            await own.storage.run(memberships.add_memberships, job, list(new.values()))
         return outcomes
 
     async def withdraw(self, job: str, encoded: bytes) -> bool:
@@ -363,7 +365,7 @@ class Joining:
         if record.phase is not JobPhase.JOINING:
             return {}
         if record.job not in self._members:
-            slots = await self._resources.storage.run(store.joined_slots, record.job)
+            slots = await self._resources.storage.run(memberships.joined_slots, record.job)
             self._keep_members(record.study, slots)
         return self._members[record.job]
 
@@ -453,11 +455,11 @@ class Joining:
         told |= dict.fromkeys(unable, WITHOUT_BUDGET)
         told |= {
             holder: NOTICED[state]
-            for holder, state in (await own.storage.run(notices.states, job)).items()
+            for holder, state in (await own.storage.run(memberships.states, job)).items()
             if state in NOTICED
         }
         told |= await self._declarations.refusals(request)
-        told |= dict.fromkeys(await own.storage.run(store.left_holders, job), "left the job")
+        told |= dict.fromkeys(await own.storage.run(memberships.left_holders, job), "left the job")
         reasons |= {holder: why for holder, why in told.items() if holder in reasons}
         return in_words(reasons, roster) or "no other data holder is enrolled"
 

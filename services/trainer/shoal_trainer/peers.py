@@ -37,6 +37,7 @@ ANSWER_SECONDS: Final = 15.0  # for an answer's head to come, and as long for it
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
 # what a party answers that has another version: a key may be another one there
 _BEHIND: Final = frozenset({WrongManifest.code, UnknownManifest.code, BadSignature.code})
+_OPEN: Final = {WrongManifest.code, MissingRequest.code}  # the next offer may be accepted
 _LONGEST_REASON: Final = 250  # characters of a party's own words, which a job's reason has
 
 
@@ -66,11 +67,13 @@ class Peers:
         *,
         request: bytes,
         asked_under: Consortium,
+        informed: set[str],
         without: frozenset[str],
     ) -> Reception:
         """Offer a signed spec to all services at once but those that accepted it already.
 
-        A node that lacks its job's signed request, of the version `asked_under`, is handed that.
+        Compute nodes that are not among the `informed` are handed the job's signed request before,
+        of the version `asked_under`. Those that accept the round are informed from then on.
         """
         manifest = consortium.manifest
         parties = [
@@ -78,11 +81,22 @@ class Peers:
             for party in (manifest.aggregator, *manifest.compute_nodes)
             if party.name not in without
         ]
-        job = (request, asked_under)
+        offer = ("/v1/rounds", spec, consortium)
+        nodes = {node.name for node in manifest.compute_nodes}
         answers = await asyncio.gather(
-            *(self._offer(party, spec, consortium, job) for party in parties)
+            *(
+                self._offer(
+                    party,
+                    [("/v1/jobs", request, asked_under), offer]
+                    if party.name in nodes - informed
+                    else [offer],
+                )
+                for party in parties
+            )
         )
         told = {party.name: said for party, said in zip(parties, answers, strict=True)}
+        informed.difference_update(told)
+        informed.update(name for name, (taken, _) in told.items() if taken)
         refusals = [
             f"{name} refused the round: {why}"
             for name, (taken, why) in told.items()
@@ -110,30 +124,23 @@ class Peers:
         return None if reply.status == 200 else reply.reason[:_LONGEST_REASON]
 
     async def _offer(
-        self,
-        party: ServiceParty,
-        spec: bytes,
-        consortium: Consortium,
-        job: tuple[bytes, Consortium],
+        self, party: ServiceParty, documents: Sequence[tuple[str, bytes, Consortium]]
     ) -> tuple[bool | None, str]:
-        """Tell whether the party accepted, None if that is open, and why it did not.
+        """Tell whether the party accepted these, None if that is open, and why it did not.
 
-        The offer is also open where the party has another manifest than ours: its version may be
-        the newer one, which will reach us.
+        The offer is also open where the party lost the job's request, or has another manifest than
+        ours: its version may be the newer one, which will reach us.
         """
-        try:
-            reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
-            if reply.code == MissingRequest.code:
-                reply = await self._hand_bound(party, "/v1/jobs", *job)
-                if reply.status in {200, 201}:
-                    reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
-        except Unavailable as error:
-            return None, str(error)
-        if reply.status in {200, 201}:
-            return True, ""
-        again = reply.status in _TRY_AGAIN or reply.code == WrongManifest.code
-        is_refused = 400 <= reply.status < 500 and not again
-        return False if is_refused else None, reply.reason[:_LONGEST_REASON]
+        for document in documents:
+            try:
+                reply = await self._hand_bound(party, *document)
+            except Unavailable as error:
+                return None, str(error)
+            if reply.status not in {200, 201}:
+                again = reply.status in _TRY_AGAIN or reply.code in _OPEN
+                is_refused = 400 <= reply.status < 500 and not again
+                return False if is_refused else None, reply.reason[:_LONGEST_REASON]
+        return True, ""
 
     async def total(self, party: ServiceParty, end: bytes, consortium: Consortium) -> bytes:
         """Have a Compute node sign what it charged of a job, at the trainer's signed `end` of it.

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum, auto
 from typing import Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from shoal_kit.manifest_book import HANDOVER, at_present
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.privacy.job_costs import Participation
-from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.rounds.attestations import LONGEST_DETAIL, Abandonment, Result, RoundFailure
 from shoal_protocol.rounds.batches import SPARE, choose_batch, participations
 from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -42,7 +41,7 @@ from shoal_trainer.jobs import in_own_words, may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
 from shoal_trainer.releases import conclude, ended_rounds, finish_job
 from shoal_trainer.resources import Resources
-from shoal_trainer.store import FiledRows, JobRecord
+from shoal_trainer.store import FailedRound, FiledRows, JobRecord
 
 log = structlog.get_logger()
 
@@ -54,6 +53,16 @@ class CurrentRound:
     spec: Signed[RoundSpec]
     phase: Phase
     reception: Reception = field(default_factory=Reception)
+
+    def failed(self, failure: RoundFailure) -> str:
+        """Say that the round failed, why, and what it cost."""
+        spec = self.spec.body
+        charged = (
+            "nobody was charged"
+            if self.phase is Phase.ANNOUNCED
+            else f"its price stays charged to the {spec.population_size} clients that it asked"
+        )
+        return f"round {spec.number} failed: {failure}; {charged}; its id is {spec.digest}"
 
 
 @dataclass
@@ -69,6 +78,7 @@ class RunningJob:
     population: BitMap
     learner: Learner
     participation: Participation
+    informed: set[str] = field(default_factory=set)  # nodes that were handed the request
     sums: list[ReleasedSum] = field(default_factory=list)
     lost: int = 0  # rounds that released nothing
     current: CurrentRound | None = None
@@ -144,37 +154,11 @@ def read_job(record: JobRecord, rounds: FiledRows) -> RunningJob:
     return job
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The round has no result, and why; nothing of that is on file yet.
+_MAY_HAVE_RELEASED: Final = {"no_outcome", "outcome_refused"}
+"""Failures after which the round may have a result all the same."""
 
-    `released_nothing` if that is certain, by the aggregator's word or because no client was asked.
-    `is_for_good` if another round of the job would fare no better.
-    """
-
-    code: str
-    reason: str
-    released_nothing: bool = True
-    is_for_good: bool = False
-    abandonment: Signed[Abandonment] | None = None
-
-
-class Next(Enum):
-    """When a job's next step is due."""
-
-    AT_ONCE = auto()
-    LATER = auto()  # when a service has answered
-    NEVER = auto()  # it has ended
-
-
-def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
-    why = abandonment.body.reason
-    said = f"{why.code} ({why.detail})" if why.detail else why.code
-    reason = (
-        f"round {spec.number} was abandoned: {said}; its price stays charged to the "
-        f"{spec.population_size} clients that it asked; its id is {spec.digest}"
-    )
-    return Ended(why.code, reason, abandonment=abandonment)
+_FOR_GOOD: Final = {"spec_refused", *_MAY_HAVE_RELEASED}
+"""Failures after which another round of the job would fare no better."""
 
 
 # How long a step waits for jobs that wait for a service, such as one that is frozen.
@@ -239,11 +223,9 @@ class Runner:
             if job is None:
                 rounds = await self._resources.storage.run(store.filed_rounds, record.job)
                 job = await asyncio.to_thread(read_job, record, rounds)
-            following = Next.AT_ONCE
-            while following is Next.AT_ONCE:
-                following = await self._advance(job)
-            if following is Next.LATER:
-                self._jobs[record.job] = job
+            while await self._advance(job):
+                pass
+            self._jobs[record.job] = job
         except StorageUnavailable:
             log.warning("storage unavailable: the job waits", job=record.job)
         except WrongPhase:
@@ -253,18 +235,16 @@ class Runner:
         except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step
             log.error("a job could not go on", job=record.job, **describe_exception(error))
 
-    async def _advance(self, job: RunningJob) -> Next:
-        """Do the next thing for a running job; return when there is more to do."""
+    async def _advance(self, job: RunningJob) -> bool:
+        """Do the next thing for a running job; tell whether there is more to do at once."""
         current = job.current
         if current is None or current.phase in FINISHED:
             return await self._ask_learner(job)
         step = self._announce if current.phase is Phase.ANNOUNCED else self._collect
-        following = await step(job, current)
-        if isinstance(following, Ended):
-            return await self._take_end(job, current, following)
-        return following
+        end = await step(job, current)
+        return end if isinstance(end, bool) else await self._lose(job, current, end)
 
-    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+    async def _announce(self, job: RunningJob, round_: CurrentRound) -> RoundFailure | bool:
         """Offer the round to the services that have not accepted it, and open it if enough have."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
@@ -277,31 +257,32 @@ class Runner:
                 f"{name} ({before.open.get(name, 'not asked in time')})"
                 for name in sorted(needed - before.accepted)
             )
-            late = f"round {spec.number} was not accepted in time by {missing}; nobody was charged"
-            return Ended("not_accepted", late)
+            return RoundFailure(code="not_accepted", detail=missing[:LONGEST_DETAIL])
         reception = await self._peers.announce(
             round_.spec.encode(),
             consortium,
             request=job.encoded,
             asked_under=own.book.get(job.request.manifest),
+            informed=job.informed,
             without=before.accepted,
         )
         if reception.refusal is not None:
-            return Ended("spec_refused", reception.refusal, is_for_good=True)
+            return RoundFailure(code="spec_refused", detail=reception.refusal)
         if may_open(spec, needed - reception.accepted, now=own.clock()):
             await own.storage.run(store.open_round, round_.spec.digest)
             round_.phase = Phase.COLLECTING
             own.opened[job.id] = (spec.number, round_.spec.encode())
             own.changes.tell(job.id)
-            return Next.AT_ONCE
+            return True
         is_over = own.clock() >= spec.opened_at + HANDOVER
         if is_over and consortium.digest != own.book.current.digest:  # nobody takes it now
-            changed = f"the manifest changed before round {spec.number} was accepted"
-            return Ended("manifest_changed", changed)
+            return RoundFailure(code="manifest_changed")
         round_.reception = reception
-        return Next.LATER
+        return False
 
-    async def _collect(self, job: RunningJob, round_: CurrentRound) -> Ended | Next:
+    async def _collect(
+        self, job: RunningJob, round_: CurrentRound
+    ) -> Signed[Abandonment] | RoundFailure | bool:
         """Ask the aggregator for the round's outcome, verify it, and store a result."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
@@ -311,47 +292,49 @@ class Runner:
             seconds = LONG_POLL_SECONDS if self._long_polls else 0
             outcome = await self._peers.outcome(aggregator, spec.digest, wait_seconds=seconds)
             if outcome is None:
-                return Next.LATER
+                return False
             signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
             if isinstance(signed.body, Abandonment):
-                return _abandoned(spec, signed)
+                return signed
             shown = await self._peers.partial_sums(aggregator, spec)
             sums = await read(
                 len(shown), verified_partial_sums, shown, signed.body, spec, consortium
             )
         except Unavailable as error:
             if own.clock() <= spec.give_up_at + own.patience:
-                return Next.LATER
-            reason = f"the aggregator does not say what became of round {spec.number}: {error}"
-            return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
+                return False
+            return RoundFailure(code="no_outcome", detail=str(error)[:LONGEST_DETAIL])
         except StorageUnavailable:
             raise
         except ProtocolError as error:
-            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return Ended(
-                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
-            )
+            said = f"{error.code}: {error}"
+            return RoundFailure(code="outcome_refused", detail=said[:LONGEST_DETAIL])
         await own.storage.run(store.publish_round, signed, sums)
         job.publish(round_, signed.body)
         log.info("round published", job=job.id, round=spec.digest)
-        return Next.AT_ONCE
+        return True
 
-    async def _take_end(self, job: RunningJob, round_: CurrentRound, end: Ended) -> Next:
+    async def _lose(
+        self, job: RunningJob, round_: CurrentRound, end: Signed[Abandonment] | RoundFailure
+    ) -> bool:
         """Go on without the round if the job can spare it, and fail the job if not."""
         own, spare = self._resources, job.request.terms.rounds // SPARE
-        lost = round_.spec.digest if end.released_nothing else None
-        if lost is None or end.is_for_good or job.lost >= spare:
-            reason = (
-                end.reason if job.lost == 0 else f"round {job.lost + 1} to be lost: {end.reason}"
-            )
-            return await self._fail(job, end.code, reason, lost, end.abandonment)
-        await own.storage.run(store.lose_round, lost, end.abandonment, at=own.clock())
+        failure = end if isinstance(end, RoundFailure) else end.body.reason
+        word = None if isinstance(end, RoundFailure) else end
+        lost = FailedRound(round_.spec.digest, failure, word)
+        if failure.code in _FOR_GOOD or job.lost >= spare:
+            reason = round_.failed(failure)
+            if job.lost > 0:
+                reason = f"round {job.lost + 1} to be lost: {reason}"
+            certain = None if failure.code in _MAY_HAVE_RELEASED else lost
+            return await self._fail(job, failure.code, reason, certain)
+        await own.storage.run(store.lose_round, lost, at=own.clock())
         own.opened.pop(job.id, None)
         job.lose(round_)
-        log.info("round lost", job=job.id, round=lost, reason=end.code)
-        return Next.AT_ONCE
+        log.info("round lost", job=job.id, round=round_.spec.digest, reason=failure.code)
+        return True
 
-    async def _ask_learner(self, job: RunningJob) -> Next:
+    async def _ask_learner(self, job: RunningJob) -> bool:
         consortium = self._resources.book.current
         present = job.population & consortium.roster.enrolled_set
         clients = None if job.is_over else job.next_to_ask(present, consortium.roster)
@@ -392,7 +375,7 @@ class Runner:
 
     async def _begin_round(
         self, job: RunningJob, wanted: RequestedRound, consortium: Consortium, clients: BitMap
-    ) -> Next:
+    ) -> bool:
         own = self._resources
         now = own.clock()
         if job.current is not None:  # the clock may have been set back since
@@ -411,9 +394,9 @@ class Runner:
         await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)
-        return Next.AT_ONCE
+        return True
 
-    async def _finish(self, job: RunningJob, posterior: Posterior) -> Next:
+    async def _finish(self, job: RunningJob, posterior: Posterior) -> bool:
         """End a job with its posterior and report; its certificate follows.
 
         Raises:
@@ -424,16 +407,15 @@ class Runner:
         report = await asyncio.to_thread(conclude, job.request, ended, job.population, posterior)
         spent = await own.storage.run(finish_job, own.sign(report))
         own.end_job(job.id, "finished", job.request.privacy.cost, spent)
-        return Next.NEVER
+        return False
 
     async def _fail(
         self,
         job: RunningJob,
         code: str,
         reason: str,
-        lost: str | None = None,
-        abandonment: Signed[Abandonment] | None = None,
-    ) -> Next:
+        lost: FailedRound | None = None,
+    ) -> bool:
         """End a job without a posterior, and with it the round `lost`, which released nothing.
 
         What rounds cost that clients were told of stays charged.
@@ -445,12 +427,11 @@ class Runner:
             JobEvent.ROUND_ABANDONED,
             reason,
             at=own.clock(),
-            abandoned_round=lost,
-            abandonment=abandonment,
+            lost=lost,
         )
         # the reason's text may be in a peer's words
         own.end_job(job.id, "failed", job.request.privacy.cost, spent, reason=code)
-        return Next.NEVER
+        return False
 
 
 def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Posterior:

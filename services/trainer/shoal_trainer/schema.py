@@ -123,31 +123,15 @@ dictionaries = Table(
     Column("encoded", Bytes, nullable=False),
 )
 
-joins = Table(
-    "joins",
-    metadata,
-    _job(primary_key=True),
-    Column("holder", BigInteger, primary_key=True),
-    Column("slots", Text, nullable=False),  # a bitmap in base64: those that had budget left
-    Column("document", Bytes, nullable=False),
-)
-
-# of data holders, whether they had joined or not
-leaves = Table(
-    "leaves",
-    metadata,
-    _job(primary_key=True),
-    Column("holder", BigInteger, primary_key=True),
-    Column("document", Bytes, nullable=False),
-)
-
-# what data holders said of their owners' approval of a job of either kind: nobody's part follows
-notices = Table(
-    "notices",
+# what data holders signed about a job of either kind: a join, a leave, a notice of approval
+memberships = Table(
+    "memberships",
     metadata,
     Column("job", String(64), primary_key=True),
     Column("holder", BigInteger, primary_key=True),
-    Column("state", String(16), nullable=False),
+    Column("kind", String(16), primary_key=True),
+    Column("state", String(16)),  # of a notice
+    Column("slots", Text),  # of a join, a bitmap in base64: those that had budget left
     Column("document", Bytes, nullable=False),
 )
 
@@ -169,6 +153,7 @@ rounds = Table(
     Column("asked", Integer, nullable=False),  # how many clients
     Column("phase", String(16), nullable=False),
     Column("outcome", Bytes),  # the aggregator's signed result or abandonment
+    Column("failure", Text),  # why it was lost, in JSON
     Column("cohort", Integer),  # how many clients a result is of
     UniqueConstraint("job", "number"),
     Index("rounds_by_phase", "job", "phase"),  # a row is large: counting must not read any

@@ -6,19 +6,20 @@ A phase is compared and swapped: of two transactions from the same phase, the se
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import NamedTuple
 
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Table, func, select
 
 from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
+from shoal_protocol.jobs.job_state import RoundState
+from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, RoundFailure
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import decode_clients, encode_clients, format_time
+from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_service.storage.database import insert_new
@@ -192,12 +193,6 @@ def find_jobs(
     ]
 
 
-def knows_job(db: Connection, job: str) -> bool:
-    """Tell whether the job was submitted."""
-    columns = schema.jobs.c
-    return db.execute(select(columns.id).where(columns.id == job)).first() is not None
-
-
 def jobs_in(db: Connection, *phases: JobPhase) -> Sequence[JobRecord]:
     """Return the jobs that are in one of these phases."""
     return find_jobs(db, schema.jobs.c.phase.in_([phase.value for phase in phases]))
@@ -210,29 +205,12 @@ def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
     return db.execute(query).scalars().all()
 
 
-def add_joins(db: Connection, job: str, joins: Sequence[tuple[Signed[Join], BitMap]]) -> None:
-    """Store the joins of data holders that have not joined the job yet, with the slots counted."""
-    rows = [
-        {
-            "job": job,
-            "holder": signed.body.holder,
-            "slots": encode_clients(slots),
-            "document": signed.encode(),
-        }
-        for signed, slots in joins
-    ]
-    db.execute(schema.joins.insert(), rows)
-    columns, more = schema.jobs.c, sum(len(slots) for _, slots in joins)
-    db.execute(schema.jobs.update().where(columns.id == job).values(joined=columns.joined + more))
+class FailedRound(NamedTuple):
+    """A round that released nothing: why, and the aggregator's word, if there is one."""
 
-
-def joined_slots(db: Connection, job: str) -> dict[int, BitMap]:
-    """Return the data holders that joined a job and have not left it, with the slots counted."""
-    columns, leaves = schema.joins.c, schema.leaves.c
-    left = select(leaves.holder).where(leaves.job == job)
-    query = select(columns.holder, columns.slots)
-    rows = db.execute(query.where(columns.job == job, columns.holder.not_in(left)))
-    return {holder: decode_clients(slots) for holder, slots in rows}
+    round: str
+    failure: RoundFailure | None = None  # a round whose job was withdrawn has none
+    abandonment: Signed[Abandonment] | None = None
 
 
 def fail_job(
@@ -242,8 +220,7 @@ def fail_job(
     reason: str,
     *,
     at: datetime,
-    abandoned_round: str | None = None,
-    abandonment: Signed[Abandonment] | None = None,
+    lost: FailedRound | None = None,
 ) -> Charges:
     """End a job without a posterior, and with it a round that released nothing.
 
@@ -254,14 +231,12 @@ def fail_job(
         LedgerBroken
     """
     move_job(db, job, event, reason=reason)
-    if abandoned_round is not None:
-        lose_round(db, abandoned_round, abandonment, at=at)
+    if lost is not None:
+        lose_round(db, lost, at=at)
     return kept_charges(db, job)
 
 
-def lose_round(
-    db: Connection, round_id: str, abandonment: Signed[Abandonment] | None, *, at: datetime
-) -> None:
+def lose_round(db: Connection, lost: FailedRound, *, at: datetime) -> None:
     """End a round that released nothing; its job goes on.
 
     One that clients were never told of is given back: none of them can have answered it.
@@ -269,11 +244,14 @@ def lose_round(
     Raises:
         LedgerBroken
     """
-    outcome = None if abandonment is None else abandonment.encode()
+    values = {
+        "outcome": None if lost.abandonment is None else lost.abandonment.encode(),
+        "failure": None if lost.failure is None else lost.failure.model_dump_json(),
+    }
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
-    before = _move_round(db, round_id, unfinished, Phase.ABANDONED, outcome=outcome)
+    before = _move_round(db, lost.round, unfinished, Phase.ABANDONED, **values)
     if before is Phase.ANNOUNCED:
-        schema.ledger.give_back(db, round_id, at=at)
+        schema.ledger.give_back(db, lost.round, at=at)
 
 
 def add_round(
@@ -336,17 +314,23 @@ def _check_running(db: Connection, job: str) -> None:
 
 def newest_rounds(
     db: Connection, job: str, *, count: int
-) -> tuple[dict[str, int], Sequence[dict[str, Any]]]:
+) -> tuple[dict[str, int], tuple[RoundState, ...]]:
     """Return how many rounds of a job are in each phase, and its `count` newest ones in order."""
     columns = schema.rounds.c
     counted = select(columns.phase, func.count()).where(columns.job == job)
     counts = {phase: size for phase, size in db.execute(counted.group_by(columns.phase))}
     query = select(
         *(columns.id.label("round"), columns.number, columns.phase),
-        *(columns.deadline, columns.asked, columns.cohort),
+        *(columns.deadline, columns.asked, columns.cohort, columns.failure),
     )
     rows = db.execute(query.where(columns.job == job).order_by(columns.number.desc()).limit(count))
-    return counts, [dict(row) for row in rows.mappings()][::-1]
+    newest = [
+        RoundState.model_validate(
+            {**row, "failure": row["failure"] and RoundFailure.model_validate_json(row["failure"])}
+        )
+        for row in rows.mappings()
+    ]
+    return counts, tuple(reversed(newest))
 
 
 FiledRows = Sequence[Row[str, bytes, str, bytes | None]]
@@ -422,23 +406,6 @@ def kept_charges(db: Connection, job: str) -> Charges:
     ]
 
 
-def left_holders(db: Connection, job: str) -> BitMap:
-    """Return the data holders that left a job, whether they had joined it or not."""
-    columns = schema.leaves.c
-    return BitMap(db.execute(select(columns.holder).where(columns.job == job)).scalars())
-
-
-def add_leaves(
-    db: Connection, job: str, leaves: Sequence[Signed[Leave]], *, fewer_joined: int
-) -> None:
-    """Store the leaves of holders that have not left the job; `fewer_joined` of its slots had."""
-    rows = [{"job": job, "holder": each.body.holder, "document": each.encode()} for each in leaves]
-    db.execute(schema.leaves.insert(), rows)
-    columns = schema.jobs.c
-    fewer = schema.jobs.update().where(columns.id == job)
-    db.execute(fewer.values(joined=columns.joined - fewer_joined))
-
-
 def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> Charges | None:
     """End a job as its analyst signed; return what stays charged. None: it is withdrawn already.
 
@@ -460,7 +427,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
     columns = schema.rounds.c
     untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
     for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
-        lose_round(db, round_id, None, at=at)
+        lose_round(db, FailedRound(round_id), at=at)
     return kept_charges(db, job)
 
 

@@ -28,7 +28,6 @@ from shoal_kit.web.problems import (
     install_problem_handlers,
 )
 from shoal_protocol.wire.errors import NotReady
-from shoal_protocol.wire.service_errors import MissingRequest
 from shoal_protocol.wire.versions import RELEASE, WIRE
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -125,11 +124,10 @@ class Observation:
 def _is_routine(method: str, status: int, problem: str | None) -> bool:
     """Tell whether an answer that is no success belongs to ordinary work.
 
-    Parties ask again and again for what is not there yet or no more, hang up while they wait, and
-    have the job's request fetched by a node that lacks it.
+    Parties ask again and again for what is not there yet or no more, and hang up while they wait.
     """
     asked_for = method == "GET" and status in NOT_THERE and problem != "not-found"
-    return asked_for or status == NOBODY_LISTENED or problem == MissingRequest.code
+    return asked_for or status == NOBODY_LISTENED
 
 
 def _route(scope: Scope) -> str:

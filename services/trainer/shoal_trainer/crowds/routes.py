@@ -34,6 +34,7 @@ from shoal_protocol.crowds.draws import (
     SessionExpired,
     Submission,
 )
+from shoal_protocol.jobs.job_state import Approvals
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
@@ -58,7 +59,7 @@ from shoal_service.replies import (
 from shoal_service.waiting import WaitSeconds
 from shoal_studies.crowds.monitor import WINDOWS, turned_at
 from shoal_studies.study_request import JobsQuery
-from shoal_trainer import notices, schema
+from shoal_trainer import memberships, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
@@ -94,7 +95,7 @@ def _state_shown(
     state: Any,
     instances: Sequence[InstanceHead],
     windows: Sequence[NDArray[np.float64]],
-    approvals: dict[str, int],
+    approvals: Approvals,
 ) -> bytes:
     """Return where a crowd job stands, in JSON.
 
@@ -115,7 +116,7 @@ def _state_shown(
             "instances": request.task.instances,
             "spread": spread,
             "turned_at": None if window is None else window * request.contributions // WINDOWS,
-            "approvals": approvals,
+            "approvals": approvals.model_dump(),
             "closes_at": format_time(request.closes_at),
         }
     )
@@ -151,15 +152,13 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     own, book = crowds.resources, crowds.book
     storage, changes, jobs = own.storage, own.changes, schema.crowds.jobs.c
 
-    def approvals(counted: dict[str, int]) -> dict[str, int]:
-        return counted | {"holders": own.book.current.roster.in_force}
-
     async def state_of(job: str) -> bytes:
         crowd = await book.find(job)
         state, instances, windows = await storage.run(store.state, crowd.number)
-        counted = approvals((await storage.run(notices.counts, [job]))[job])
+        holders = own.book.current.roster.in_force
+        approvals = await storage.run(memberships.approvals, [job], holders=holders)
         return await asyncio.to_thread(
-            _state_shown, crowd.request.body, state, instances, windows, counted
+            _state_shown, crowd.request.body, state, instances, windows, approvals[job]
         )
 
     @router.post(
@@ -198,9 +197,11 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         newest = await storage.run(store.newest_crowds, after=after, count=count)
         listed = await asyncio.to_thread(lambda: [_listed(*each) for each in newest])
         still_open = [each["job"] for each in listed if each["phase"] == CrowdPhase.OPEN]
-        counts = await storage.run(notices.counts, still_open)
+        holders = own.book.current.roster.in_force
+        approvals = await storage.run(memberships.approvals, still_open, holders=holders)
         for each in listed:
-            each["approvals"] = approvals(counts.get(each["job"], notices.NOBODY))
+            told = approvals.get(each["job"], Approvals(holders=holders))
+            each["approvals"] = told.model_dump()
         following = after + count if len(newest) == count else None
         return shown({"crowds": listed, "next": following})
 

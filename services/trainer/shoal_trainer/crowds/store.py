@@ -25,7 +25,7 @@ from shoal_protocol.wire.phases import CrowdPhase
 from shoal_service.storage.database import insert_ignoring
 from shoal_studies.crowds.monitor import WINDOWS
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import crowds, notices
+from shoal_trainer.schema import crowds, memberships
 
 _WEIGHT = np.dtype("<i8")
 
@@ -259,7 +259,7 @@ def erase_counts(db: Connection, most: int) -> bool:
         db.execute(crowds.contributors.delete().where(chosen))
     if len(clients) < most:
         own = select(jobs.id).where(jobs.number == number).scalar_subquery()
-        db.execute(notices.delete().where(notices.c.job == own))
+        db.execute(memberships.delete().where(memberships.c.job == own))
         db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
     return True
 
