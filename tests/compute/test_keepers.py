@@ -15,7 +15,7 @@ from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import GENESIS, Chain, Link, content_hash, entry_hash
 from shoal_protocol.keeping import HEADS_PATH, Advance, HeadsAsked, JournalHead, KeptHeads, Loss
 from shoal_protocol.trust.succession import ManifestStatement
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, decode, sign
 from tests.compute.test_announcing import announce
 from tests.compute.test_manifest_signing import ask, check_signed, journal, version
 from tests.compute.test_totals import OTHER_JOB, end_of, total_of
@@ -239,6 +239,23 @@ async def test_R2_a_keeper_takes_no_head_that_the_service_did_not_sign(
         encoded = asked.model_copy(update={"advance": changed}).encode()
         assert problem_code(await federation.request(0, "POST", HEADS_PATH, encoded)) == code
     assert (await heads_at(federation, 0)).of("compute-1") is None
+
+
+async def test_R11_a_key_that_was_replaced_moves_no_head(federation: Federation) -> None:
+    before, replaced, after = federation.consortium.manifest.compute_nodes
+    key = examples.signing_key("new-compute-1")
+    renewed = replaced.model_copy(update={"verify_key": bytes(key.verify_key).hex()})
+    later = version(federation.consortium, compute_nodes=(before, renewed, after))
+    book = federation.books[0]
+    federation.consortium = book.accept(later.encode(), book.current.roster.encode())
+    asked = advance([OTHER_JOB], 0)
+    reply = await federation.request(0, "POST", HEADS_PATH, asked.encode())
+    assert problem_code(reply) == "bad-signature"
+    assert asked.advance is not None
+    head = sign(asked.advance.head.body, "compute-1", key)
+    changed = asked.advance.model_copy(update={"head": head})
+    found = await heads_at(federation, 0, asked.model_copy(update={"advance": changed}))
+    assert found.of("compute-1") == head
 
 
 async def test_R1_of_two_nodes_each_signs_and_is_told_by_the_other(tmp_path: Path) -> None:
