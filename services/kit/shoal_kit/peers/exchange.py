@@ -383,17 +383,16 @@ class Connections:
         same version of the manifest over a connection to whoever answers, every now and then.
         """
         self._transport, self._answer_seconds = transport, answer_seconds
-        self._known: dict[tuple[str, str], Connection] = {}
+        self._known: dict[tuple[str, str | None], Connection] = {}
         self._exchange = exchange
         self._exchanged_at: dict[str, float] = {}  # by URL
 
-    def to(self, party: ServiceParty) -> Connection:
-        """Return the connection to a party."""
-        key = (party.url, party.certificate)
+    def to(self, party: ServiceParty, *, certified: bool = True) -> Connection:
+        """Return the connection to a party; unless `certified`, anybody may answer in its place."""
+        key = (party.url, party.certificate if certified else None)
         if key not in self._known:
             self._known[key] = Connection(
-                party.url,
-                party.certificate,
+                *key,
                 transport=self._transport,
                 answer_seconds=self._answer_seconds,
                 meet_other=partial(self._meet_other, party.url),
