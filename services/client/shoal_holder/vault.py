@@ -142,6 +142,7 @@ class Vault:
         """
         about = "a question"
         try:
+            self._state.file.settle()
             question = frames.decode(frame, self._questions)
             about = type(question).__name__
             verb = self._verbs[about]
