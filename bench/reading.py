@@ -30,11 +30,11 @@ def loaded_by(*modules: str) -> set[str]:
 
 
 def of_the_vault() -> list[str]:
-    """Return every module of the vault's package; what is below one of its rooms is not loaded."""
+    """Return every module of the vault's package, without those of packages within it."""
     spec = find_spec("shoal_holder")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     names = sorted(path.stem for place in places for path in Path(place).glob("*.py"))
-    return [f"shoal_holder.{name}" for name in names if not name.startswith("__")]
+    return [f"shoal_holder.{name}" for name in names if name != "__init__"]
 
 
 def parts() -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import re
+import sqlite3
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -23,6 +24,7 @@ from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED, Rounds
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
+from shoal_kit.marks import MarkFile
 from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
@@ -192,9 +194,27 @@ def test_no_effect_of_an_answer_ends_the_vault_by_failing(tmp_path: Path, column
         assert b"enrolled" in vault.answer(frames.encode(question_about(Vault.opened)()))
 
 
+def test_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a state that is older than what left would pass for the newest."""
+    vault = vault_of(World(tmp_path).holder())
+    due = frames.encode(question_about(Vault.due)())
+
+    def fails(*_: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MarkFile, "write", fails)
+        with pytest.raises(sqlite3.OperationalError):
+            vault._state.file.write("UPDATE machine SET epoch = epoch + 1")
+        assert b"cannot be read or written" in vault.answer(due)
+    assert b"cannot be read or written" not in vault.answer(due)
+
+
 def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
     letter = f"{kind}/{'a' * 64}/{number}"
-    settle = question_about(Vault.settle)
+    settle: Any = question_about(Vault.settle)
     return frames.encode(settle(letter=letter, status=STATUS[column], parts=(body,)))
 
 

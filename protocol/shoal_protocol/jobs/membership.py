@@ -32,7 +32,8 @@ STATES: Final[tuple[State, ...]] = get_args(State)
 class Approval(BoundDocument):
     """Owner -> vault: this data holder may take part in the job, or may not.
 
-    The owner's policy lists the keys; neither the roster nor the courier has them.
+    The owner's policy lists the verify keys, and the roster does not. The private ones are the
+    owners' alone.
     """
 
     signed_by: ClassVar[Role] = Role.OWNER

@@ -1,4 +1,6 @@
-"""Decides whether to take part in a job or a round: the last check before spending; pure.
+"""Judges a job or a round by what is signed, the owner's policy and the job's earlier rounds; pure.
+
+`Jobs._join` and `Rounds._used` check whether slots have budget left for all jobs together.
 
 A data holder trusts the manifest, its owner's policy and its own ledger. It accepts signed
 documents of trainer and analyst only as far as these three allow.

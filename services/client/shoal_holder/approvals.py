@@ -1,8 +1,9 @@
 """Asks the data holder's owners about jobs, and takes what they decide by signatures of their keys.
 
-The policy says how many owners approve a job, and lists their keys. The courier, which never sees
-these, can keep a job from the owners, or a decision from the vault; it cannot decide. Each decision
-is verified by the policy as it is when it counts. A refusal is for good.
+The policy says how many owners approve a job, and lists their verify keys. Neither process has
+their private keys: the courier can keep a job from the owners, or a decision from the vault, but it
+cannot decide. Each decision is verified by the policy as it is when it counts. A refusal is for
+good.
 """
 
 from collections.abc import Iterator
@@ -114,7 +115,7 @@ class Approvals:
             )
 
     def take(self, encoded: bytes) -> str:
-        """Keep an owner's decision; return the job. A later one replaces an approval alone.
+        """Keep an owner's decision; return the job. A later one replaces an approval, no refusal.
 
         Raises:
             UnknownJob: no such job asked.

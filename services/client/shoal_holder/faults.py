@@ -1,4 +1,4 @@
-"""Faults in the vault: none ends it, and of those that records cause nothing leaves.
+"""Faults in the vault: none ends it while it answers, and those that records cause do not show.
 
 Where records are worked on, an item that fails is left out of what is worked out, and the answer is
 charged and sent as any other. The owner finds why in a file that no message of the courier's shows.

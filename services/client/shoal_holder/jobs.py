@@ -1,5 +1,6 @@
-"""Decides once about each job that the trainer lists, signs its join, and ends what is over.
+"""Decides about each job whose request comes, signs its join, and ends what is over.
 
+A job that was joined is never joined again. A refusal is kept in memory, so a restart judges anew.
 The end of a job is on file before it is announced. The job then reserves no budget, and no round of
 it is answered, whatever the trainer or the courier says.
 """

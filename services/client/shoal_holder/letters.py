@@ -64,7 +64,8 @@ class Settled:
     def column(self) -> int:
         """Return the column of the table of effects that says what the answer does.
 
-        No answer, and one by which the party does not know this holder's key, are the last.
+        0: taken, 1: not found, 2: refused otherwise. All else is 3: no answer, a fault of the
+        party's (5xx), and a refusal of this holder's signature, which a newer manifest may mend.
         """
         if self.status in (OK, CREATED):
             return 0

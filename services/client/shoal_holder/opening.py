@@ -33,7 +33,7 @@ class RecordsFile:
     changed_at: int = -1  # in nanoseconds of the file system's clock
 
     def read(self) -> Records:
-        """Return the records; other columns than the policy's are never in this process's memory.
+        """Return the records; of columns that the policy does not list nothing is kept.
 
         Raises:
             ValueError, OSError: there are none that can be read.

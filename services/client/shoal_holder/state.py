@@ -1,4 +1,4 @@
-"""The data holder's state on disk: jobs joined, answers given, their costs, unsent envelopes.
+"""The data holder's state on disk: jobs joined, answers given, their costs, and what is to be sent.
 
 One SQLite file. One transaction debits the slots' cost and stores the bytes to send, before the
 first of them is sent. A round of a job is answered only once. The ledger only grows.

@@ -434,11 +434,19 @@ class StateFile:
             if self.database.in_transaction:  # a full disk may have undone it already
                 self.database.execute("ROLLBACK")
             raise
-        if self._marking is None:
-            return
-        if counted is not None:
+        if self._marking is not None and counted is not None:
             self._unsure = False
             self._marking.committed(*counted)
+        self.settle()
+
+    def settle(self) -> None:
+        """Mark all commits: an earlier call may have failed to, and nothing may leave before.
+
+        Raises:
+            sqlite3.OperationalError: they cannot be marked.
+        """
+        if self._marking is None:
+            return
         try:
             self._marking.settle()
         except OSError as error:

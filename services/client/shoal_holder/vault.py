@@ -3,7 +3,8 @@
 The courier fetches what `interests` lists, hands in documents by `take`, sends what is `due` and
 has the answers `settle`d; its owner asks all else. The vault decides all that costs privacy. It
 verifies documents by the manifest versions that it accepted itself and by its own clock. Unsigned
-answers can only end its part in a job or round, or have the same bytes sent again.
+answers only end its part in a job or round, have the same bytes sent again, or say what to ask for
+next.
 """
 
 import sqlite3
@@ -141,6 +142,7 @@ class Vault:
         """
         about = "a question"
         try:
+            self._state.file.settle()
             question = frames.decode(frame, self._questions)
             about = type(question).__name__
             verb = self._verbs[about]
@@ -209,6 +211,8 @@ class Vault:
         It is a request, a round, an owner's decision, a withdrawal or a node's charges; or, with
         its roster beside it, the manifest that follows the one in force.
 
+        A withdrawal ends its job whoever signed it: the vault then notes that nothing proves it.
+
         Raises:
             ProtocolError: its author did not sign it, or nothing comes of it.
         """
@@ -235,8 +239,8 @@ class Vault:
         """Return the letters that may leave now, without those that the courier has at hand.
 
         If there are none, answer one round, and return None at the moment when the answer may
-        leave, which is public beforehand: no letter shows when its noise was drawn. What the owner
-        asks meanwhile comes before the letters.
+        leave. That moment follows from public numbers, so no letter shows when its noise was drawn.
+        What the owner asked meanwhile is answered before the next call returns the letters.
         """
         self._rounds.look()
         self._charges.settle()
@@ -302,8 +306,9 @@ class Vault:
     def _effects_of_answers(self) -> dict[str, tuple[Effect, Effect, Effect, Effect]]:
         """Return what answers to each kind of letter do, by `Settled.column`.
 
-        Nobody signs an answer, but what is taken out of it: all others end this data holder's part
-        in something, have the same bytes sent again, or say what to ask for next.
+        Nobody signs an answer. A document in it counts by the signature of its author. All else in
+        it ends this data holder's part in something, has the same bytes sent again, or says what to
+        ask for next.
         """
         charges, jobs, rounds = self._charges, self._jobs, self._rounds
         told = self._approvals.settle_notice
