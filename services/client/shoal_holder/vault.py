@@ -203,7 +203,6 @@ class Vault:
         """Return what is to be asked for; whatever comes of it is settled like a letter."""
         self._take_new_records()
         self._jobs.end_those_over()
-        self._rounds.look()
         self._charges.settle()
         return self._handed(self._jobs.interests()) if self._is_at_work else ()
 
