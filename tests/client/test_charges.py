@@ -21,6 +21,7 @@ from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
 from shoal_holder.state import State
+from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
@@ -31,6 +32,7 @@ from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.trust.roster_changes import with_key
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
+from shoal_protocol.wire.errors import NotReady
 from tests.world.around_holder import POLICY, World, charged_on, state_of
 from tests.world.examples import AUTHORITY, signing_key
 
@@ -129,6 +131,23 @@ async def test_who_stole_a_key_that_was_replaced_supersedes_no_machine_with_a_no
     await again.step()
     assert (await again.status()).refusal is None and set(world.trainer.joined) == {job.digest}
     await again.close()
+
+
+async def test_an_answer_that_was_held_back_says_nothing_of_what_was_charged_since(
+    world: World,
+) -> None:
+    holder = world.holder()
+    for letter in await holder.vault.ask(Vault.due) or ():
+        request = httpx.Request("POST", f"https://node{letter.path}", content=letter.body)
+        body = world.nodes[int(letter.party[-1])].answer(request).content
+        if letter.party == "compute-2":
+            world.clock.move(BETWEEN_COMPARISONS.total_seconds() + 1)
+        await holder.vault.ask(Vault.settle, letter=letter.id, status=200, parts=(body,))
+    await holder.vault.ask(Vault.interests)
+    assert (await holder.vault.ask(Vault.opened)).is_compared
+    with pytest.raises(NotReady, match="what it charged"):
+        await holder.vault.ask(Vault.take, parts=(world.submit().encode(),))
+    await holder.close()
 
 
 async def test_a_state_that_is_restored_waits_for_all_nodes_that_are_not_waived(

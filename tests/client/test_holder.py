@@ -1,5 +1,6 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,18 +10,21 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
+from shoal_agent import mail
 from shoal_agent.data_holder import DataHolder
 from shoal_consortium.parties import next_manifest
 from shoal_holder import rounds
 from shoal_holder.policy import Policy
 from shoal_holder.status import RoundStatus
 from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.peers.peer import Peer
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.trust.succession import following_version
+from shoal_protocol.wire.errors import UnknownSigner
 from shoal_studies.catalogue.linear_regression import query_for, thresholds_for
 from tests.world.around_holder import (
     COLUMNS,
@@ -113,6 +117,37 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     await holder.step()
     assert len(sent) > 1 and len(set(sent)) == 1
     assert world.trainer.joined[request.digest].keys() == {0}
+
+
+async def test_a_long_step_ends_and_another_one_follows_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail, "STEP_SECONDS", 0.0)
+    wake = asyncio.Event()
+    holder = world.holder(wake=wake)
+    await holder.step()
+    assert {each.path for each in world.wire.log} == {"/v1/charges"} and wake.is_set()
+    await holder.step()
+    assert "/v1/jobs/joining" in {each.path for each in world.wire.log}
+    await holder.close()
+
+
+async def test_a_party_that_only_the_vault_knows_ends_no_step_and_has_newer_versions_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = world.holder()
+
+    def unknown(*_: str) -> Peer:
+        raise UnknownSigner
+
+    with monkeypatch.context() as patched:
+        patched.setattr(holder._directory, "party", unknown)
+        await holder.step()
+    assert {each.path.rpartition("/")[0] for each in world.wire.log} == {"/v1/manifests"}
+    job = world.submit()
+    await holder.step()
+    assert set(world.trainer.joined) == {job.digest}
+    await holder.close()
 
 
 @pytest.mark.parametrize(

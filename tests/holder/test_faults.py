@@ -16,10 +16,12 @@ import structlog
 from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
 from shoal_holder import frames, rounds, serving
+from shoal_holder import vault as vault_module
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
 from shoal_holder.jobs import Jobs
+from shoal_holder.letters import Settled
 from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED, Rounds
 from shoal_holder.state import State
@@ -232,6 +234,52 @@ def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column
                 answer = vault.answer(answered(kind, number, column, body))
                 assert b"vault-failed" not in answer
     assert kept() == before
+
+
+@pytest.mark.parametrize("code", ["pending", "acknowledged"])
+def test_a_refusal_passes_for_no_other_outcome(code: str) -> None:
+    body = f'{{"type":"urn:shoal:problem:{code}"}}'.encode()
+    assert Settled.of(f"join/{'a' * 64}", 409, body).outcome == "http-409"
+
+
+async def test_letters_for_which_one_frame_has_no_room_leave_one_after_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_module, "MOST_BYTES", 1)
+    holder = world.holder()
+    first = await holder.vault.ask(Vault.due)
+    assert first is not None and len(first) == 1
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    assert all(node.held for node in world.nodes)
+    await holder.close()
+
+
+async def test_no_letter_leaves_before_its_mark_though_the_courier_goes_on(world: World) -> None:
+    def fails(*_: object) -> None:
+        raise OSError
+
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    record = State.record_answer
+    with pytest.MonkeyPatch.context() as patched:
+
+        def unmarked(*given: Any, **arguments: Any) -> bool:
+            patched.setattr(MarkFile, "write", fails)
+            return record(*given, **arguments)
+
+        patched.setattr(State, "record_answer", unmarked)
+        with pytest.raises(VaultGone):
+            await holder.step()
+        with pytest.raises(VaultGone):
+            await holder.vault.ask(Vault.due)
+    due = await holder.vault.ask(Vault.due)
+    assert len([each for each in due or () if each.id.startswith("envelope/")]) == 3
+    await holder.close()
 
 
 async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(

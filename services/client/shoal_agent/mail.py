@@ -15,13 +15,14 @@ from shoal_holder.messages import Letter
 from shoal_holder.vault import Vault
 from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
 from shoal_kit.peers.peer import ACCEPTED, NOT_FOUND, NotThere, Peer
-from shoal_protocol.wire.errors import ProtocolError, UnknownManifest
+from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownSigner
 
 BETWEEN_TRIES_SECONDS: Final = 0.5  # of one letter, however often the holder is woken
 LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
 MOST_PASSES: Final = 100  # in one step; what remains is carried in the next
 CONFLICT: Final = 409
 NO_SUCH_VERSION: Final = f'{{"type":"urn:shoal:problem:{UnknownManifest.code}"}}'.encode()
+STEP_SECONDS: Final = 10.0  # of a step that a wake follows: one party delays no other's next try
 REFUSAL_COUNTS: Final = timedelta(minutes=1)  # until its letter is given up, or sent again
 PATIENCE_SECONDS: Final = 3.0  # with slow parties, until other letters are carried
 
@@ -44,12 +45,18 @@ class Mail(Part):
 
     async def step(self) -> None:
         """Carry each letter that is due once, and each that becomes due by that."""
-        recently = asyncio.get_running_loop().time() - BETWEEN_TRIES_SECONDS
+        now = asyncio.get_running_loop().time
+        began = now()
         self._tried = {
-            letter: at for letter, at in self._tried.items() if self._wake and at > recently
+            letter: at
+            for letter, at in self._tried.items()
+            if self._wake and at > began - BETWEEN_TRIES_SECONDS
         }
         for _ in range(MOST_PASSES):
             if not await self._pass():
+                break
+            if self._wake and now() >= began + STEP_SECONDS:
+                self._wake.set()
                 break
 
     async def end(self) -> None:
@@ -79,7 +86,12 @@ class Mail(Part):
         """Begin to carry a letter unless it was tried; tell whether it is under way since."""
         if letter.id in self._tried or letter.id in under_way:
             return False
-        peer = self._directory.party(letter.party, letter.path)
+        try:
+            peer = self._directory.party(letter.party, letter.path)
+        except UnknownSigner:  # a version that the vault has is missing here
+            self._directory.may_be_behind = True
+            self._tried[letter.id] = asyncio.get_running_loop().time()
+            return False
         if not peer.is_due:
             self._paused[letter.id] = peer
             return False

@@ -63,11 +63,14 @@ class ChargeComparison(Part):
 
     _without: Collection[str]  # nodes that are never asked
     compared_at: datetime | None = None
-    """When a node last said what it charged, or none was to be asked; None: not since the start."""
+    """When a node was asked that answered, or none was to be asked; None: not since the start.
+
+    A courier may hold an answer back: it says nothing of what was charged since the question.
+    """
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
-    _heard: bool = False  # whether a node said all since it was last judged
+    _heard: datetime | None = None  # when a node was asked that said all since it was last judged
     _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
     _is_news: bool = False  # whether more is forgotten than when it was last judged
@@ -243,7 +246,7 @@ class ChargeComparison(Part):
         asking.after = signed.body.through
         if asking.after == signed.body.head:
             self._progress[node] = (asking.slots, asking.after)
-            self._heard = True
+            self._heard = asking.asked_at
             del self._asking[node]
 
     def settle(self) -> None:
@@ -264,7 +267,7 @@ class ChargeComparison(Part):
             )
         self._is_news = False
         if self._heard or not self.nodes:
-            self.compared_at, self._heard = self._site.clock(), False
+            self.compared_at, self._heard = self._heard or self._site.clock(), None
 
     def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
         """Give way to another machine of this holder, or supersede it; tell whether to ask again.

@@ -156,7 +156,7 @@ class State:
 
         An acknowledged envelope stays until the round ends here: the node may lose it.
         """
-        self._committed = None
+        self._committed = self._committed if kind == "envelope" else None  # a join reserves
         self.file.write(
             "UPDATE outbox SET outcome = ?1, document = CASE ?1 WHEN ?2 THEN document END"
             " WHERE (kind, about, node, outcome) = (?3, ?4, ?5, ?6)",

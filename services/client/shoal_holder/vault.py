@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
@@ -63,6 +63,8 @@ from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownRound
 
+MOST_BYTES: Final = 16 << 20
+"""Letters are handed over until they have so many: all at once could be more than a frame holds."""
 Value = TypeVar("Value")
 
 
@@ -142,11 +144,12 @@ class Vault:
         """
         about = "a question"
         try:
-            self._state.file.settle()
             question = frames.decode(frame, self._questions)
             about = type(question).__name__
             verb = self._verbs[about]
-            answer = Answer(parts=encoded(verb, verb(**dict(question))))
+            value = verb(**dict(question))
+            self._state.file.settle()  # marks what could not be marked before
+            answer = Answer(parts=encoded(verb, value))
         except ProtocolError as error:
             answer = Answer(refused=error.code, why=str(error))
         except (sqlite3.Error, OSError) as error:
@@ -201,7 +204,6 @@ class Vault:
         """Return what is to be asked for; whatever comes of it is settled like a letter."""
         self._take_new_records()
         self._jobs.end_those_over()
-        self._rounds.look()
         self._charges.settle()
         return self._handed(self._jobs.interests()) if self._is_at_work else ()
 
@@ -268,13 +270,16 @@ class Vault:
         return self._charges.compared_at is not None and not is_refused
 
     def _handed(self, drafts: Iterable[Draft], without: Collection[str] = ()) -> tuple[Letter, ...]:
-        """Return letters; one that cannot be made keeps no other one back."""
-        made = [
-            self._without_failing(f"letter {each.id}", each.letter)
-            for each in drafts
-            if each.id not in without
-        ]
-        return tuple(each for each in made if each is not None)
+        """Return letters; one that cannot be made keeps no other one back.
+
+        Those for which a frame has no room are due once the courier has the others at hand.
+        """
+        letters: list[Letter] = []
+        for each in drafts:
+            if each.id not in without and sum(len(one.body) for one in letters) < MOST_BYTES:
+                made = self._without_failing(f"letter {each.id}", each.letter)
+                letters += () if made is None else (made,)
+        return tuple(letters)
 
     def _without_failing(self, what: str, work: Callable[[], Value]) -> Value | None:
         """Return what some work makes; None if it fails, which the owner alone is told.

@@ -14,7 +14,7 @@ from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
 from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
-from shoal_kit.outcome import ACKNOWLEDGED, LOST, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.declarations import read_ranges
 from shoal_protocol.jobs.job_request import JobRequest
@@ -284,8 +284,9 @@ def sent(a_round: RoundStatus) -> tuple[str, str]:
     got = counts.pop(ACKNOWLEDGED, 0)
     if got == total:
         return f"all {total:,} Compute nodes have it", "holds"
-    words = {PENDING: "not yet", LOST: "lost there"}
-    others = [f"{count:,} {words.get(code, code)}" for code, count in counts.items()]
+    others = [
+        f"{count:,} {'not yet' if code == PENDING else code}" for code, count in counts.items()
+    ]
     over = "" if a_round.ended is None else f" ({a_round.ended})"
     return f"{got:,} of {total:,} have it; {', '.join(others)}{over}", "waits"
 
