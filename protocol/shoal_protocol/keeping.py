@@ -62,11 +62,17 @@ class JournalHead(Document):
     epoch: Epoch
     number: Place
     hash: Digest
+    sequence: Count  # the highest of a version of the manifest that the journal signed, or 0
 
     @property
     def head(self) -> Head:
         """Return number and hash."""
         return Head(self.number, self.hash)
+
+    @property
+    def place(self) -> tuple[tuple[int, str], int]:
+        """Return what heads of one service are ordered by: their epochs, then their numbers."""
+        return epoch_order(self.epoch), self.number
 
 
 class Loss(Statement, NodeDocument):
@@ -103,7 +109,7 @@ class Advance(Model):
         head, epoch = (EMPTY, None) if kept is None else (kept.head, kept.epoch)
         if self.loss is not None:
             loss = self.loss.body
-            is_covered = kept is None or kept.number <= loss.lost.body.number
+            is_covered = kept is None or kept.place <= loss.lost.body.place
             if not is_covered or self.head.body.service != loss.node:
                 return False
             head = Head(loss.entry.number - 1, loss.entry.previous)

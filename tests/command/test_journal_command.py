@@ -86,7 +86,7 @@ def test_journals_that_hold_are_said_to_hold(consortium: Path, show: Any) -> Non
 
 def test_R7_a_loss_that_a_node_states_contradicts_nothing(consortium: Path, show: Any) -> None:
     def loss(node: str, entry: Link) -> Loss:
-        head = JournalHead(service=node, epoch=entry.epoch, number=9, hash="d" * 64)
+        head = JournalHead(service=node, epoch=entry.epoch, number=9, hash="d" * 64, sequence=1)
         return Loss(
             manifest=NOW.digest,
             entry=entry,

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from shoal_compute.assembly import Service
 from shoal_compute.schema import kept
+from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import GENESIS, Chain, Link, content_hash, entry_hash
 from shoal_protocol.keeping import HEADS_PATH, Advance, HeadsAsked, JournalHead, KeptHeads, Loss
@@ -161,6 +162,30 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
     assert (await ask(federation, later)).status_code == 200  # the loss is known
 
 
+async def test_R7_a_loss_names_the_highest_version_that_was_shown(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """The manifest of a restored node is as old as its journal."""
+    back_up(federation, tmp_path / "backup")
+    book, first = federation.books[0], federation.consortium
+    for _ in range(3):
+        signed = version(federation.consortium)
+        check_signed(federation, await ask(federation, signed), signed)
+        federation.consortium = book.accept(signed.encode(), book.current.roster.encode())
+        federation.clock.move(6.0)
+    federation.books[0] = ManifestBook(first, tmp_path / "backup")
+    await set_back(federation, tmp_path / "backup")
+    with capture_logs() as said:
+        await federation.step([0])
+    [token] = re.findall("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", str(said))
+    await federation.services[0].close()
+    await start_accepting(federation, token).step()
+    [entry] = await journal(federation)
+    loss = Chain(Loss).follow(entry)
+    assert loss is not None and isinstance(loss.body, Loss)
+    assert loss.body.sequence == 4
+
+
 async def test_R1_a_keeper_that_lost_all_is_silent_until_it_copied_the_others(
     federation: Federation,
 ) -> None:
@@ -170,7 +195,12 @@ async def test_R1_a_keeper_that_lost_all_is_silent_until_it_copied_the_others(
     shutil.rmtree(federation.directory / "1")
     federation.wire.rules += [Rule(Fault.LOST, sender="compute-1", path=f"{HEADS_PATH}$")]
     federation.crash(1)
-    answer = await heads_at(federation, 1)
+    body = JournalHead(
+        service="compute-0", epoch=examples.LINK.epoch, number=5, hash="d" * 64, sequence=0
+    )
+    head: Signed[JournalHead] = examples.named("compute-0", body)
+    leads_nowhere = Advance(head=head, after=4, entries=())
+    answer = await heads_at(federation, 1, HeadsAsked(nonce=NONCE, advance=leads_nowhere))
     assert (answer.is_new, answer.heads) == (True, ())
     federation.wire.rules.clear()
     federation.clock.move(6.0)
@@ -199,7 +229,7 @@ def advance(jobs: list[str], after: int) -> HeadsAsked:
     head = (0, GENESIS)
     for job in jobs:
         head, (epoch, _) = entry_after(head, job)
-    body = JournalHead(service="compute-1", epoch=epoch, number=head[0], hash=head[1])
+    body = JournalHead(service="compute-1", epoch=epoch, number=head[0], hash=head[1], sequence=0)
     signed: Signed[JournalHead] = examples.named("compute-1", body)
     entries = tuple(history(jobs)[after:])
     return HeadsAsked(nonce=NONCE, advance=Advance(head=signed, after=after, entries=entries))

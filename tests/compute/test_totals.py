@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import exc
+from sqlalchemy import Connection, exc
 
 from shoal_compute.jobs import end_job
 from shoal_compute.schema import VERSION, journal, metadata
@@ -11,6 +11,7 @@ from shoal_kit.startup import StartupRefused
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.journal import EMPTY, GENESIS, Chain, Link, Shown
 from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.errors import WrongSigner
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import JournalWriter
@@ -51,6 +52,23 @@ async def test_a_second_round_of_one_number_is_refused(
     assert await announce(federation, federation.spec(mu=CAP / 3, job=OTHER_JOB)) == TAKEN
     ledger = await total_of(federation, end_of(federation))
     assert ledger.body.rounds == (first.digest,)
+
+
+async def test_a_trainer_ends_no_job_of_which_another_asks_the_rounds(
+    federation: Federation,
+) -> None:
+    assert await announce(federation, federation.spec(mu=CAP / 4)) == TAKEN
+
+    def attest(charged: tuple[str, ...], entry: Link) -> Signed[JobTotal]:
+        raise AssertionError(charged, entry)
+
+    def end(db: Connection) -> None:
+        with pytest.raises(WrongSigner):
+            end_job(JournalWriter(journal, db, EMPTY), federation.job, attest, signer="retired")
+
+    federation.services[0].resources.storage.run_here(end)
+    signed = await total_of(federation, end_of(federation))
+    assert signed.body.report == REPORT
 
 
 async def test_a_round_that_a_node_missed_is_not_missed_by_the_job(federation: Federation) -> None:
@@ -107,7 +125,7 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
         return total(federation.job, entry, "5" * 64)
 
     with engine.begin() as db:
-        end_job(JournalWriter(journal, db, EMPTY), federation.job, attest)
+        end_job(JournalWriter(journal, db, EMPTY), federation.job, attest, signer="trainer")
     engine.dispose()
     with pytest.raises(StartupRefused, match="signed that a job had other"):
         federation.crash(0)
@@ -137,7 +155,9 @@ def test_R9_a_total_is_signed_once_and_stays(database_url: str) -> None:
     answers = []
     for _ in range(2):
         with engine.begin() as db:
-            answers.append(end_job(JournalWriter(journal, db, EMPTY), OTHER_JOB, attest))
+            answers.append(
+                end_job(JournalWriter(journal, db, EMPTY), OTHER_JOB, attest, signer="trainer")
+            )
     assert answers[0] == answers[1]
     assert calls == [()]
     for change in (journal.entries.delete(), journal.entries.update().values(body=b"")):

@@ -37,7 +37,7 @@ def walked(entries: Entries, start: Head = EMPTY) -> list[Head]:
 def head(entries: Entries, count: int, start: Head = EMPTY) -> Signed[JournalHead]:
     number, hashed = walked(entries[:count], start)[-1]
     epoch = entries[count - 1][0]
-    body = JournalHead(service=NODE, epoch=epoch, number=number, hash=hashed)
+    body = JournalHead(service=NODE, epoch=epoch, number=number, hash=hashed, sequence=0)
     return examples.named(NODE, body)
 
 
@@ -101,6 +101,14 @@ def test_R7_keepers_go_on_from_a_loss_that_covers_what_they_keep(back_to: int) -
     assert not later.leads_from(head(ENTRIES, 6).body)  # more than the loss names
     if back_to < 5:
         assert not later.model_copy(update={"loss": None}).leads_from(head(ENTRIES, 5).body)
+
+
+def test_R7_a_loss_from_before_leads_back_from_no_later_epoch() -> None:
+    _, later = lost(ENTRIES, 5, back_to=1)
+    begun = [(SECOND, f"{number:064x}") for number in range(30, 33)]
+    kept = head(begun, 3, walked(ENTRIES[:1])[-1]).body
+    assert kept.number < 5
+    assert not later.leads_from(kept)
 
 
 def test_R7_a_loss_is_the_signers_own() -> None:

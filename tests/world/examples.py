@@ -446,7 +446,13 @@ CERTIFICATE = ReleaseCertificate.of(
 )
 JOURNAL_HEAD = named(
     "compute-1",
-    JournalHead(service="compute-1", epoch=LINK.epoch, number=7, hash=seed("a lost entry").hex()),
+    JournalHead(
+        service="compute-1",
+        epoch=LINK.epoch,
+        number=7,
+        hash=seed("a lost entry").hex(),
+        sequence=3,
+    ),
 )
 APPROVAL = approval_of(JOB, holder=3, owner="alice", decision="approve", now=OPENED_AT)
 DOCUMENTS: Mapping[str, Signed[Any]] = {

@@ -211,7 +211,7 @@ class Totals:
             )
 
         await self._witnesses.check_begun()
-        total = await self._journal.run(end_job, end.job, attest)
+        total = await self._journal.run(end_job, end.job, attest, signer=signed.signer)
         self._rounds.over(end.job)
         await self._witnesses.acknowledged(decode(total, JobTotal).body.entry)
         return total
@@ -230,21 +230,28 @@ class Totals:
 
 
 def end_job(
-    writer: JournalWriter, job: str, attest: Callable[[tuple[str, ...], Link], Signed[JobTotal]]
+    writer: JournalWriter,
+    job: str,
+    attest: Callable[[tuple[str, ...], Link], Signed[JobTotal]],
+    *,
+    signer: str,
 ) -> bytes:
     """Keep the total that `attest` signs over the charged rounds; return it or the one on file.
 
     Raises:
+        WrongSigner: the job's rounds are another trainer's than `signer`, who ends it.
         LedgerBroken: this node was set back, or lost what it may have signed of the job.
     """
     ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
     # a round is on file if and only if it was charged, and charged in order
     query = select(rounds.c.id, rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.place)
     found = writer.db.execute(query).all()
+    first = [decode(row.spec, RoundSpec) for row in found[:1]]
+    if any(spec.signer != signer for spec in first):
+        raise WrongSigner("another trainer asks the job's rounds, and ends it")
     loss = newest_loss(writer.db)
     if loss is not None and writer.find(TOTAL, job) is None:
-        first = [decode(row.spec, RoundSpec).body for row in found[:1]]
-        if not any(spec.number == 0 and spec.opened_at >= loss.at for spec in first):
+        if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
             raise LedgerBroken("this node lost what it signed of the job, as was accepted")
     charged = tuple(row.id for row in found)
     return writer.append(TOTAL, job, partial(attest, charged))

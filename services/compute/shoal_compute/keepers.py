@@ -28,6 +28,7 @@ from shoal_protocol.keeping import (
     keepers_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import BadSignature, NotReady, ProtocolError
 from shoal_service.keeping import Keeper
@@ -35,6 +36,7 @@ from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalWriter
 
 LOSS: Final = Loss.model_fields["kind"].default
+VERSION: Final = ManifestStatement.model_fields["kind"].default
 
 
 class Keepers:
@@ -145,11 +147,13 @@ class Keepers:
         query = select(columns.epoch, columns.number, columns.content, columns.hash)
         query = query.where(columns.number > after).order_by(columns.number).limit(MOST_LINKS)
         rows = db.execute(query).all()
+        versions = (decode(each, ManifestStatement) for each in journal.of_kind(db, VERSION))
         head = JournalHead(
             service=self._own.name,
             epoch=rows[-1].epoch,
             number=rows[-1].number,
             hash=rows[-1].hash,
+            sequence=max((each.body.sequence for each in versions), default=0),
         )
         return Advance(
             head=self._own.sign(head),
@@ -171,9 +175,9 @@ class Keepers:
 
     def _begin_epoch(self, writer: JournalWriter) -> None:
         own = self._own
-        lost = max(
-            self._shown.values(), key=lambda each: (epoch_order(each.body.epoch), each.body.number)
-        )
+        # the newest manifest here may be one from before the loss
+        signed = max(each.body.sequence for each in self._shown.values())
+        lost = max(self._shown.values(), key=lambda each: each.body.place)
         epoch, _ = journal.lock(writer.db)
         counter = max(epoch_order(each)[0] for each in (epoch, lost.body.epoch)) + 1
         higher = f"{counter}-{secrets.token_hex(16)}"
@@ -186,7 +190,7 @@ class Keepers:
                     entry=entry,
                     node=own.name,
                     lost=lost,
-                    sequence=own.book.current.manifest.sequence + 1,
+                    sequence=max(signed, own.book.current.manifest.sequence + 1),
                     at=own.clock(),
                 )
             )
@@ -201,10 +205,9 @@ def _shared(db: Connection, head: JournalHead) -> int | None:
     """
     if journal.holds(db, head.head):
         return head.number
-    place = (epoch_order(head.epoch), head.number)
     for encoded in journal.of_kind(db, LOSS):
         loss = decode(encoded, Loss).body
-        if place <= (epoch_order(loss.lost.body.epoch), loss.lost.body.number):
+        if head.place <= loss.lost.body.place:
             return loss.entry.number - 1
     return None
 

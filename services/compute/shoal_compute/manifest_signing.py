@@ -5,9 +5,8 @@ it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 """
 
 from collections.abc import Callable
-from typing import Final
 
-from shoal_compute.keepers import newest_loss
+from shoal_compute.keepers import VERSION, newest_loss
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.journal import Link
 from shoal_protocol.trust.manifest import Manifest
@@ -17,8 +16,6 @@ from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalWriter
-
-KIND: Final = ManifestStatement.model_fields["kind"].default
 
 
 class ManifestSigning:
@@ -78,6 +75,6 @@ def _sign(
         LedgerBroken: this node was set back, or lost what it may have signed of this number.
     """
     loss = newest_loss(writer.db)
-    if loss is not None and later.sequence <= loss.sequence and not writer.find(KIND, subject):
+    if loss is not None and later.sequence <= loss.sequence and not writer.find(VERSION, subject):
         raise LedgerBroken("this node lost what it signed of this number, as was accepted")
-    return writer.append(KIND, subject, attest)
+    return writer.append(VERSION, subject, attest)

@@ -103,6 +103,7 @@ class Witnesses:
             await self._keepers.acknowledged(entry.number)
         finally:
             await self._hold(set())
+        self._refuse()
 
     def _refuse(self) -> None:
         if self._lost:

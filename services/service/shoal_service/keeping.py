@@ -91,7 +91,12 @@ class Keeper:
         kept = None if row.head is None else decode(row.head, JournalHead).body
         if advance.leads_from(kept):
             db.execute(self._table.update().where(here).values(head=head.encode()))
-        elif kept is not None and advance.after == kept.number and advance.loss is None:
+        elif (
+            kept is not None
+            and advance.after == kept.number
+            and advance.loss is None
+            and head.body.place > kept.place  # not what an accepted loss left behind
+        ):
             log.error(
                 "a service shows two histories of its journal; both heads are kept as evidence",
                 party=head.signer,
@@ -124,13 +129,16 @@ class Keeper:
         return good
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        newest: dict[str, Signed[JournalHead]] = {}
-        for each in heads:
-            if each.signer not in newest or newest[each.signer].body.number < each.body.number:
-                newest[each.signer] = each
-        for name, head in newest.items():
-            if name != self._own.name:
-                insert_new(db, self._table, service=name, head=head.encode())
+        newest = {each.signer: each for each in sorted(heads, key=lambda each: each.body.place)}
+        newest.pop(self._own.name, None)
+        columns = self._table.c
+        for name, head in sorted(newest.items()):
+            insert_new(db, self._table, service=name)
+            here = columns.service == name
+            row = db.execute(select(columns.head).where(here).with_for_update()).one()
+            # an older one may have come to this keeper meanwhile
+            if row.head is None or decode(row.head, JournalHead).body.place < head.body.place:
+                db.execute(self._table.update().where(here).values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
     async def ask(

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     bindparam,
+    case,
     event,
     select,
     update,
@@ -89,8 +90,13 @@ class JournalTables:
         self._on_file = select(here.body).where(
             here.kind == bindparam("of_kind"), here.subject == bindparam("about")
         )
-        in_order = select(self.entries).order_by(here.number).limit(bindparam("most"))
-        self._after = in_order.where(here.number > bindparam("after"))
+        page = select(self.entries).order_by(here.number).limit(bindparam("most"))
+        self._page = page.where(here.number > bindparam("after"))
+        # private statements may be megabytes each
+        body = case((here.kind.in_(PUBLIC), here.body)).label("body")
+        self._public_page = self._page.with_only_columns(
+            *(each for each in here if each is not here.body), body
+        )
         self.new = self.entries.insert()
         self.newest = update(self.head).values(number=bindparam("last"), hash=bindparam("newest"))
         (only_changes if forgets else only_grows)(self.entries)
@@ -130,16 +136,17 @@ class JournalTables:
         query = select(columns.body).where(columns.kind == kind).order_by(columns.number)
         return iter(db.execute(query).scalars())
 
-    def page(self, db: Connection, after: int, count: int) -> list[Shown]:
+    def page(self, db: Connection, after: int, count: int, *, checked: bool = False) -> list[Shown]:
         """Return at most `count` entries beyond number `after`, as everybody may read them.
 
-        There are fewer if they are large.
+        There are fewer if they are large. Private statements are read only to be `checked`.
 
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
         size, found = 0, list[Shown]()
-        for row in db.execute(self._after, {"after": after, "most": count}):
+        query = self._page if checked else self._public_page
+        for row in db.execute(query, {"after": after, "most": count}):
             shown = _read(row)
             size += 0 if shown.statement is None else len(row.body)
             if found and size > LARGEST_PAGE_BYTES:
@@ -169,7 +176,7 @@ class JournalTables:
         """
         _, head = self.lock(db)
         chain = Chain(*kinds)
-        while page := self.page(db, chain.head.number, _READ_AT_ONCE):
+        while page := self.page(db, chain.head.number, _READ_AT_ONCE, checked=True):
             for shown in page:
                 try:
                     chain.follow(shown)
