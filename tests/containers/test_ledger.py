@@ -13,7 +13,7 @@ from tests.world import examples
 from tests.world.examples import PLACE
 
 SPEC, RESULT = examples.SPEC, examples.RESULT
-BOUND: dict[str, Any] = {"manifest": SPEC.manifest, "round": SPEC.digest}
+BOUND: dict[str, Any] = {"manifest": SPEC.manifest, "round": SPEC.digest, "entry": PLACE}
 LEFT_OUT = max(examples.POPULATION)  # the one client who is not in the cohort
 
 

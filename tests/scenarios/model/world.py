@@ -149,7 +149,6 @@ class World:
             consortium=known.consortium,
             intake=known.intake,
             phase=phase,
-            reason=None,
             reported=False,
             erased=False,
             held=_clients(held),
