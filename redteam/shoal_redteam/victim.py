@@ -50,6 +50,7 @@ class FakeNetwork(httpx.AsyncBaseTransport):
     uploads: dict[str, list[float]] = field(default_factory=dict)  # when, by the round's id
     envelopes: dict[str, list[bytes]] = field(default_factory=dict, repr=False)  # as `uploads`
     joined: set[str] = field(default_factory=set)  # jobs
+    waiting: set[str] = field(default_factory=set)  # jobs whose next round is still to come
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer as a trainer and as Compute nodes that have agreed to everything."""
@@ -65,7 +66,9 @@ class FakeNetwork(httpx.AsyncBaseTransport):
             case ["v1", "jobs", _, "approvals"]:  # whose owners are asked
                 return _json({}, _CREATED)
             case ["v1", "jobs", job, "rounds", number]:
-                return self._round(int(number)) if job == self.job.digest else _json({}, _GONE)
+                if job != self.job.digest:
+                    return _json({}, _ACCEPTED if job in self.waiting else _GONE)
+                return self._round(int(number))
             case ["v1", "rounds", round_id, "shares"]:
                 self.uploads.setdefault(round_id, []).append(self.target.timer())
                 self.envelopes.setdefault(round_id, []).append(body)
@@ -177,7 +180,7 @@ async def victim(
     refusals: list[str] = []
 
     def report(event: str, /, **facts: object) -> None:
-        if event in ("round taken", "round not believed", "job refused") and facts.get("reason"):
+        if event in ("round taken", "round not answered", "job refused") and facts.get("reason"):
             refusals.append(str(facts["reason"]))
 
     network = FakeNetwork(target, job)

@@ -202,6 +202,7 @@ class BeyondTheOwner(Attack):
             if prey.network.joined != {job.digest}:
                 raise CannotAttack("the data holder does not join the first of two jobs")
             prey.network.joined.clear()
+            prey.network.waiting.add(job.digest)
             prey.network.job = job_request(target, round_seconds=30, grace_seconds=20)
             for _ in range(2):
                 await prey.step()

@@ -234,6 +234,10 @@ def one_decision() -> Iterator[None]:
 
 
 def _told(signed: Signed[Any]) -> tuple[str, str]:
-    """Return a document's kind and digest; of an abandonment the reason does not count."""
+    """Return a document's kind and digest, wherever in its journal it stands.
+
+    Of an abandonment the reason does not count.
+    """
     kind = signed.body.kind
-    return kind, "" if kind == "abandonment" else signed.digest
+    placed = signed.body.model_copy(update={"entry": PLACE})
+    return kind, "" if kind == "abandonment" else placed.digest
