@@ -244,16 +244,17 @@ def end_job(
     """
     ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
     # a round is on file if and only if it was charged, and charged in order
-    query = select(rounds.c.id, rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.place)
-    found = writer.db.execute(query).all()
-    first = [decode(row.spec, RoundSpec) for row in found[:1]]
+    in_order = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
+    charged = tuple(writer.db.execute(in_order).scalars())
+    specs = select(rounds.c.spec).where(rounds.c.id == (charged[0] if charged else None))
+    first = [decode(each, RoundSpec) for each in writer.db.execute(specs).scalars()]
     if any(spec.signer != signer for spec in first):
         raise WrongSigner("another trainer asks the job's rounds, and ends it")
+    writer.lock()  # a loss that another replica's operator accepts comes before or after
     loss = newest_loss(writer.db)
     if loss is not None and writer.find(TOTAL, job) is None:
         if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
             raise LedgerBroken("this node lost what it signed of the job, as was accepted")
-    charged = tuple(row.id for row in found)
     return writer.append(TOTAL, job, partial(attest, charged))
 
 

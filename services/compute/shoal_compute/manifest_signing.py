@@ -74,6 +74,7 @@ def _sign(
     Raises:
         LedgerBroken: this node was set back, or lost what it may have signed of this number.
     """
+    writer.lock()  # a loss that another replica's operator accepts comes before or after
     loss = newest_loss(writer.db)
     if loss is not None and later.sequence <= loss.sequence and not writer.find(VERSION, subject):
         raise LedgerBroken("this node lost what it signed of this number, as was accepted")
