@@ -128,7 +128,12 @@ def trainer(service: Hostile, directory: Path) -> None:
         connections = Connections(None)
         peers = Peers(connections, service.book(directory))
         reception = await peers.announce(
-            b"{}", consortium, request=b"{}", asked_under=consortium, without=frozenset()
+            b"{}",
+            consortium,
+            request=b"{}",
+            asked_under=consortium,
+            informed=set(),
+            without=frozenset(),
         )
         assert reception.accepted == frozenset()
         assert reception.refusal is None

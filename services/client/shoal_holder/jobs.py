@@ -5,7 +5,6 @@ The end of a job is on file before it is announced. The job then reserves no bud
 it is answered, whatever the trainer or the courier says.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,7 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.letters import GONE, Draft, Settled, read_json
+from shoal_holder.letters import GONE, Draft, Settled, listed_jobs
 from shoal_holder.messages import Decided, Parts
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
@@ -27,7 +26,6 @@ from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import (
     LedgerBroken,
-    MalformedDocument,
     NotReady,
     ProtocolError,
     RefusedJob,
@@ -260,22 +258,3 @@ class Jobs(Part):
     def _end(self, job: str, reason: str) -> None:
         self._state.end_job(job, reason)
         self._report("job ended", job=job, reason=reason)
-
-
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-
-
-def listed_jobs(answer: bytes, name: str) -> list[str]:
-    """Return the ids of the jobs in a trainer's answer, which has a list of them under `name`.
-
-    Raises:
-        MalformedDocument: it is not such an answer.
-    """
-    value = read_json(answer)
-    try:
-        jobs = [each["job"] for each in value[name]]
-    except (KeyError, TypeError):
-        raise MalformedDocument("the list of jobs is not one") from None
-    if not all(isinstance(job, str) and _DIGEST.fullmatch(job) for job in jobs):
-        raise MalformedDocument("a job is named by a digest")
-    return jobs

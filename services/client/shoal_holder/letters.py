@@ -4,9 +4,10 @@ The courier shows what it was answered, and nobody signs that: see `Vault.settle
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shoal_holder.messages import Letter
 from shoal_kit.outcome import ACKNOWLEDGED, problem_code
@@ -14,6 +15,7 @@ from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 
 OK, CREATED, NOT_FOUND, GONE = 200, 201, 404, 410
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Draft(NamedTuple):
@@ -94,3 +96,19 @@ Effect = Callable[[Settled], object]
 def stays(_: Settled) -> bool:
     """Leave a letter as it is: it is due again."""
     return False
+
+
+def listed_jobs(answer: bytes, name: str) -> list[str]:
+    """Return the ids of the jobs in a trainer's answer, which has a list of them under `name`.
+
+    Raises:
+        MalformedDocument: it is not such an answer.
+    """
+    value = read_json(answer)
+    try:
+        jobs = [each["job"] for each in value[name]]
+    except (KeyError, TypeError):
+        raise MalformedDocument("the list of jobs is not one") from None
+    if not all(isinstance(job, str) and _DIGEST.fullmatch(job) for job in jobs):
+        raise MalformedDocument("a job is named by a digest")
+    return jobs
