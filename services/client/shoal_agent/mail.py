@@ -182,6 +182,8 @@ class Mail(Part):
                 await self._directory.catch_up()
             await self._directory.bring_vault_up()
         # there is no such version: it was not answered as it should be
+        kind = letter.id.partition("/")[0]
+        self._report(f"{kind} not answered", letter=letter.id, reason=UnknownManifest.title)
         return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
 
     async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
