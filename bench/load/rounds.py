@@ -24,10 +24,9 @@ from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.outcome import ACKNOWLEDGED
+from shoal_kit.outcome import ACKNOWLEDGED, OK
 from shoal_kit.party import Party
 from shoal_kit.peers.exchange import Connection, Unavailable
-from shoal_kit.peers.peer import OK
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ComputeParty

@@ -9,8 +9,8 @@ import numpy as np
 from shoal_holder.crowds.contributor import draw_noise
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
+from shoal_kit.outcome import CREATED, OK
 from shoal_kit.peers.exchange import Reply
-from shoal_kit.peers.peer import CREATED, OK
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,

@@ -13,8 +13,8 @@ from pyroaring import BitMap
 
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
+from shoal_kit.outcome import GONE, OK
 from shoal_kit.peers.exchange import Reply
-from shoal_kit.peers.peer import GONE, OK
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.rounds.attestations import (

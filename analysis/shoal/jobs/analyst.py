@@ -55,9 +55,9 @@ from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_holder.crowds.crowd import Crowd
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.outcome import ACCEPTED, OK
 from shoal_kit.party import load_party
 from shoal_kit.peers.exchange import LARGEST_ANSWER_BYTES, Reply, Unavailable
-from shoal_kit.peers.peer import ACCEPTED, OK
 from shoal_kit.startup import read_pin
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate, unpack

@@ -19,8 +19,9 @@ from shoal.jobs.job_failures import failure
 from shoal.jobs.round_documents import Notice, newest_first
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.outcome import OK
 from shoal_kit.peers.exchange import JSON, Reply, Unavailable
-from shoal_kit.peers.peer import OK, Peer
+from shoal_kit.peers.peer import Peer
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, describe

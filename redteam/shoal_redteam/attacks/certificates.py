@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_kit.peers.peer import OK
+from shoal_kit.outcome import OK
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import (
     ReleaseCertificate,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_kit.peers.peer import CREATED, OK
+from shoal_kit.outcome import CREATED, OK
 from shoal_protocol.crowds.draws import (
     ContributionsUsedUp,
     CrowdClosed,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from shoal_kit.peers.peer import OK
+from shoal_kit.outcome import OK
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_protocol.wire.service_errors import TooLate

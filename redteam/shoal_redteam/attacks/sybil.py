@@ -8,8 +8,8 @@ from typing import Final
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_kit.outcome import CREATED, OK
 from shoal_kit.peers.exchange import Reply
-from shoal_kit.peers.peer import CREATED, OK
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.queries.columns import ColumnBounds

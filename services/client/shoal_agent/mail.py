@@ -13,8 +13,9 @@ from typing import Final
 from shoal_agent.directory import Part
 from shoal_holder.messages import Letter
 from shoal_holder.vault import Vault
+from shoal_kit.outcome import ACCEPTED, NOT_FOUND
 from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
-from shoal_kit.peers.peer import ACCEPTED, NOT_FOUND, NotThere, Peer
+from shoal_kit.peers.peer import NotThere, Peer
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownSigner
 
 BETWEEN_TRIES_SECONDS: Final = 0.5  # of one letter, however often the holder is woken

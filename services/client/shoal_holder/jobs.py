@@ -15,11 +15,12 @@ from pyroaring import BitMap
 from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
-from shoal_holder.letters import GONE, Draft, Settled, listed_jobs
+from shoal_holder.letters import Draft, Settled, listed_jobs
 from shoal_holder.messages import Decided, Parts
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT, Joined
 from shoal_holder.state import Letter as Pending
+from shoal_kit.outcome import GONE
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
 from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again

@@ -3,18 +3,15 @@
 The courier shows what it was answered, and nobody signs that: see `Vault.settle`.
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from shoal_holder.messages import Letter
-from shoal_kit.outcome import ACKNOWLEDGED, problem_code
-from shoal_protocol.wire.encoding import check_values
+from shoal_kit.outcome import ACKNOWLEDGED, CREATED, NOT_FOUND, OK, code_in, read_json
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument
 
-OK, CREATED, NOT_FOUND, GONE = 200, 201, 404, 410
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,10 +49,7 @@ class Settled:
     @property
     def code(self) -> str:
         """Return the code of the problem in the answer."""
-        try:
-            return problem_code(read_json(self.body), self.status)
-        except MalformedDocument:
-            return problem_code(None, self.status)
+        return code_in(self.body, self.status)
 
     @property
     def outcome(self) -> str:
@@ -74,19 +68,6 @@ class Settled:
         if 400 <= self.status < 500 and self.code != BadSignature.code:
             return 1 if self.status == NOT_FOUND else 2
         return 3
-
-
-def read_json(answer: bytes) -> Any:
-    """Return the JSON in an answer.
-
-    Raises:
-        MalformedDocument: there is none, or it has more values than a document may have.
-    """
-    check_values(answer)
-    try:
-        return json.loads(answer)
-    except (ValueError, RecursionError):
-        raise MalformedDocument("the answer is not JSON") from None
 
 
 Effect = Callable[[Settled], object]

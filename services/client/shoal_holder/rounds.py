@@ -27,13 +27,13 @@ from shoal_holder.contribution import (
     seal_contribution,
 )
 from shoal_holder.faults import without_failing
-from shoal_holder.letters import Draft, Settled, read_json
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.messages import Decided
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
 from shoal_kit.manifest_book import HANDOVER
-from shoal_kit.outcome import ACKNOWLEDGED, OVER, PENDING
+from shoal_kit.outcome import ACKNOWLEDGED, OVER, PENDING, read_json
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
 from shoal_protocol.queries import Query, Tables

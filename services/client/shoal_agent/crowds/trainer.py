@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.letters import listed_jobs
+from shoal_kit.outcome import ACCEPTED, CREATED, OK
 from shoal_kit.peers.exchange import JSON, Reply
-from shoal_kit.peers.peer import ACCEPTED, CREATED, OK, Peer, outcomes
+from shoal_kit.peers.peer import Peer, outcomes
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,

@@ -6,7 +6,6 @@ deadline is around all of it.
 """
 
 import asyncio
-import json
 import os
 import socket
 import ssl
@@ -21,11 +20,10 @@ from typing import Any, Final, cast
 import httpx
 
 from shoal_kit.clock import system_clock
-from shoal_kit.outcome import ACKNOWLEDGED, problem_code
+from shoal_kit.outcome import ACKNOWLEDGED, code_in, read_json
 from shoal_kit.settings import PROXY, proxy_in
 from shoal_kit.tls_certificates import pinned_tls, unverified_tls, validity
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.encoding import check_values
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 JSON: Final = "application/json"
@@ -103,10 +101,7 @@ class Reply:
     @property
     def code(self) -> str:
         """Return the problem's code; `http-<status>` if the peer named none."""
-        try:
-            return problem_code(self.json(), self.status)
-        except MalformedDocument:
-            return problem_code(None, self.status)
+        return code_in(self.body, self.status)
 
     @property
     def reason(self) -> str:
@@ -130,11 +125,7 @@ class Reply:
         Raises:
             MalformedDocument: there is none, or it has more values than a document may have.
         """
-        check_values(self.body)
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            raise MalformedDocument("the answer is not JSON") from None
+        return read_json(self.body)
 
 
 class Connection:

@@ -9,7 +9,7 @@ import httpx
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook, at_present
 from shoal_kit.manifest_exchange import exchange, follow
-from shoal_kit.outcome import ACKNOWLEDGED, problem_code
+from shoal_kit.outcome import ACKNOWLEDGED, CREATED, NOT_FOUND, OK, problem_code
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import (
     ANSWER_SECONDS,
@@ -27,8 +27,6 @@ FIRST_PAUSE: Final = timedelta(seconds=0.5)
 LONGEST_PAUSE: Final = timedelta(seconds=60)
 AWAY_FAILURES: Final = 4  # in a row
 LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
-OK, CREATED, ACCEPTED = 200, 201, 202
-NOT_FOUND, GONE = 404, 410
 LATER: Final = frozenset({408, 425, 429})  # and every 5xx
 
 
