@@ -9,13 +9,13 @@ import asyncio
 import secrets
 from collections import defaultdict
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, select, update
 
 from shoal_compute.schema import journal
-from shoal_kit.manifest_book import newest_with
+from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.journal import Link, epoch_order
@@ -99,22 +99,11 @@ class Keepers:
             return
         number: int | None = 0
         signed = answer.of(self._own.name)
-        if signed is not None and self._is_ours(signed):
+        if signed is not None and is_by(signed, self._own.book, self._own.name):
             number = await self._own.storage.run(_shared, signed.body)
             if number is None:
                 self._shown[signed.body.hash] = signed
         self._at[party.name] = number or 0
-
-    def _is_ours(self, signed: Signed[JournalHead]) -> bool:
-        """Tell whether one of the keys that this node had signed; the version may be unknown."""
-        own = self._own.name
-        for version in self._own.book.versions:
-            if version.lists(own):
-                with suppress(BadSignature):
-                    key = bytes.fromhex(version.party(own).verify_key)
-                    signed.verify_signature(VerifyKey(key))
-                    return True
-        return False
 
     async def acknowledged(self, number: int) -> None:
         """Return once more than half of the keepers have the journal up to an entry.
@@ -196,6 +185,16 @@ class Keepers:
             )
 
         writer.append(LOSS, lost.body.hash, attest)
+
+
+def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
+    """Tell whether one of the keys that a party had signed it, in whatever version."""
+    keys = [each.party(name).verify_key for each in book.versions if each.lists(name)]
+    for key in dict.fromkeys(keys):
+        with suppress(BadSignature):
+            signed.verify_signature(VerifyKey(bytes.fromhex(key)))
+            return True
+    return False
 
 
 def _shared(db: Connection, head: JournalHead) -> int | None:

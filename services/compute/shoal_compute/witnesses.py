@@ -13,11 +13,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import structlog
-from nacl.signing import VerifyKey
 from sqlalchemy import Connection, func, select
 
 from shoal_compute import machines
-from shoal_compute.keepers import Keepers
+from shoal_compute.keepers import Keepers, is_by
 from shoal_compute.schema import accepted_losses, ledger, received, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_kit.marks import ACCEPT
@@ -217,25 +216,12 @@ class Witnesses:
         if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
             raise MalformedDocument("an answer lists documents")
         own = self._own.name
-        keys = [each.party(own).verify_key for each in self._own.book.versions if each.lists(own)]
         documents: list[SignedAttestation] = [
             from_json(value, Vote, PartialSum) for value in answer["documents"][:MOST_VOTES]
         ]
-        for signed in documents:
-            _verify_by_one(signed, keys)
+        if not all(is_by(signed, self._own.book, own) for signed in documents):
+            raise BadSignature
         return [each for each in documents if each.signer == each.body.node == own]
-
-
-def _verify_by_one(signed: SignedAttestation, keys: Iterable[str]) -> None:
-    """Check that one of the keys that this node had signed; the version may be unknown here.
-
-    Raises:
-        BadSignature
-    """
-    for key in dict.fromkeys(keys):
-        with suppress(BadSignature):
-            return signed.verify_signature(VerifyKey(bytes.fromhex(key)))
-    raise BadSignature
 
 
 def _not_charged(db: Connection, signed: Iterable[SignedAttestation]) -> set[str]:
