@@ -1,6 +1,6 @@
 """A simulated crowd contributes to one crowd job over TLS, each phone once: rates and unit costs.
 
-    python -m bench.crowd [--contributions 100000] [--together 1] [--concurrency 64]
+    python -m bench.crowd [--contributions 100000] [--concurrency 64]
 
 The trainer is a real process with its database on disk; the phones are one process beside it. Every
 contribution is one draw, one step with exact noise, one signed submission and one receipt, each
@@ -27,9 +27,7 @@ from shoal_kit.clock import system_clock
 EPSILON: Final = 4.0
 
 
-def measure(
-    directory: Path, *, contributions: int, together: int, concurrency: int
-) -> dict[str, Any]:
+def measure(directory: Path, *, contributions: int, concurrency: int) -> dict[str, Any]:
     """Return the figures by their names; `account` is None if the crowd did not fill its job."""
     services = quickstart(
         directory,
@@ -47,14 +45,13 @@ def measure(
             features=5,
             epsilon=EPSILON,
             instances=20,
-            together=together,
             concurrency=concurrency,
         )
         trainer_cpu, own_cpu = cpu_seconds([trainer]), time.process_time()
         figures = asyncio.run(load.run())
         trainer_cpu = cpu_seconds([trainer]) - trainer_cpu
         own_cpu = time.process_time() - own_cpu
-        account = asyncio.run(closed_account(job.crowd, figures, now=system_clock()))
+        account = asyncio.run(closed_account(job, figures, now=system_clock()))
     return figures.as_value() | {
         "CPU of a contribution, ms": {
             "trainer": trainer_cpu * 1e3 / contributions,
@@ -66,4 +63,4 @@ def measure(
 
 
 if __name__ == "__main__":
-    measured(__doc__, measure, contributions=100_000, together=1, concurrency=64)
+    measured(__doc__, measure, contributions=100_000, concurrency=64)

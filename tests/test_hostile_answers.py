@@ -20,7 +20,6 @@ from bench.load.metering import Meter
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs import round_documents
 from shoal.jobs.analyst import Analyst
-from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_agent.directory import Directory
 from shoal_compute import assembly
 from shoal_consortium.publishing import publish_to_all
@@ -85,26 +84,13 @@ def agent(service: Hostile, directory: Path) -> None:
             report=silent,
         )
         try:
-            for peer in map(peers.trainer_apart, ("jobs", "crowds")):
-                with pytest.raises(Unavailable):
-                    await peer.get("/v1/jobs")
+            with pytest.raises(Unavailable):
+                await peers.trainer.get("/v1/jobs")
             with pytest.raises(Unavailable):
                 node = service.consortium.manifest.compute_nodes[0].name
                 await peers.party(node, "/v1/x").post("/v1/x", b"{}", "application/octet-stream")
         finally:
             await peers.close()
-
-    asyncio.run(ask())
-
-
-def crowd_client(service: Hostile, directory: Path) -> None:
-    """Ask as a client of a crowd job does."""
-
-    async def ask() -> None:
-        peer = Peer(service.party, clock=Clock(), random_bytes=bytes, transport=None)
-        with pytest.raises(Unavailable):
-            await CrowdTrainer(lambda: peer).open_jobs(b"{}")
-        await peer.close()
 
     asyncio.run(ask())
 
@@ -192,7 +178,6 @@ def load(service: Hostile, directory: Path) -> None:
 
 CALLERS = [
     agent,
-    crowd_client,
     analyst,
     trainer,
     compute_node,

@@ -41,6 +41,6 @@ def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -
         assert [name for name in reading.loaded_by(gradients) if name.startswith(NEVER)] == []
     assert [name for name in loaded if name.startswith(ONLY_WHERE_THE_POLICY_ALLOWS)] == []
     crowds, threshold, numpyro = reading.on_demand().values()
-    assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.vault")
+    assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.jobs")
     assert set(threshold) <= reading.loaded_by("shoal_protocol.sharing.shamir")
     assert set(numpyro) <= reading.loaded_by("shoal_kit.installed_models")

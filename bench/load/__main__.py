@@ -50,7 +50,6 @@ def arguments() -> argparse.Namespace:
     crowd = what.add_parser("crowd", parents=[common], help="one contribution of each client")
     crowd.add_argument("--instances", type=int, default=20, help="of the model, k")
     crowd.add_argument("--concurrency", type=int, default=16, help="requests open at once")
-    crowd.add_argument("--together", type=int, default=1, help="clients that share a request")
     return parser.parse_args()
 
 
@@ -106,11 +105,10 @@ def _crowd(
         features=asked.features,
         epsilon=asked.epsilon,
         instances=asked.instances,
-        together=asked.together,
         concurrency=asked.concurrency,
     )
     figures = asyncio.run(load.run())
-    account = asyncio.run(closed_account(job.crowd, figures, now=system_clock()))
+    account = asyncio.run(closed_account(job, figures, now=system_clock()))
     return figures.as_value() | {"account": account and asdict(account)}
 
 

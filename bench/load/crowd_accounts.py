@@ -1,15 +1,17 @@
 """What became of a crowd's contributions, by the closed job's own chains."""
 
+import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final
 
 from bench.load.crowds import CrowdFigures
 from bench.load.lines import Line
 from bench.load.metering import Meter
-from shoal_agent.crowds.trainer import CrowdTrainer
+from shoal.jobs.analyst import CrowdJob
 from shoal_holder.crowds.crowd import Crowd, LogPage
 from shoal_protocol.crowds.draws import CrowdClosing, InstanceChain, check_closing, drawn_instance
 from shoal_protocol.wire.errors import MalformedDocument
@@ -35,23 +37,27 @@ class CrowdAccount:
 
 
 async def closed_account(
-    crowd: Crowd, figures: CrowdFigures, *, now: datetime
+    job: CrowdJob, figures: CrowdFigures, *, now: datetime
 ) -> CrowdAccount | None:
     """Ask the trainer for a job's closing and return `account_of` it; None if it did not fill."""
+    closing = await asyncio.to_thread(job.closing, wait_seconds=_CLOSES_WITHIN_SECONDS)
+    if closing is None:
+        return None
+    crowd = job.crowd
     meter = Meter(crowd.consortium, time.monotonic, connections=1)
     line = Line(crowd.consortium.manifest.trainer, meter)
-    trainer = CrowdTrainer(lambda: cast(Any, line))  # it asks as a `Peer` does
+
+    async def log(instance: int, after: int) -> bytes:
+        return (await line.get(f"/v1/crowds/{crowd.job}/log/{instance}", after=after)).body
+
     try:
-        closing = await trainer.closing(crowd, wait_seconds=_CLOSES_WITHIN_SECONDS)
-        if closing is None:
-            return None
-        return await account_of(trainer, crowd, closing.body, figures, now=now)
+        return await account_of(log, crowd, closing.body, figures, now=now)
     finally:
         await meter.close()
 
 
 async def account_of(
-    trainer: CrowdTrainer,
+    log: Callable[[int, int], Awaitable[bytes]],
     crowd: Crowd,
     closing: CrowdClosing,
     figures: CrowdFigures,
@@ -62,7 +68,7 @@ async def account_of(
 
     Raises:
         MalformedDocument: the closing does not follow from the opening, or a chain is broken.
-        Unavailable, CrowdRefused: the trainer does not show a log.
+        Unavailable: the trainer does not show a log.
     """
     check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)
     linked: Counter[str] = Counter()
@@ -70,7 +76,7 @@ async def account_of(
     for instance, head in enumerate(closing.heads):
         chain = InstanceChain(closing, crowd.request.task, instance)
         while chain.revision < head.revision:
-            page = LogPage.read(await trainer.log(crowd.job, instance, after=chain.revision))
+            page = LogPage.read(await log(instance, chain.revision))
             if not page.entries:
                 raise MalformedDocument(f"the log of instance {instance} ends too early")
             chain.follow(page.entries)

@@ -7,9 +7,10 @@ phone would do besides, its ledger and its waiting, is left out: only the traine
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, cast
+from itertools import count
+from typing import Any, Final, TypeVar
 
 import nacl.utils
 import numpy as np
@@ -21,21 +22,22 @@ from bench.load.metering import Meter, Monotonic, RequestFigures
 from bench.load.rounds import made_up_columns, made_up_records
 from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_settings import CrowdSettings
-from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_holder.crowds.contributor import draw_noise, make_submission
-from shoal_holder.crowds.crowd import Crowd, judged, verified
+from shoal_holder.crowds.crowd import Crowd, acknowledged, verified
 from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.outcome import ACKNOWLEDGED
-from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.peers.exchange import JSON, Unavailable
 from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt, weights_digest
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, steps
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import canonical_json
 
 _NOISE_TOGETHER: Final = 1000  # one draw for many phones costs far less than many draws
 _TRIES: Final = 8
 _PAUSE_SECONDS: Final = 0.5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,37 +67,43 @@ class CrowdFigures:
         return value | {"contributions_per_second": self.contributions_per_second}
 
 
-class PhonesTrainer(CrowdTrainer):
+class CrowdRefused(Exception):
+    """The trainer serves no draw; the message holds the refusal's code and detail."""
+
+
+class PhonesTrainer:
     """The trainer as phones ask it, which check what it answers."""
 
-    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
-        """Return the draws of up to `MOST_AT_ONCE` nonces, verified, in order.
+    def __init__(self, line: Line) -> None:
+        """Ask over a line."""
+        self._line = line
 
-        A busy trainer answers the first of them, at least one.
+    async def draw(self, crowd: Crowd, nonce: str) -> Signed[Draw]:
+        """Return the draw of a nonce, verified.
 
         Raises:
+            Unavailable: the trainer does not answer, or is busy.
             CrowdRefused: there is nothing to draw: the job is closed.
-            ProtocolError: a draw is not one that an honest trainer makes.
+            ProtocolError: the draw is not one that an honest trainer makes.
         """
-        documents = await self.draw_documents(crowd.job, nonces)
-        return [
-            verified(decode(document, Draw), crowd, nonce)
-            for document, nonce in zip(documents, nonces, strict=False)
-        ]
+        asked = canonical_json({"nonce": nonce})
+        answer = await self._line.post(f"/v1/crowds/{crowd.job}/draws", asked, JSON)
+        if answer.is_refusal:
+            raise CrowdRefused(answer.reason)
+        return verified(decode(answer.body, Draw), crowd, nonce)
 
-    async def submit(
-        self, crowd: Crowd, sent: Sequence[Signed[Submission]]
-    ) -> list[tuple[str, bytes | None] | None]:
-        """Hand in up to `MOST_AT_ONCE` submissions; None where the same may be sent again later.
+    async def submit(self, crowd: Crowd, sent: Signed[Submission]) -> tuple[str, bytes]:
+        """Hand in a submission; return its outcome, and its receipt if it was acknowledged.
 
         Raises:
-            MalformedDocument: the answer does not say what became of each.
+            Unavailable: the trainer does not answer; the same may be sent again later.
+            ProtocolError: the receipt is not signed by the trainer.
         """
-        found = await self.submit_documents(crowd.job, [each.encode() for each in sent])
-        return [
-            None if told is None else judged(crowd, each, *told)
-            for each, told in zip(sent, found, strict=True)
-        ]
+        path = f"/v1/crowds/{crowd.job}/submissions"
+        answer = await self._line.post(path, sent.encode(), JSON)
+        if answer.is_refusal:
+            return answer.code, b""
+        return acknowledged(crowd, sent.body, answer.body), answer.body
 
 
 @dataclass
@@ -103,16 +111,14 @@ class CrowdLoad:
     """Phones, one for each record, in the first slots of the data holder that has `key`.
 
     `records`, shape (phones, m), has one record of each, in the order of the task's columns.
-    `together` phones share a request, as behind a gateway; with 1 each asks for itself. Up to
-    `concurrency` requests are open at once.
+    Up to `concurrency` requests are open at once.
     """
 
     book: ManifestBook
-    job: str
+    crowd: Crowd
     key: SigningKey = field(repr=False)
     records: NDArray[np.float64] = field(repr=False)
     monotonic: Monotonic
-    together: int = 1
     concurrency: int = 16
     done: int = 0
     """How many were acknowledged so far."""
@@ -138,14 +144,12 @@ class CrowdLoad:
             raise ValueError("the data holder has fewer slots in the consortium than phones")
         meter = Meter(consortium, self.monotonic, connections=self.concurrency)
         line = Line(consortium.manifest.trainer, meter)
-        trainer = PhonesTrainer(lambda: cast(Any, line))  # it asks as a `Peer` does
+        trainer, waiting = PhonesTrainer(line), self._phones()
         try:
-            crowd = await trainer.crowd(self.job, consortium)
-            waiting = self._groups(crowd)
             begun = self.monotonic()
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.concurrency):
-                    group.create_task(self._work(trainer, crowd, waiting))
+                    group.create_task(self._work(trainer, waiting))
             seconds = self.monotonic() - begun
         finally:
             await meter.close()
@@ -159,46 +163,41 @@ class CrowdLoad:
             draws=self._draws,
         )
 
-    def _groups(self, crowd: Crowd) -> Iterator[tuple[range, NDArray[np.int64]]]:
-        """Yield the phones that share a request, by position, with noise of their own for each."""
-        size = max(self.together, _NOISE_TOGETHER - _NOISE_TOGETHER % self.together)
-        for start in range(0, len(self.records), size):
-            phones = range(start, min(start + size, len(self.records)))
-            noise = draw_noise(crowd.request.task, len(phones), exact_noise)
-            for place in range(0, len(phones), self.together):
-                yield phones[place : place + self.together], noise[place : place + self.together]
+    def _phones(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the phones, by position, with noise of their own for each."""
+        task = self.crowd.request.task
+        for start in range(0, len(self.records), _NOISE_TOGETHER):
+            phones = range(start, min(start + _NOISE_TOGETHER, len(self.records)))
+            yield from zip(phones, draw_noise(task, len(phones), exact_noise), strict=True)
 
     async def _work(
-        self,
-        trainer: PhonesTrainer,
-        crowd: Crowd,
-        waiting: Iterator[tuple[range, NDArray[np.int64]]],
+        self, trainer: PhonesTrainer, waiting: Iterator[tuple[int, NDArray[np.int64]]]
     ) -> None:
-        for phones, noise in waiting:
-            await self._contribute(trainer, crowd, phones, noise)
+        for phone, noise in waiting:
+            await self._contribute(trainer, phone, noise)
 
     async def _contribute(
-        self, trainer: PhonesTrainer, crowd: Crowd, phones: range, noise: NDArray[np.int64]
+        self, trainer: PhonesTrainer, phone: int, noise: NDArray[np.int64]
     ) -> None:
-        nonces = [nacl.utils.random(NONCE_BYTES).hex() for _ in phones]
-        draws = await self._draw(trainer, crowd, nonces)
-        self._draws.update(
-            (each.nonce, (each.instance, each.revision, weights_digest(each.weights)))
-            for each in (draw.body for draw in draws)
+        crowd, nonce = self.crowd, nacl.utils.random(NONCE_BYTES).hex()
+        draw = await _answered(lambda: trainer.draw(crowd, nonce))
+        served = draw.body
+        self._draws[nonce] = served.instance, served.revision, weights_digest(served.weights)
+        submission = make_submission(
+            crowd,
+            draw,
+            self._clients[phone],
+            self.key,
+            self._step(crowd.request.task, draw, self.records[phone]),
+            noise=noise,
+            random_bytes=nacl.utils.random,
         )
-        submissions = [
-            make_submission(
-                crowd,
-                draw,
-                self._clients[phone],
-                self.key,
-                self._step(crowd.request.task, draw, self.records[phone]),
-                noise=own,
-                random_bytes=nacl.utils.random,
-            )
-            for phone, draw, own in zip(phones, draws, noise, strict=True)
-        ]
-        await self._submit(trainer, crowd, submissions)
+        said, receipt = await _answered(lambda: trainer.submit(crowd, submission))
+        if said == ACKNOWLEDGED:
+            self._links.add(decode(receipt, SubmissionReceipt).body.entry.digest)
+            self.done += 1
+        else:
+            self._refused[said] += 1
 
     @staticmethod
     def _step(
@@ -207,44 +206,21 @@ class CrowdLoad:
         design = design_rows(task, record[None])
         return steps(task, np.array(draw.body.weights), *design)
 
-    async def _draw(
-        self, trainer: PhonesTrainer, crowd: Crowd, nonces: list[str]
-    ) -> list[Signed[Draw]]:
-        draws, tried = list[Signed[Draw]](), 0
-        while len(draws) < len(nonces):
-            try:
-                draws += await trainer.draw(crowd, nonces[len(draws) :])
-            except Unavailable as error:
-                tried += 1
-                if tried == _TRIES:
-                    raise
-                await _pause(tried, error.retry_after_seconds)
-        return draws
 
-    async def _submit(
-        self, trainer: PhonesTrainer, crowd: Crowd, sent: list[Signed[Submission]]
-    ) -> None:
-        """Send until each has its answer: the same bytes again where there was none."""
-        for tried in range(1, _TRIES + 1):
-            wished = 0.0
-            try:
-                outcomes = await trainer.submit(crowd, sent)
-            except Unavailable as error:
-                outcomes, wished = [None] * len(sent), error.retry_after_seconds
-            for outcome in outcomes:
-                if outcome is None:
-                    continue
-                said, receipt = outcome
-                if said == ACKNOWLEDGED and receipt:
-                    self._links.add(decode(receipt, SubmissionReceipt).body.entry.digest)
-                    self.done += 1
-                else:
-                    self._refused[said] += 1
-            sent = [each for each, outcome in zip(sent, outcomes, strict=True) if outcome is None]
-            if not sent:
-                return
-            await _pause(tried, wished)
-        raise Unavailable("the trainer does not say what became of submissions")
+async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: the same again where there was none.
+
+    Raises:
+        Unavailable: there is none, several times.
+    """
+    for tried in count(1):
+        try:
+            return await ask()
+        except Unavailable as error:
+            if tried == _TRIES:
+                raise
+            await _pause(tried, error.retry_after_seconds)
+    raise AssertionError
 
 
 async def _pause(tried: int, wished_seconds: float) -> None:
@@ -261,7 +237,6 @@ def opened(
     features: int,
     epsilon: float,
     instances: int,
-    together: int,
     concurrency: int,
 ) -> tuple[CrowdJob, CrowdLoad]:
     """Open a crowd job that ends with one contribution of each client; return it and its phones."""
@@ -285,10 +260,9 @@ def opened(
     )
     return job, CrowdLoad(
         book=analyst.book,
-        job=job.id,
+        crowd=job.crowd,
         key=key,
         records=made_up_records(columns, clients, nacl.utils.random).values,
         monotonic=time.monotonic,
-        together=together,
         concurrency=concurrency,
     )

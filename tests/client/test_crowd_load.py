@@ -1,6 +1,5 @@
 """A simulated crowd's wire and patience: without an answer the same bytes are sent again."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,37 +27,31 @@ class Flaky:
     """A trainer that is not there at first, then does not know, then acknowledges."""
 
     def __init__(self) -> None:
-        self.nonces: list[Sequence[str]] = []
+        self.nonces: list[str] = []
         self.sent: list[bytes] = []
 
-    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
-        self.nonces.append(nonces)
+    async def draw(self, crowd: Crowd, nonce: str) -> Signed[Draw]:
+        self.nonces.append(nonce)
         if len(self.nonces) == 1:
             raise Unavailable("not there")
-        return [CROWD_DOCUMENTS["draw"]]
+        return CROWD_DOCUMENTS["draw"]
 
-    async def submit(
-        self, crowd: Crowd, sent: Sequence[Signed[Submission]]
-    ) -> list[tuple[str, bytes] | None]:
-        self.sent += [each.encode() for each in sent]
-        if len(self.sent) == 1:
+    async def submit(self, crowd: Crowd, sent: Signed[Submission]) -> tuple[str, bytes]:
+        self.sent.append(sent.encode())
+        if len(self.sent) < 3:
             raise Unavailable("not there")
-        if len(self.sent) == 2:
-            return [None]
-        return [(ACKNOWLEDGED, CROWD_DOCUMENTS["submission_receipt"].encode())]
+        return ACKNOWLEDGED, CROWD_DOCUMENTS["submission_receipt"].encode()
 
 
 async def test_a_phone_asks_with_the_same_nonce_and_sends_the_same_bytes_until_it_is_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
-    load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
-    )
+    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
+    load = CrowdLoad(book=world.book, crowd=crowd, key=KEY, records=RECORD, monotonic=lambda: 0.0)
     load._clients = [0]
     trainer: Any = Flaky()
-    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
-    await load._contribute(trainer, crowd, range(1), np.array([[7]]))
+    await load._contribute(trainer, 0, np.array([7]))
     assert trainer.nonces[0] == trainer.nonces[1] and len(trainer.nonces) == 2
     assert len(trainer.sent) == 3 and len(set(trainer.sent)) == 1
     assert load.done == 1

@@ -99,7 +99,7 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     charges = charged_on(state)
     assert [client for _, _, client in charges] == [0, 1, 0]
     assert [what for what, _, _ in charges] == [entry.round for entry in entries]
-    assert len(memory.pending(state, CROWD, count=9)) == 3
+    assert len(memory.pending(state, CROWD)) == 3
     used = used_by(state, CROWD, range(3))
     assert [used[client].made for client in range(3)] == [2, 1, 0]
 
@@ -135,17 +135,18 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
     with pytest.raises(sqlite3.IntegrityError):
         memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
     assert ledger.entries(state.file, after=0, count=9) == []
-    assert memory.pending(state, CROWD, count=9) == []
+    assert memory.pending(state, CROWD) == {}
     assert not state.committed().charged
 
 
 def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:
     contribute(state, 0, 1, 2)
-    first, second, _ = (each for each, _ in memory.pending(state, CROWD, count=9))
-    memory.settle(state, [(first, "acknowledged", b"receipt"), (second, "session-expired", None)])
-    assert len(memory.pending(state, CROWD, count=9)) == 1
+    first, second, _ = memory.pending(state, CROWD)
+    memory.settle(state, first, "acknowledged", b"receipt")
+    memory.settle(state, second, "session-expired", None)
+    assert len(memory.pending(state, CROWD)) == 1
     memory.end(state, CROWD, "crowd-closed")
-    assert memory.pending(state, CROWD, count=9) == []
+    assert memory.pending(state, CROWD) == {}
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
     kept = state.file.rows(
         "SELECT draw, receipt FROM crowd_evidence JOIN contributions USING (contribution)"
@@ -153,7 +154,7 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
     )
     assert [zlib.decompress(draw) for draw, _ in kept] == 3 * [b"draw"]
     assert [receipt and zlib.decompress(receipt) for _, receipt in kept] == [b"receipt", None, None]
-    assert memory.jobs(state, memory.OPEN) == [OTHER_CROWD]
+    assert memory.open_jobs(state) == [OTHER_CROWD]
 
 
 CHANGES = {

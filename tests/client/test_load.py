@@ -18,12 +18,10 @@ from tests.world.crowd_examples import (
 )
 
 
-class OneLog:
-    """A trainer that shows the log of the one contribution that the examples have."""
-
-    async def log(self, job: str, instance: int, *, after: int) -> bytes:
-        assert (instance, after) == (ENTRY.instance, 0)
-        return LogPage(entries=[ENTRY], next=None).model_dump_json().encode()
+async def one_log(instance: int, after: int) -> bytes:
+    """Show the log of the one contribution that the examples have."""
+    assert (instance, after) == (ENTRY.instance, 0)
+    return LogPage(entries=[ENTRY], next=None).model_dump_json().encode()
 
 
 SERVED = weights_digest(DRAW.weights)
@@ -60,6 +58,6 @@ async def test_a_crowds_account_finds_what_was_lost_counted_twice_steered_or_for
         draws={NONCE: draw},
     )
     crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
-    found = await account_of(OneLog(), crowd, CLOSING, figures, now=CROWD_JOB.closes_at)
+    found = await account_of(one_log, crowd, CLOSING, figures, now=CROWD_JOB.closes_at)
     assert found.linked == 1
     assert (found.lost, found.counted_twice, found.misdrawn, found.forged) == expected

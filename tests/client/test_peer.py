@@ -8,8 +8,7 @@ import pytest
 
 from shoal_kit.peers import peer as peers
 from shoal_kit.peers.exchange import Reply, Unavailable
-from shoal_kit.peers.peer import Peer, outcomes
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_kit.peers.peer import Peer
 from tests.world.around_holder import World, problem
 
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -135,23 +134,3 @@ async def test_an_answer_has_no_longer_than_its_path_allows(world: World) -> Non
 )
 def test_a_code_is_never_anything_else_that_the_peer_wrote(body: bytes) -> None:
     assert Reply(409, body).code == "http-409"
-
-
-def bulk(*listed: object) -> Reply:
-    return Reply(200, httpx.Response(200, json={"outcomes": list(listed)}).content)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        bulk({"status": 201}),
-        bulk({"status": 201}, 201),
-        bulk({"status": 201}, {"status": "201"}),
-        Reply(200, b"[]"),
-        Reply(200, b"none"),
-    ],
-    ids=["too few", "a number", "a text", "no object", "no JSON"],
-)
-def test_a_bulk_answer_that_does_not_say_it_for_each_is_malformed(answer: Reply) -> None:
-    with pytest.raises(MalformedDocument):
-        outcomes(answer, 2)

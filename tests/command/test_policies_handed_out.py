@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from shoal.jobs.task_files import example, parse_task_file, read_crowd_file, read_task_file
-from shoal_holder.crowds.vault import crowd_refusal
+from shoal_holder.crowds.jobs import crowd_refusal
 from shoal_holder.policy import Policy
 from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.jobs.job_request import PrivacyDemand

@@ -13,8 +13,7 @@ PHONES = 60
 def test_every_phone_of_a_crowd_contributes_once_and_finds_that_the_trainer_kept_its_word(
     tmp_path: Path,
 ) -> None:
-    # groups of 7, and one of 4
-    found = measure(tmp_path, contributions=PHONES, together=7, concurrency=4)
+    found = measure(tmp_path, contributions=PHONES, concurrency=4)
     assert found["acknowledged"] == found["draws"] == found["account"]["linked"] == PHONES
     assert found["refused"] == found["errors"] == {}
     faults = ("lost", "counted_twice", "misdrawn", "forged")

@@ -19,6 +19,9 @@ from shoal_holder import frames, rounds, serving
 from shoal_holder import vault as vault_module
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.crowds.closings import Closings
+from shoal_holder.crowds.contributor import Contributor
+from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.letters import Settled
@@ -34,18 +37,20 @@ from tests.world.clock import NOW, HandMovedTimer
 
 ASKED = {  # in a job with a round, and in a crowd
     *("Vault.opened", "Vault.interests", "Vault.due", "Vault.settle", "Vault.status"),
-    *("Jobs.judged", "CrowdVault.query", "CrowdVault.statuses", "CrowdVault.agenda"),
-    *("CrowdVault.offer", "CrowdVault.turn", "CrowdVault.contribute", "CrowdVault.pending"),
-    *("CrowdVault.settle", "CrowdVault.end"),
-    *("Closings.show", "Closings.judge", "Closings.show_log"),
+    *("Jobs.judged", "CrowdJobs.standing"),
 }
 WITHIN = {  # what these call, each on its own
     *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.hear"),
     *("Approvals.letters", "Jobs.letters", "Jobs.interests", "Jobs.list_jobs", "Jobs.offer"),
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
     *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
+    *("CrowdJobs.interests", "CrowdJobs.letters", "CrowdJobs.turns", "CrowdJobs.take_turn"),
+    *("CrowdJobs.hear_list", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
+    *("CrowdJobs.note", "CrowdJobs.hear_closing", "Contributor.prepare", "Contributor.contribute"),
+    *("Closings.interests", "Closings.hear", "Closings.hear_log"),
 }
-PARTS = {each.__name__: each for each in (Approvals, ChargeComparison, Jobs, Rounds)}
+_PARTS = (Approvals, ChargeComparison, Jobs, Rounds, CrowdJobs, Contributor, Closings)
+PARTS: dict[str, Any] = {each.__name__: each for each in _PARTS}
 OF_ROUNDS = re.compile(r"/v1/(jobs/[0-9a-f]{64}/(joins|request)|rounds/[0-9a-f]{64}/shares)")
 
 
@@ -187,7 +192,7 @@ def test_no_effect_of_an_answer_ends_the_vault_by_failing(tmp_path: Path, column
     def fails(*_: object) -> None:
         raise RuntimeError("of a record: 41.5")
 
-    vault = vault_of(World(tmp_path).holder())
+    vault = vault_of(CrowdWorld(tmp_path).holder())
     for kind, effects in vault._effects.items():
         vault._effects[kind] = tuple(fails if at == column else effects[at] for at in range(4))  # type: ignore[assignment]
         asked = answered(kind, 1, column, b"")
@@ -222,7 +227,7 @@ def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("column", range(4))
 def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column: int) -> None:
-    vault = vault_of(World(tmp_path).holder())
+    vault = vault_of(CrowdWorld(tmp_path).holder())
 
     def kept() -> list[str]:
         return [each for each in vault._state.file.database.iterdump() if '"memory"' not in each]

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_agent import data_holder as holder_module
 from shoal_agent.data_holder import DataHolder
 from shoal_holder.policy import Policy
 from shoal_protocol.crowds.draws import (
@@ -55,8 +54,6 @@ CROWD_POLICY = Policy.model_validate(
     POLICY.model_dump() | {"maximum_local_epsilon": 2.0, "crowd_families": ("linear",)}
 )
 SEED = bytes(range(32))
-# A step waits for the crowds' work to its end, however long that takes on a loaded machine.
-holder_module.CROWD_PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -134,13 +131,10 @@ class StandIn(FakeTrainer):
             case [_, "draws"]:
                 if self.closed:
                     return problem(410, "crowd-closed")
-                nonces = json.loads(request.content)["nonces"]
-                return httpx.Response(200, json={"documents": [self.draw(each) for each in nonces]})
+                drawn = self.draw(json.loads(request.content)["nonce"])
+                return httpx.Response(200, content=canonical_json(drawn))
             case [_, "submissions"]:
-                documents = json.loads(request.content)["documents"]
-                return httpx.Response(
-                    200, json={"outcomes": [self.take(each) for each in documents]}
-                )
+                return self.take(json.loads(request.content))
             case [_, "closing"] if request.method == "POST":
                 self.asked = decode(request.content, JobWithdrawal)
                 self.closed = True
@@ -193,7 +187,7 @@ class StandIn(FakeTrainer):
         )
         return self.signed(self.lies.draw(drawn))
 
-    def take(self, value: Any) -> dict[str, Any]:
+    def take(self, value: Any) -> httpx.Response:
         """Judge a submission as the trainer does."""
         assert self.request is not None
         body = self.request.body
@@ -204,20 +198,20 @@ class StandIn(FakeTrainer):
         try:
             check_submission(body.task, draw, submission.body)
         except ProtocolError as error:
-            return refusal(error.code)
+            return problem(422, error.code)
         known = self.taken.get(draw.nonce)
         if known is None and self.closed:
-            return refusal("crowd-closed")
+            return problem(410, "crowd-closed")
         if known is not None and known != submission:
-            return refusal("conflicting-document")
+            return problem(409, "conflicting-document")
         entry = self._entry(draw.nonce, submission.body.weights)
         if known is None and not self.lies.forgets:
             self.logs[entry.instance].append(entry)
             self.instances[entry.instance] = submission.body.weights
         self.taken[draw.nonce] = submission
         receipt = SubmissionReceipt(manifest=body.manifest, entry=entry)
-        status = 201 if known is None else 200
-        return {"receipt": self.signed(self.lies.receipt(receipt)), "status": status}
+        signed = canonical_json(self.signed(self.lies.receipt(receipt)))
+        return httpx.Response(201 if known is None else 200, content=signed)
 
     def _entry(self, nonce: str, weights: tuple[int, ...]) -> LogEntry:
         assert self.request is not None
@@ -265,10 +259,6 @@ class StandIn(FakeTrainer):
                 closing_request=None if is_due else self.asked,
             )
         )
-
-
-def refusal(code: str) -> dict[str, Any]:
-    return {"status": 410, "problem": {"type": f"urn:shoal:problem:{code}"}}
 
 
 def small_noise(part: NoisePart, count: int) -> Int64Vector:

@@ -12,9 +12,9 @@ model = crowd.wait()              # when it is closed, by what the trainer signe
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
@@ -51,8 +51,7 @@ from shoal.jobs.trainer_line import (
     no_notice,
     shaped,
 )
-from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
-from shoal_holder.crowds.crowd import Crowd
+from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.outcome import ACCEPTED, OK
@@ -64,7 +63,10 @@ from shoal_protocol.certificates.release_certificate import read_certificate, un
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
     CrowdJobRequest,
+    CrowdOpening,
+    InstanceChain,
     check_closing,
+    check_opening,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_state import JobState
@@ -177,15 +179,25 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
 
     @cached_property
     def _submitted(self) -> Signed[RequestT]:
-        path = f"{self._path}/{self.id}/request"
-        answer = self._line.ask(lambda trainer: trainer.get(path))
-        if answer.is_refusal:
-            raise failure(answer.code, answer.reason)
-        signed = decode(answer.body, self._request_type)
+        signed = decode(self._document("request") or b"", self._request_type)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.digest != self.id:
             raise UnknownJob("the request is of another job")
         return signed
+
+    def _get_of_job(self, what: str, wait_seconds: int, tries: int) -> Reply:
+        path = f"{self._path}/{self.id}/{what}"
+        return self._line.ask(
+            lambda trainer: trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds),
+            tries,
+        )
+
+    def _document(self, what: str, wait_seconds: int = 0, tries: int = TRIES) -> bytes | None:
+        """Return a document of the job; None if there is none yet."""
+        answer = self._get_of_job(what, wait_seconds, tries)
+        if answer.status not in (OK, ACCEPTED):
+            raise failure(answer.code, answer.reason)
+        return answer.body if answer.status == OK else None
 
     def _consortium(self, manifest: str) -> Consortium:
         """Return a version; one that is not known here is asked for, and must follow ours."""
@@ -284,12 +296,10 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         Raises:
             JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
         """
-        answer = self._get_of_job("result", wait_seconds, tries)
-        if answer.status == ACCEPTED:
+        document = self._document("result", wait_seconds, tries)
+        if document is None:
             return None
-        if answer.status != OK:
-            raise failure(answer.code, answer.reason)
-        signed = decode(answer.body, PosteriorReport)
+        signed = decode(document, PosteriorReport)
         self._consortium(signed.body.manifest).verify(signed)
         if signed.body.job != self.id:
             raise UnknownJob("the report is of another job")
@@ -343,13 +353,6 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         if answer.is_refusal:
             raise JobRefused(answer.reason)
 
-    def _get_of_job(self, what: str, wait_seconds: int, tries: int) -> Reply:
-        path = f"{self._path}/{self.id}/{what}"
-        return self._line.ask(
-            lambda trainer: trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds),
-            tries,
-        )
-
 
 class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     """A crowd job at the trainer, by its id: watch it, take its model, verify how it ended.
@@ -365,8 +368,12 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     @cached_property
     def crowd(self) -> Crowd:
         """The job's request and opening, verified."""
-        consortium = self._consortium(self.request().manifest)
-        return self._talk(lambda trainer: trainer.crowd(self.id, consortium))
+        request = self.request()
+        consortium = self._consortium(request.manifest)
+        opening = decode(self._document("opening") or b"", CrowdOpening)
+        consortium.verify(opening)
+        check_opening(opening.body, request)
+        return Crowd(request, opening.body, consortium)
 
     def snapshot(self) -> CrowdModel:
         """Return the model as it is now, by the trainer's word.
@@ -388,12 +395,11 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
     def closing(self, *, wait_seconds: int = 0, tries: int = TRIES) -> Signed[CrowdClosing] | None:
         """Return the job's closing, which follows from its opening; None while it is open."""
         crowd = self.crowd
-        signed = self._talk(
-            lambda trainer: trainer.closing(crowd, wait_seconds=wait_seconds), tries
-        )
-        if signed is not None:
-            now = self._analyst.clock()
-            check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
+        document = self._document("closing", wait_seconds, tries)
+        if document is None:
+            return None
+        signed, now = checked_closing(crowd, document), self._analyst.clock()
+        check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
         return signed
 
     def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> CrowdModel | None:
@@ -435,17 +441,16 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         if signed is None:
             return None
         closing = signed.body
-        for instance in range(len(closing.heads)):
-            self._talk(
-                partial(CrowdTrainer.follow_log, crowd=crowd, closing=closing, instance=instance)
-            )
+        for instance, head in enumerate(closing.heads):
+            chain = InstanceChain(closing, crowd.request.task, instance)
+            while chain.revision < head.revision:
+                part = self._document(f"log/{instance}?after={chain.revision}")
+                entries = LogPage.read(part or b"").entries
+                if not entries:
+                    raise MalformedDocument(f"the log of instance {instance} ends too early")
+                chain.follow(entries)
+            chain.end()
         return closing
-
-    def _talk(self, ask: Callable[[CrowdTrainer], Awaitable[T]], tries: int = TRIES) -> T:
-        try:
-            return self._line.talk(lambda peer: ask(CrowdTrainer(lambda: peer)), tries)
-        except CrowdRefused as refusal:
-            raise failure(refusal.code, str(refusal)) from None
 
 
 class Analyst:

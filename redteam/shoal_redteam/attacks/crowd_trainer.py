@@ -104,7 +104,7 @@ class Told:
         judgement, found = faults(checked, self.closing, self.kept), dict[str, list[str]]()
         try:
             wanted = next(judgement)
-            while wanted.instance is not None:
+            while True:
                 wanted = judgement.send(self.logs[wanted.instance][wanted.after :])
         except StopIteration as end:
             found, _ = end.value

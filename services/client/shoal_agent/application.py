@@ -29,8 +29,8 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
+from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.crowds.status import CrowdAccounts
-from shoal_holder.crowds.vault import CrowdVault
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
@@ -139,7 +139,7 @@ def create_agent_application(
         """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
         policy, crowds = await holder.vault.ask(Vault.policy), CrowdAccounts((), None)
         if holder.vault.opened.takes_crowds:
-            crowds = await holder.vault.ask(CrowdVault.accounts)
+            crowds = await holder.vault.ask(CrowdJobs.accounts)
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),

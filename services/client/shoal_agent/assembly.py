@@ -28,7 +28,7 @@ from shoal_kit.startup import StartupRefused, read_pin
 from shoal_kit.vitals import Vitals
 from shoal_protocol.wire.service_errors import StaleQuery
 
-_OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
+_OFTEN: Final = frozenset({"contributions charged", "contribution settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
 _OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
 """Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""

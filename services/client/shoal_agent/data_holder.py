@@ -3,7 +3,6 @@
 vault_link   asks the vault, which decides and remembers
 mail         carries the vault's letters, and brings back the answers
 directory    the peers, and newer manifests
-crowds.taking_part  all about crowd jobs
 """
 
 import asyncio
@@ -18,7 +17,6 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.crowds.taking_part import TakingPart
 from shoal_agent.directory import Directory, ShutOut
 from shoal_agent.mail import Mail
 from shoal_agent.status import (
@@ -29,7 +27,8 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import Approvals
-from shoal_holder.crowds.vault import CrowdVault
+from shoal_holder.crowds.jobs import CrowdJobs
+from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import given_keys
@@ -54,7 +53,6 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients
 
 WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
-CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 COURIER: Final = "courier"
 """In the data directory: what the process that talks to others keeps, which is manifests."""
 IN_THIS_PROCESS: Final = "none: in the process that talks to others"
@@ -82,7 +80,6 @@ class DataHolder:
         self.vault = vault
         """For what its owner may ask of it, beside what stands here."""
         self._report = report
-        self._wakes = wake is not None
         self._directory = Directory(
             book,
             vault,
@@ -91,9 +88,7 @@ class DataHolder:
             transport=transport,
             report=report,
         )
-        own = (vault, self._directory, clock, random_bytes, report)
-        self._mail = Mail(*own, wake)
-        self._crowds = TakingPart(*own)
+        self._mail = Mail(vault, self._directory, clock, random_bytes, report, wake)
         self._has_told = False  # that it waits for a node
 
     @classmethod
@@ -186,8 +181,6 @@ class DataHolder:
     async def step(self) -> None:
         """Do all that is due now, once. A peer's failure is not raised, but retried later.
 
-        Crowd jobs are worked on beside the rounds, and beside later steps if it takes long.
-
         Raises:
             VaultGone: the vault has ended, or its state cannot be read or written.
             MemoryLost: the ledger lacks what Compute nodes charged; the message says what to do.
@@ -207,13 +200,9 @@ class DataHolder:
             raise ShutOut(self._directory.shut_out)
         opened = await self.vault.ask(Vault.opened)
         if opened.refusal is not None:
-            await self._crowds.end()
             raise MemoryLost(opened.refusal)
         self._directory.may_be_behind |= not opened.enrolled  # no job tells of the next version
-        if opened.is_compared:
-            self._crowds.begin()
-            await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
-        elif not self._has_told:
+        if not opened.is_compared and not self._has_told:
             self._has_told = True
             self._report(WAITING, reason="; ".join(self._mail.unheard.values()))
 
@@ -275,13 +264,16 @@ class DataHolder:
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
         opened = await self.vault.ask(Vault.opened)
+        crowds: tuple[dict[str, str], tuple[CrowdStatus, ...]] = {}, ()
+        if opened.takes_crowds:
+            crowds = await self.vault.ask(CrowdJobs.standing)
         refused, waiting = await self.vault.ask(Jobs.judged)
         return HolderStatus(
             **opened.model_dump(include=set(Standing.model_fields)),
             jobs=await self.vault.ask(Vault.status),
             refused=refused,
-            refused_crowds=dict(self._crowds.refused),
-            crowds=await self.vault.ask(CrowdVault.statuses) if opened.takes_crowds else (),
+            refused_crowds=crowds[0],
+            crowds=crowds[1],
             waiting=tuple(sorted(waiting)),
             unheard=dict(self._mail.unheard),
         )
@@ -298,7 +290,6 @@ class DataHolder:
 
     async def _stop_asking(self) -> None:
         await self._mail.end()
-        await self._crowds.end()
         await self._directory.close()
 
     def run(

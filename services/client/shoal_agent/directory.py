@@ -23,7 +23,6 @@ from shoal_protocol.wire.errors import (
     ProtocolError,
     RevokedHolder,
     UnknownJob,
-    UnknownManifest,
     UnknownSigner,
     WrongManifest,
 )
@@ -83,9 +82,10 @@ class Directory:
                     return earlier
         return answer
 
-    def trainer_apart(self, purpose: str) -> Peer:
-        """Return the trainer over connections for one purpose, whose pauses delay nothing else."""
-        return self._peer(self._book.current.manifest.trainer, purpose)
+    @property
+    def trainer(self) -> Peer:
+        """Return the trainer, over the connections for jobs in rounds."""
+        return self._peer(self._book.current.manifest.trainer, "jobs")
 
     def parties(self, manifest: str) -> Manifest:
         """Return a manifest version, with its parties.
@@ -132,29 +132,12 @@ class Directory:
             _, peer = self._peers.popitem()
             await peer.close()
 
-    async def follow_to(self, manifest: str) -> None:
-        """Ask for a manifest version that is not known here.
-
-        Raises:
-            Unavailable: the trainer did not answer.
-            ProtocolError: there is no such version along our chain.
-        """
-        try:
-            self._book.get(manifest)
-        except UnknownManifest:
-            await self.catch_up()
-            self._book.get(manifest)
-        await self.bring_vault_up()
-
-    def note_other_key(self, peer: Peer) -> None:
-        """Note that a peer knows no key of this holder, or another: one of us missed a manifest."""
-        peer.pause()
-        self.may_be_behind = True
-
     def note_refusal(self, peer: Peer, code: str) -> None:
         """Note that a peer refused something, by the code of its problem."""
+        # it knows no key of this holder, or another: one of us missed a manifest
         if code in (BadSignature.code, RevokedHolder.code):
-            self.note_other_key(peer)
+            peer.pause()
+            self.may_be_behind = True
 
     async def bring_vault_up(self) -> None:
         """Hand the vault the versions that it has not accepted, one after another.
@@ -164,7 +147,7 @@ class Directory:
         """
         if self.shut_out is not None:
             return
-        if self.may_be_behind or self.trainer_apart("jobs").is_away:
+        if self.may_be_behind or self.trainer.is_away:
             with suppress(Unavailable, MalformedDocument, WrongManifest, BadSignature):
                 await self.catch_up()
                 self.may_be_behind = False
@@ -200,7 +183,7 @@ class Directory:
             OSError: a manifest could not be stored.
         """
         *others, last = map(self._peer, self._book.current.manifest.compute_nodes)
-        for peer in (self.trainer_apart("jobs"), *others):
+        for peer in (self.trainer, *others):
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()

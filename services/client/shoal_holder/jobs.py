@@ -8,7 +8,7 @@ it is answered, whatever the trainer or the courier says.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from pyroaring import BitMap
 
@@ -46,17 +46,53 @@ _PATHS: Final[dict[Pending, str]] = {"leave": "leaves", "join": "joins"}  # in t
 
 
 @dataclass(eq=False)
-class Jobs(Part):
-    """The jobs that this data holder takes part in, from the trainer's list to the end."""
+class ListedJobs(Part):
+    """The jobs of one kind that the trainer lists, until each is taken part in or refused."""
+
+    kind: ClassVar[str] = "job"
 
     _charges: ChargeComparison
     _approvals: Approvals
-    _refused: dict[str, str] = field(default_factory=dict)
-    """Why jobs were not joined, in memory."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why nothing is done for jobs, in memory."""
     _requests: dict[str, bytes] = field(default_factory=dict)
     """The requests of jobs that it lists, or that are among those refused, as they were signed."""
     wanted: list[str] = field(default_factory=list)
     """Listed jobs that have yet to be judged."""
+
+    def list_jobs(self, settled: Settled) -> None:
+        """Take the trainer's list: those jobs are to be judged that were not.
+
+        Raises:
+            MalformedDocument: it is none.
+        """
+        listed = listed_jobs(settled.body, settled.kind)  # "jobs" or "crowds"
+        for job in [each for each in self.refused if each not in listed][:-MOST_ENDED]:
+            del self.refused[job]
+        kept = self.refused.keys() | listed
+        self._requests = {job: each for job, each in self._requests.items() if job in kept}
+        done = self.refused.keys() | set(self._approvals.waiting())
+        self.wanted = [
+            each for each in listed if each not in done and not self._state.file.takes_part(each)
+        ]
+
+    def unlist(self, settled: Settled) -> None:
+        """Judge a job no more: its request is gone since it was listed, or it was judged."""
+        self.wanted = [each for each in self.wanted if each != settled.about]
+
+    def refuse(self, settled: Settled, reason: str | None = None) -> Decided:
+        """Take no part in a job, for this reason or because its request is not shown."""
+        job, reason = settled.about, reason or settled.code
+        self.unlist(settled)
+        self.refused[job] = reason
+        self._report(f"{self.kind} refused", job=job, reason=reason)
+        return Decided(taken=False, reason=reason)
+
+
+@dataclass(eq=False)
+class Jobs(ListedJobs):
+    """The jobs that this data holder takes part in, from the trainer's list to the end."""
+
     _withdrawn: set[str] = field(default_factory=set)
     """Jobs that their analysts withdrew, by the trainer's word."""
 
@@ -65,7 +101,7 @@ class Jobs(Part):
 
         The first are all that the trainer lists, and the newest of others.
         """
-        return self._refused, self._approvals.waiting()
+        return self.refused, self._approvals.waiting()
 
     def request(self, job: Digest) -> Parts:
         """Return the signed request of a job that was joined or is listed.
@@ -105,34 +141,6 @@ class Jobs(Part):
         what, job, outcome = settled.kind, settled.about, settled.outcome
         self._report(f"{what} settled", job=job, outcome=outcome)
         self._state.settle(what, job, outcome)
-
-    def list_jobs(self, settled: Settled) -> None:
-        """Take the trainer's list: those jobs are to be judged that were not.
-
-        Raises:
-            MalformedDocument: it is none.
-        """
-        listed = listed_jobs(settled.body, "jobs")
-        for job in [each for each in self._refused if each not in listed][:-MOST_ENDED]:
-            del self._refused[job]
-        kept = self._refused.keys() | listed
-        self._requests = {job: each for job, each in self._requests.items() if job in kept}
-        done = self._refused.keys() | set(self._approvals.waiting())
-        self.wanted = [
-            each for each in listed if each not in done and not self._state.file.takes_part(each)
-        ]
-
-    def unlist(self, settled: Settled) -> None:
-        """Judge a job no more: its request is gone since it was listed, or it was judged."""
-        self.wanted = [each for each in self.wanted if each != settled.about]
-
-    def refuse(self, settled: Settled, reason: str | None = None) -> Decided:
-        """Do not join a job, for this reason or because its request is not shown."""
-        job, reason = settled.about, reason or settled.code
-        self.unlist(settled)
-        self._refused[job] = reason
-        self._report("job refused", job=job, reason=reason)
-        return Decided(taken=False, reason=reason)
 
     def offer(self, settled: Settled) -> Decided:
         """Join a job, with the records of all slots that have budget left, unless it was joined.

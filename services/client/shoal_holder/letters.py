@@ -72,6 +72,8 @@ class Settled:
 
 Effect = Callable[[Settled], object]
 """What an answer does; it returns False if it is none to what was asked."""
+Effects = tuple[Effect, Effect, Effect, Effect]
+"""What answers to one kind of letter do, by `Settled.column`."""
 
 
 def stays(_: Settled) -> bool:

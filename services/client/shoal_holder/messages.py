@@ -32,7 +32,6 @@ Fact = str | Count | Finite | None
 Parts = Annotated[tuple[bytes, ...], Field(repr=False)]
 """Byte strings beside the JSON. A verb takes them as its argument `parts`, or returns them."""
 OnePart = Annotated[tuple[bytes], Field(repr=False)]
-TwoParts = Annotated[tuple[bytes, bytes], Field(repr=False)]
 OneOrTwoParts = Annotated[tuple[bytes, ...], Field(min_length=1, max_length=2, repr=False)]
 
 

@@ -8,11 +8,11 @@ next.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.faults import Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.keys import KeyFile
-from shoal_holder.letters import Draft, Effect, Settled, stays
+from shoal_holder.letters import Draft, Effects, Settled, stays
 from shoal_holder.messages import (
     Answer,
     Count,
@@ -62,6 +62,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownRound
+
+if TYPE_CHECKING:
+    from shoal_holder.crowds.jobs import CrowdJobs
 
 MOST_BYTES: Final = 16 << 20
 """Letters are handed over until they have so many: all at once could be more than a frame holds."""
@@ -105,6 +108,7 @@ class Vault:
         self._approvals = Approvals(site, state.file)
         self._jobs = Jobs(*own, self._charges, self._approvals)
         self._rounds = Rounds(*own, self._charges)
+        self._crowds: CrowdJobs | None = None
         self._effects = self._effects_of_answers()
         if losses := state.file.losses:
             self._report(LOSSES_ACCEPTED, losses=losses)
@@ -121,9 +125,11 @@ class Vault:
             *(self._jobs.leave, self.backup),
         ]
         if self._takes_crowds:
-            from shoal_holder.crowds.vault import CrowdVault  # only where the owner allows them
+            from shoal_holder.crowds import jobs as crowd_jobs  # only where the owner allows them
 
-            verbs += CrowdVault(*own, self._charges, self._approvals).verbs()
+            self._crowds = crowd_jobs.CrowdJobs(*own, self._charges, self._approvals)
+            self._effects |= self._crowds.effects()
+            verbs += [self._crowds.standing, self._crowds.accounts]
             # for whoever restores this state, from a backup too: the highest ever stays
             state.file.write(
                 "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
@@ -205,7 +211,12 @@ class Vault:
         self._take_new_records()
         self._jobs.end_those_over()
         self._charges.settle()
-        return self._handed(self._jobs.interests()) if self._is_at_work else ()
+        if not self._is_at_work:
+            return ()
+        parts = {"jobs": self._jobs.interests()}
+        if self._crowds is not None:
+            parts["crowds"] = self._crowds.interests()
+        return self._handed(parts)
 
     def take(self, parts: OneOrTwoParts) -> Decided:
         """Take a signed document that nobody was asked for; return why not if it is not taken.
@@ -240,8 +251,9 @@ class Vault:
     def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
         """Return the letters that may leave now, without those that the courier has at hand.
 
-        If there are none, answer one round, and return None at the moment when the answer may
-        leave. That moment follows from public numbers, so no letter shows when its noise was drawn.
+        If there are none, answer one round, or do a crowd job's next piece of work, and return None
+        at the moment when what comes of it may leave. That moment follows from public numbers, so
+        no letter shows when its noise was drawn.
         What the owner asked meanwhile is answered before the next call returns the letters.
         """
         self._rounds.look()
@@ -251,17 +263,22 @@ class Vault:
         if self._is_at_work:
             parts |= {"declaration": self._declaration(), "approvals": self._approvals.letters()}
             parts |= {"jobs": self._jobs.letters(), "rounds": self._rounds.letters()}
-        drafts = [
-            self._without_failing(f"letters of {name}", partial(list[Draft], part)) or []
-            for name, part in parts.items()
-        ]
-        letters = self._handed(chain.from_iterable(drafts), without)
+            if self._crowds is not None:
+                parts["crowds"] = self._crowds.letters()
+        letters = self._handed(parts, without)
         if not letters and self._is_at_work:
-            for round_id in self._rounds.unprepared():
-                prepare = partial(self._rounds.prepare, round_id)
-                if self._without_failing(f"answer to {round_id}", prepare):
+            for what, work in self._work():
+                if self._without_failing(what, work):
                     return None
         return letters
+
+    def _work(self) -> Iterator[tuple[str, Callable[[], bool]]]:
+        """Yield what is to be worked out from records, the answers to rounds first."""
+        for round_id in self._rounds.unprepared():
+            yield f"answer to {round_id}", partial(self._rounds.prepare, round_id)
+        if self._crowds is not None:
+            for job in self._crowds.turns():
+                yield f"contribution to {job}", partial(self._crowds.take_turn, job)
 
     @property
     def _is_at_work(self) -> bool:
@@ -269,13 +286,19 @@ class Vault:
         is_refused = self._charges.refusal is not None or self._site.shut_out is not None
         return self._charges.compared_at is not None and not is_refused
 
-    def _handed(self, drafts: Iterable[Draft], without: Collection[str] = ()) -> tuple[Letter, ...]:
+    def _handed(
+        self, parts: Mapping[str, Iterator[Draft]], without: Collection[str] = ()
+    ) -> tuple[Letter, ...]:
         """Return letters; one that cannot be made keeps no other one back.
 
         Those for which a frame has no room are due once the courier has the others at hand.
         """
+        drafts = [
+            self._without_failing(f"letters of {name}", partial(list[Draft], part)) or []
+            for name, part in parts.items()
+        ]
         letters: list[Letter] = []
-        for each in drafts:
+        for each in chain.from_iterable(drafts):
             if each.id not in without and sum(len(one.body) for one in letters) < MOST_BYTES:
                 made = self._without_failing(f"letter {each.id}", each.letter)
                 letters += () if made is None else (made,)
@@ -308,7 +331,7 @@ class Vault:
             raise UnknownRound("no such letter was sent")
         return self._effects[settled.kind][settled.column](settled) is not False
 
-    def _effects_of_answers(self) -> dict[str, tuple[Effect, Effect, Effect, Effect]]:
+    def _effects_of_answers(self) -> dict[str, Effects]:
         """Return what answers to each kind of letter do, by `Settled.column`.
 
         Nobody signs an answer. A document in it counts by the signature of its author. All else in

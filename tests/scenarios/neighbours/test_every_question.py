@@ -15,7 +15,7 @@ import pytest
 
 from shoal_holder import faults, rounds
 from shoal_holder.crowds import contributor
-from shoal_holder.crowds.contributor import Ready
+from shoal_holder.crowds.contributor import Contributor, Ready
 from shoal_holder.rounds import Answers
 from shoal_holder.vault import Vault
 from shoal_protocol.queries import QueryName
@@ -81,28 +81,27 @@ STEPS = {"Contributor._step", "Contributor._note_failed"}
 class Planted:
     """Calls in a vault that work on a portion with one slot in it; fails in some of them.
 
-    In the n-th message of a kind that works on records, each call of `targets[n]` fails.
+    In the n-th piece of work on records, each call of `targets[n]` fails.
     """
 
     def __init__(self, targets: dict[int, str] | None = None) -> None:
         self.targets = targets or {}
         self.calls: dict[str, int] = {}
-        """Functions that were called, by name, and in which of the messages first."""
+        """Functions that were called, by name, and in which piece of work first."""
         self.unguarded: set[str] = set()
         """Functions that were handed the record elsewhere."""
         self.failed: set[int] = set()
-        """The messages in which a call failed."""
+        """The pieces of work in which a call failed."""
         self.slot = -1
         """The slot that the place has, by chance."""
-        self._message, self._is_tried = -1, False
+        self._work, self._is_tried = -1, False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch all vaults of this process."""
-        whole, tried, making = Vault.answer, faults.without_failing, Answers.make
+        whole, tried = Vault.answer, faults.without_failing
 
         def answer(vault: Vault, frame: bytes) -> bytes:
-            self._message += frame[8:].startswith(b"CrowdVault.")  # its name
             positions = vault._site.positions().items()
             [self.slot] = (slot for slot, position in positions if position == PLACE)
             sys.setprofile(self._see)
@@ -111,9 +110,12 @@ class Planted:
             finally:
                 sys.setprofile(None)
 
-        def make(answers: Answers, *given: Any, **more: Any) -> bool:
-            self._message += 1
-            return making(answers, *given, **more)
+        def counted(work: Callable[..., Any]) -> Callable[..., Any]:
+            def begun(*given: Any, **more: Any) -> Any:
+                self._work += 1
+                return work(*given, **more)
+
+            return begun
 
         def trying(items: Any, work: Callable[[Any], Any], failed: Any) -> Any:
             def watched(portion: Any) -> Any:
@@ -128,7 +130,9 @@ class Planted:
 
         with (
             patch.object(Vault, "answer", answer),
-            patch.object(Answers, "make", make),
+            patch.object(Answers, "make", counted(Answers.make)),
+            patch.object(Contributor, "prepare", counted(Contributor.prepare)),
+            patch.object(Contributor, "contribute", counted(Contributor.contribute)),
             patch.object(rounds, "without_failing", trying),
             patch.object(contributor, "without_failing", trying),
         ):
@@ -143,9 +147,9 @@ class Planted:
                 self.unguarded.add(name)
             return
         if any(isinstance(each, np.ndarray | list) for each in frame.f_locals.values()):
-            self.calls.setdefault(name, self._message)
-            if self.targets.get(self._message) == name:
-                self.failed.add(self._message)
+            self.calls.setdefault(name, self._work)
+            if self.targets.get(self._work) == name:
+                self.failed.add(self._work)
                 raise Fault
 
 

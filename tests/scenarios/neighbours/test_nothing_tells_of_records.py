@@ -149,9 +149,9 @@ def works_after_the_moment(patch: pytest.MonkeyPatch) -> None:
 def steps_after_the_moment(patch: pytest.MonkeyPatch) -> None:
     steps = Contributor._steps
 
-    def late(self: Contributor, ready: Sequence[Ready], draws: Any) -> Any:
-        made = steps(self, ready, draws)
-        for each, draw in zip(ready, draws, strict=True):
+    def late(self: Contributor, answered: Sequence[tuple[Ready, Any]]) -> Any:
+        made = steps(self, answered)
+        for each, draw in answered:
             if each.design is not None:
                 self._step(each, draw)
         return made
@@ -162,9 +162,9 @@ def steps_after_the_moment(patch: pytest.MonkeyPatch) -> None:
 def waits_for_a_record(patch: pytest.MonkeyPatch) -> None:
     prepare = Contributor.prepare
 
-    def some(self: Contributor) -> None:
-        if np.isfinite(self._site.records.values).all(axis=1).any():
-            prepare(self)
+    def some(self: Contributor) -> bool:
+        has_one = bool(np.isfinite(self._site.records.values).all(axis=1).any())
+        return has_one and prepare(self)
 
     patch.setattr(Contributor, "prepare", some)
 

@@ -2,18 +2,19 @@
 
 The closing reveals the seed. Then every draw and receipt that was kept here either follows from the
 opening, the seed and the instances' chains, or shows that the trainer lied. `faults` is a generator
-that yields the parts of logs that it needs; the caller fetches them.
+that yields the parts of logs that it needs, and is sent them.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.crowd import Crowd, LogPage, checked_closing
 from shoal_holder.crowds.memory import Evidence
 from shoal_holder.crowds.status import WRONG_RECEIPT, in_words, is_cheating
-from shoal_holder.messages import OnePart
+from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -23,16 +24,15 @@ from shoal_protocol.crowds.draws import (
     broken_receipts,
     check_closing,
 )
-from shoal_protocol.wire.documents import Model, decode
-from shoal_protocol.wire.encoding import Count, Digest
-from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownJob
 
 
-class WantedLog(Model):
-    """The part of an instance's log that is needed to judge a closing; None: it is judged."""
+class WantedLog(NamedTuple):
+    """A part of an instance's log: what follows a revision."""
 
-    instance: Count | None
-    after: Count = 0
+    instance: int
+    after: int
 
 
 MOST_REVISIONS: Final = 200_000
@@ -110,58 +110,71 @@ def _entry(kept: Evidence, instance: int) -> LogEntry | None:
     return kept.receipt.body.entry
 
 
+@dataclass
+class _Judging:
+    """A closing that is being compared; `wanted` is the part of a log that is needed next."""
+
+    work: Judgement
+    wanted: WantedLog | None = None
+    parts: int = 0
+
+
 @dataclass(eq=False)
 class Closings(Part):
-    """The trainer's closings, and how far each was compared."""
+    """The trainer's closings; each is judged once its job has ended here."""
 
     _on_file: Callable[[str], Crowd]
-    _under_way: dict[str, Judgement] = field(default_factory=dict)
+    _under_way: dict[str, _Judging] = field(default_factory=dict)
 
-    def show(self, job: Digest, parts: OnePart) -> None:
+    def interests(self, trainer: str) -> Iterator[Draft]:
+        """Yield what is to be asked of the trainer: closings, and the parts of logs they need."""
+        for job, is_ended, is_shown in memory.unjudged(self._state):
+            path = f"/v1/crowds/{job}"
+            if not is_shown:
+                yield Draft(f"closing/{job}", trainer, f"{path}/closing")
+            elif is_ended:
+                if job not in self._under_way:
+                    self._go_on(job)
+                judging = self._under_way[job]
+                if judging.wanted is not None:
+                    log = "{}/log/{}?after={}".format(path, *judging.wanted)
+                    yield Draft(f"log/{job}/{judging.parts}", trainer, log)
+
+    def hear(self, settled: Settled) -> None:
         """Keep a closing, as the trainer signed it; only the first that is shown is judged.
 
         Raises:
             UnknownJob: there is no such job here.
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
-        closing = checked_closing(self._on_file(job), parts[0]).encode()
+        closing = checked_closing(self._on_file(settled.about), settled.body).encode()
         keep = "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL"
-        self._state.file.write(keep, closing, job)
+        self._state.file.write(keep, closing, settled.about)
 
-    def judge(self, job: Digest) -> WantedLog:
-        """Begin to compare the evidence kept of a job with the closing that was shown.
-
-        Return the part of a log that is needed next; no instance once it is judged.
+    def hear_log(self, settled: Settled) -> None:
+        """Continue with the part of a log that was needed.
 
         Raises:
-            UnknownJob: there is no such job here, or no closing of it was shown.
-        """
-        crowd, shown = self._on_file(job), memory.shown_closing(self._state, job)
-        if shown is None:
-            raise UnknownJob("no closing of the job was shown")
-        self._under_way[job] = self._judgement(crowd, decode(shown, CrowdClosing).body)
-        return self._on(job, None)
-
-    def show_log(self, job: Digest, parts: OnePart) -> WantedLog:
-        """Continue with the part of a log that was needed; return as `judge`.
-
-        Raises:
-            UnknownJob: no closing of this job is being validated.
+            UnknownJob: no such part was asked for.
             MalformedDocument: the bytes are no part of a log.
         """
-        return self._on(job, LogPage.read(parts[0]).entries)
+        judging = self._under_way.get(settled.about)
+        if judging is None or judging.wanted is None or judging.parts != settled.number:
+            raise UnknownJob("no such part of a log was asked for")
+        self._go_on(settled.about, LogPage.read(settled.body).entries)
 
-    def _on(self, job: str, entries: Any) -> WantedLog:
-        if job not in self._under_way:
-            raise UnknownJob
+    def _go_on(self, job: str, entries: Any = None) -> None:
+        judging = self._under_way.setdefault(job, _Judging(self._judgement(job)))
+        judging.wanted, judging.parts = None, judging.parts + 1
         try:
-            return self._under_way[job].send(entries)
-        except StopIteration:
-            del self._under_way[job]
-            return WantedLog(instance=None)
+            with suppress(StopIteration):  # it was judged
+                judging.wanted = judging.work.send(entries)
+        except ProtocolError as error:
+            self._report("closing not judged", job=job, reason=str(error))
 
-    def _judgement(self, crowd: Crowd, closing: CrowdClosing) -> Judgement:
-        kept = memory.evidence(self._state, crowd.job)
+    def _judgement(self, job: str) -> Judgement:
+        crowd, kept = self._on_file(job), memory.evidence(self._state, job)
+        closing = decode(memory.shown_closing(self._state, job) or b"", CrowdClosing).body
         try:
             now = self._site.clock()
             check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)

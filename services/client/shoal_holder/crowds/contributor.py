@@ -5,8 +5,10 @@ retry sends the same bytes. A client contributes with all its records at once, a
 or none, as often as others. When its answers leave depends neither on records nor on noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -18,12 +20,14 @@ from shoal_holder.contribution import MOST_ENTRIES, drawn
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, contributions_left, crowds_cap, used_by
 from shoal_holder.crowds.crowd import Crowd, verified
+from shoal_holder.crowds.memory import MOST_TOGETHER
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.faults import without_failing
 from shoal_holder.noise import FairBits, NoiseSampler
 from shoal_holder.records import chosen_together
 from shoal_holder.release_timing import encoding_seconds, sampling_seconds
 from shoal_holder.site import Part
+from shoal_kit.outcome import OVER
 from shoal_protocol.crowds.draws import Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
@@ -32,6 +36,7 @@ from shoal_protocol.queries.columns import factors_in, in_levels
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.errors import UnknownRound
 
 
 def noise_part(task: CrowdTask) -> LaplacePart:
@@ -81,25 +86,27 @@ def make_submission(
     return sign(body, Role.CLIENT, key)
 
 
-MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
 ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their turn
 
 Design = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Ready:
     """A client that is to contribute.
 
     With it the nonce of its draw, the design of its r records, shapes (r, p) and (r,), if it has
-    any, and its noise, shape (touched,).
+    any, its noise, shape (touched,), and its draw once the trainer served it.
     """
 
     client: int
     position: int
     nonce: str
+    number: int
+    """Tells the letter that asks for its draw from others of the same job."""
     design: Design | None = field(default=None, repr=False)
     noise: Int64Vector = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    draw: Signed[Draw] | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)
@@ -110,6 +117,11 @@ class Contributor(Part):
     """A job that was checked, and which the owner's policy allows."""
     ready: list[Ready] = field(default_factory=list)
     """Clients that wait for draws; nothing was charged for them."""
+    reason: str = OVER
+    """Why the job ends here at `until`, if not for want of clients."""
+    over_at: datetime | None = None
+    """When it was found to be over."""
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         request, policy, site = self.crowd.request, self._site.policy, self._site
@@ -124,8 +136,10 @@ class Contributor(Part):
         self.portion = min(MOST_TOGETHER, task.instances)
         """How many are drawn for at a time. What comes back overwrites what its instance took in
         since the draw: with more than one for each instance most of them would be lost."""
+        self.until = request.closes_at
+        """When nothing more is drawn for."""
         self.schedule = Schedule(
-            self.left(), now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
+            self.left(), now=site.clock(), end=self.until, random_bytes=site.random_bytes
         )
 
     def left(self) -> dict[int, int]:
@@ -133,30 +147,52 @@ class Contributor(Part):
         clients = self._positions().keys()
         return contributions_left(self._state, self.crowd.job, clients, self._limits)
 
-    def prepare(self) -> None:
-        """Choose clients whose moment has come, and draw their noise; add them to those ready.
+    def close(self, reason: str) -> None:
+        """Draw for nobody from now on: the trainer closed the job."""
+        if (now := self._site.clock()) < self.until:
+            self.until, self.reason = now, reason
+
+    @property
+    def drawing(self) -> list[Ready]:
+        """Return those that the trainer is to be asked for draws for."""
+        return [each for each in self.ready[: self.portion] if each.draw is None]
+
+    def hear(self, number: int, document: bytes) -> None:
+        """Take the draw that answers a letter of this number.
+
+        Raises:
+            UnknownRound: there is no such letter, or it was answered.
+            RefusedDraw: the trainer signed an invalid draw.
+            ProtocolError: it is not signed by the trainer.
+        """
+        asked = [each for each in self.drawing if each.number == number]
+        if not asked:
+            raise UnknownRound("no such draw was asked for")
+        asked[0].draw = verified(decode(document, Draw), self.crowd, asked[0].nonce)
+
+    def work(self) -> Callable[[], bool] | None:
+        """Return what is to be done now, if anything: `contribute`, or else `prepare`."""
+        now, moment = self._site.clock(), self.schedule.next_moment
+        if now >= self.until:
+            return None
+        if any(each.draw for each in self.ready):
+            return self.contribute
+        return self.prepare if not self.ready and moment is not None and moment <= now else None
+
+    def prepare(self) -> bool:
+        """Choose clients whose moment has come, and draw their noise; tell whether there were any.
 
         The nonces for their draws are then on file.
         """
-        if self.ready:
-            return
         most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * self.portion)
         if chosen := self._choose(self.schedule.due(self._site.clock(), most=most)):
             self._work_out(chosen)
             self.ready = chosen
+        return bool(chosen)
 
-    def contribute(self, documents: Sequence[bytes]) -> int:
-        """Step on the trainer's draws for the first that are ready, charge and store; say how many.
-
-        Raises:
-            RefusedDraw: the trainer signed an invalid draw.
-            ProtocolError: a draw is not signed by the trainer.
-        """
-        ready = self.ready[: len(documents)]
-        draws = [
-            verified(decode(document, Draw), self.crowd, each.nonce)
-            for document, each in zip(documents, ready, strict=False)
-        ]
+    def contribute(self) -> bool:
+        """Step on the draws at hand, charge and store; tell whether there were any."""
+        answered = [(each, each.draw) for each in self.ready if each.draw is not None]
         prepared = [
             make_submission(
                 self.crowd,
@@ -167,15 +203,15 @@ class Contributor(Part):
                 noise=each.noise,
                 random_bytes=self._site.random_bytes,
             )
-            for each, draw, step in zip(ready, draws, self._steps(ready, draws), strict=True)
+            for (each, draw), step in zip(answered, self._steps(answered), strict=True)
         ]
         job = self.crowd.job
         taken = memory.charge(
             self._state, job, prepared, limits=self._limits, now=self._site.clock()
         )
-        del self.ready[: len(prepared)]
+        self.ready = [each for each in self.ready if each.draw is None]
         self._report("contributions charged", job=job, contributions=sum(taken))
-        return len(prepared)
+        return True
 
     def _positions(self) -> dict[int, int]:
         """Return {client: position here} of those enrolled now and when the job was opened."""
@@ -198,12 +234,15 @@ class Contributor(Part):
         if not allowed:
             return []
         nonces = memory.nonces_of(self._state, job, allowed, self._site.random_bytes)
-        return [Ready(client, positions[client], nonces[client]) for client in allowed]
+        return [
+            Ready(client, positions[client], nonces[client], next(self._numbers))
+            for client in allowed
+        ]
 
-    def _steps(self, ready: Sequence[Ready], draws: Sequence[Signed[Draw]]) -> list[Int64Vector]:
+    def _steps(self, answered: Sequence[tuple[Ready, Signed[Draw]]]) -> list[Int64Vector]:
         """Return the steps that clients take, at a moment independent of their records."""
-        with self._site.released_after(stepping_seconds(self.crowd.request.task, len(ready))):
-            return [self._step(each, draw) for each, draw in zip(ready, draws, strict=True)]
+        with self._site.released_after(stepping_seconds(self.crowd.request.task, len(answered))):
+            return [self._step(each, draw) for each, draw in answered]
 
     def _step(self, ready: Ready, draw: Signed[Draw]) -> Int64Vector:
         """Return the step that a client takes, shape (p,): zeros if it has no records, or it fails.

@@ -21,7 +21,7 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, describe
 from shoal_protocol.wire.encoding import Count, check_values
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument
 
 _MOST_VALUES: Final = 1 << 16  # of a page of a log, which has a thousand entries at most
 
@@ -85,21 +85,14 @@ class LogPage(pydantic.BaseModel):
             raise MalformedDocument(describe(error, cls)) from None
 
 
-def judged(
-    crowd: Crowd, submission: Signed[Submission], outcome: str, told: bytes
-) -> tuple[str, bytes | None]:
-    """Return a submission's outcome, "acknowledged" or the code of a refusal, and its receipt.
+def acknowledged(crowd: Crowd, submission: Submission, receipt: bytes) -> str:
+    """Return the outcome of a submission by its receipt: it may be another submission's.
 
-    `told` is whatever the trainer sent with the outcome.
+    Raises:
+        ProtocolError: the trainer did not sign it under the job's manifest.
     """
-    if outcome not in (ACKNOWLEDGED, WRONG_RECEIPT):
-        return outcome, None
-    try:
-        signed = decode(told, SubmissionReceipt)
-        crowd.consortium.verify(signed)
-    except ProtocolError:
-        return WRONG_RECEIPT, None
-    entry, body = signed.body.entry, submission.body
-    due = crowd.job, body.draw.body.nonce, weights_digest(body.weights)
-    fits = (entry.job, entry.nonce, entry.weights) == due
-    return ACKNOWLEDGED if fits else WRONG_RECEIPT, signed.encode()
+    signed = decode(receipt, SubmissionReceipt)
+    crowd.consortium.verify(signed)
+    entry = signed.body.entry
+    due = crowd.job, submission.draw.body.nonce, weights_digest(submission.weights)
+    return ACKNOWLEDGED if (entry.job, entry.nonce, entry.weights) == due else WRONG_RECEIPT

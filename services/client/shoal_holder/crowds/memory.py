@@ -23,14 +23,9 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 
-EVERY: Final = "SELECT job FROM crowds ORDER BY rowid"
-OPEN: Final = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
-UNVERIFIED: Final = (  # ended here, with evidence that was not yet compared with a closing
-    "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
-    " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
-    " ORDER BY rowid"
-)
 NONCE_BYTES: Final = 32
+MOST_TOGETHER: Final = 64
+"""Contributions that are drawn for, charged and sent together."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +59,23 @@ def nonces_of(
     return {client: nonces[client] for client in clients}
 
 
-def jobs(state: State, which: str = EVERY) -> list[str]:
-    """Return the crowd jobs that were ever taken, or only those that are `OPEN` or `UNVERIFIED`."""
-    return [job for (job,) in state.file.rows(which)]
+def open_jobs(state: State) -> list[str]:
+    """Return the crowd jobs that are contributed to."""
+    query = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
+    return [job for (job,) in state.file.rows(query)]
+
+
+def unjudged(state: State) -> list[tuple[str, bool, bool]]:
+    """Return (job, whether it ended here, whether its closing was shown) where no verdict is.
+
+    A job that ended here without a contribution needs none.
+    """
+    rows = state.file.rows(
+        "SELECT job, ended IS NOT NULL, closing IS NOT NULL FROM crowds WHERE verdict IS NULL AND"
+        " (ended IS NULL OR EXISTS (SELECT 1 FROM contributions WHERE job = crowds.job))"
+        " ORDER BY rowid"
+    )
+    return [(job, bool(is_ended), bool(is_shown)) for job, is_ended, is_shown in rows]
 
 
 def add(state: State, job: str, request: bytes, opening: bytes) -> None:
@@ -128,33 +137,28 @@ def charge(
     return taken
 
 
-def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
-    """Return (contribution, signed submission) of up to `count` unanswered ones."""
-    return state.file.rows(
-        "SELECT contribution, document FROM contributions JOIN crowd_outbox USING (contribution)"
+def pending(state: State, job: str) -> dict[int, bytes]:
+    """Return the signed submissions that nobody answered, at most `MOST_TOGETHER`, by number."""
+    rows = state.file.rows(
+        "SELECT contributions.rowid, document FROM contributions"
+        " JOIN crowd_outbox USING (contribution)"
         " WHERE job = ? AND outcome = 'pending' ORDER BY contributions.rowid LIMIT ?",
-        job,
-        count,
+        *(job, MOST_TOGETHER),
     )
+    return dict(rows)
 
 
-def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
-    """Record (contribution, outcome, signed receipt if any), and erase the submissions."""
+def settle(state: State, number: int, outcome: str, receipt: bytes | None) -> None:
+    """Record what became of a submission, with its receipt if there is one, and erase it."""
+    settled = "(SELECT contribution FROM contributions WHERE rowid = :number)"
+    values = {"number": number, "outcome": outcome, "receipt": receipt and zlib.compress(receipt)}
     with state.file.transaction():
-        for contribution, outcome, receipt in settled:
-            done = state.file.database.execute(
-                "UPDATE contributions SET outcome = ?"
-                " WHERE contribution = ? AND outcome = 'pending'",
-                (outcome, contribution),
-            )
-            if done.rowcount:  # else settled before: its outcome stays
-                state.file.database.execute(
-                    "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
-                )
-                state.file.database.execute(
-                    "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
-                    (receipt and zlib.compress(receipt), contribution),
-                )
+        for statement in (
+            "UPDATE contributions SET outcome = :outcome WHERE rowid = :number",
+            f"DELETE FROM crowd_outbox WHERE contribution = {settled}",  # noqa: S608
+            f"UPDATE crowd_evidence SET receipt = :receipt WHERE contribution = {settled}",  # noqa: S608
+        ):
+            state.file.database.execute(statement, values)
 
 
 def end(state: State, job: str, reason: str) -> None:

@@ -204,10 +204,12 @@ class Connection:
         # TCP and TLS get a third of the time each, so that they end before the deadline: httpcore
         # leaves a socket open if it is interrupted while it connects.
         connecting = min(CONNECT_SECONDS, patience / 3)
+        url = httpx.URL(self._url + path)
+        if parameters:
+            url = url.copy_merge_params(parameters)
         request = httpx.Request(
             method,
-            self._url + path,
-            params=parameters or None,
+            url,
             headers=fields,
             content=content,
             extensions={"timeout": {"connect": connecting, "read": patience}},

@@ -9,7 +9,7 @@ import httpx
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook, at_present
 from shoal_kit.manifest_exchange import exchange, follow
-from shoal_kit.outcome import ACKNOWLEDGED, CREATED, NOT_FOUND, OK, problem_code
+from shoal_kit.outcome import NOT_FOUND
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import (
     ANSWER_SECONDS,
@@ -21,7 +21,6 @@ from shoal_kit.peers.exchange import (
 )
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import MalformedDocument
 
 FIRST_PAUSE: Final = timedelta(seconds=0.5)
 LONGEST_PAUSE: Final = timedelta(seconds=60)
@@ -35,33 +34,6 @@ class NotThere(Unavailable):
 
     body: bytes = b""
     """The answer's body, a problem document."""
-
-
-def outcomes(answer: Reply, count: int) -> list[str | None]:
-    """Return the outcome of each of `count` messages in a bulk request, in order.
-
-    "acknowledged", the code of a refusal, or None where the same message may be sent again later.
-    The request as a whole was not refused.
-
-    Raises:
-        MalformedDocument: the answer does not say it for each.
-    """
-    body = answer.json()
-    listed = body.get("outcomes") if isinstance(body, dict) else None
-    if not isinstance(listed, list) or len(listed) != count:
-        raise MalformedDocument("a bulk answer must have one outcome for each message")
-    return [_outcome(each) for each in listed]
-
-
-def _outcome(listed: object) -> str | None:
-    status = listed.get("status") if isinstance(listed, dict) else None
-    if status in (OK, CREATED):
-        return ACKNOWLEDGED
-    if not isinstance(listed, dict) or not isinstance(status, int):
-        raise MalformedDocument("an outcome must have a status")
-    if 400 <= status < 500 and status != NOT_FOUND and status not in LATER:
-        return problem_code(listed.get("problem"), status)
-    return None
 
 
 class Peer:

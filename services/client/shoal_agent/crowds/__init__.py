@@ -1,1 +1,0 @@
-"""Takes part in crowd jobs: finds them, contributes, and checks how each ended."""
