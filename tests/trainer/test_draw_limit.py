@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ async def test_a_draw_that_waited_too_long_is_refused_says_when_to_come_back_and
 ) -> None:
     impatient(monkeypatch)
     limit = limit_of(trainer)
-    async with limit.places(PLACES, until=limit.latest()):
+    async with limit.place(), limit.place():
         refused = await asker.ask("POST", DRAWS, canonical_json({"nonce": nonce(1)}))
     assert (refused.status_code, problem_code(refused)) == (503, "too-many-draws")
     assert refused.headers["Retry-After"] == "5"
@@ -69,13 +70,12 @@ async def test_places_are_given_in_turn_never_more_than_there_are_and_all_come_b
 
     async def hold(number: int) -> None:
         nonlocal held, most
-        size = 1 + number % at_once
-        async with limit.places(size, until=limit.latest()):
+        async with limit.place():
             order.append(number)
-            held += size
+            held += 1
             most = max(most, held)
             await asyncio.sleep(0)
-            held -= size
+            held -= 1
 
     waiting = [asyncio.create_task(hold(number)) for number in range(50)]
     await asyncio.sleep(0)
@@ -86,5 +86,6 @@ async def test_places_are_given_in_turn_never_more_than_there_are_and_all_come_b
     assert most <= at_once
     assert order == sorted(order)
     assert len(order) >= 50 - len(gone)
-    async with limit.places(at_once, until=limit.latest()):
-        pass
+    async with AsyncExitStack() as stack:
+        for _ in range(at_once):
+            await stack.enter_async_context(limit.place())

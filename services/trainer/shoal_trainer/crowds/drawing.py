@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,55 +39,36 @@ class DrawLimit:
 
     def __init__(self, at_once: int, registry: CollectorRegistry) -> None:
         """Begin with `at_once` free places."""
-        self.at_once = at_once
         self._free = asyncio.Semaphore(at_once)
-        self._turn = asyncio.Lock()  # so that no request waits with a part of its places
         self._answered = Counter(
             "shoal_trainer_crowd_draws", "Draws that were answered", registry=registry
         )
         self._refused = Counter(
             "shoal_trainer_crowd_draw_requests_refused",
-            "Requests for draws refused, or answered in part, because too many were waiting",
+            "Requests for draws refused because too many were waiting",
             registry=registry,
         )
 
-    def latest(self) -> float:
-        """Return until when, by the loop's clock, a request that comes now may wait."""
-        return asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-
     @asynccontextmanager
-    async def places(self, draws: int, *, until: float) -> AsyncIterator[None]:
-        """Hold `draws` places, at most `at_once`, in the order that they were asked for.
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place; they are given in the order that they were asked for.
 
         Raises:
-            TooManyDraws: others had not left them `until` then.
+            TooManyDraws: others left none in time.
         """
-        taken = 0
         try:
-            async with asyncio.timeout_at(until), self._turn:
-                while taken < draws:
-                    await self._free.acquire()
-                    taken += 1
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                await self._free.acquire()
         except TimeoutError:
-            self._release(taken)
             self._refused.inc()
             raise TooManyDraws from None
-        except BaseException:
-            self._release(taken)
-            raise
         try:
             yield
-            self._answered.inc(draws)
+            self._answered.inc()
         finally:
-            self._release(taken)
-
-    def _release(self, places: int) -> None:
-        for _ in range(places):
             self._free.release()
 
 
-MOST_NONCES: Final = 1_000
-MOST_WEIGHTS: Final = 1 << 17  # in one answer: the client is unknown, and may read slowly
 _LARGEST_READ: Final = 1_000
 
 
@@ -108,59 +89,35 @@ class Draws:
         self._book = book
         self._reads = Batches(self._read, largest=_LARGEST_READ)
 
-    async def draw(self, job: str, asked: Any) -> bytes | list[bytes]:
-        """Answer `{"nonce": ...}`, or `{"nonces": [...]}` in order, by signed draws.
-
-        Of many nonces perhaps only the first ones, at least one: those that had their turn in time.
+    async def draw(self, job: str, asked: Any) -> bytes:
+        """Answer `{"nonce": ...}` by a signed draw.
 
         Raises:
             UnknownJob, CrowdClosed
             MalformedDocument: it asks for something else.
-            TooManyDraws: others ask for more than this process answers, and no draw is ready.
+            TooManyDraws: others ask for more than this process answers.
         """
         crowd = await self._book.find(job)
-        one = isinstance(asked, dict) and asked.keys() == {"nonce"}
-        if not one and not (isinstance(asked, dict) and asked.keys() == {"nonces"}):
-            raise MalformedDocument("a draw is asked for by a nonce, or a list of nonces")
-        nonces = [asked["nonce"]] if one else asked["nonces"]
-        most = min(MOST_NONCES, MOST_WEIGHTS // crowd.request.body.task.dimension)
-        if not isinstance(nonces, list) or not 0 < len(nonces) <= most:
-            raise MalformedDocument(f"nonces must be a list of 1 to {most}")
-        if not all(isinstance(each, str) and re.fullmatch(ID_PATTERN, each) for each in nonces):
-            raise MalformedDocument("a nonce is 64 lower-case hexadecimal digits")
-        if self._resources.clock() >= crowd.request.body.closes_at:
+        nonce = asked["nonce"] if isinstance(asked, dict) and asked.keys() == {"nonce"} else None
+        if not isinstance(nonce, str) or not re.fullmatch(ID_PATTERN, nonce):
+            raise MalformedDocument("a draw is asked for by a nonce of 64 lower-case hex digits")
+        request = crowd.request.body
+        if self._resources.clock() >= request.closes_at:
             raise CrowdClosed
-        found, portion, until = list[bytes](), self.limit.at_once, self.limit.latest()
-        for start in range(0, len(nonces), portion):  # so that others have their turn between
-            try:
-                found += await self._draw(crowd, nonces[start : start + portion], until)
-            except TooManyDraws:
-                if not found:
-                    raise
-                break  # finished draws are answered: dropped, they would cost another wait
-        return found[0] if one else found
+        instance = drawn_instance(crowd.seed, nonce, request.task.instances)
+        async with self.limit.place():
+            drawn = await self._reads.submit(_Asked(crowd, nonce, instance))
+        if drawn is None:
+            raise CrowdClosed
+        return drawn
 
-    async def _draw(self, crowd: CrowdRecord, nonces: Sequence[str], until: float) -> list[bytes]:
-        instances = crowd.request.body.task.instances
-        async with self.limit.places(len(nonces), until=until):
-            drawn = await self._reads.submit_all(
-                [
-                    _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, instances))
-                    for nonce in nonces
-                ]
-            )
-        for each in drawn:
-            if isinstance(each, ProtocolError):
-                raise each
-        return [each for each in drawn if isinstance(each, bytes)]
-
-    async def _read(self, batch: list[_Asked]) -> list[bytes | ProtocolError]:
+    async def _read(self, batch: list[_Asked]) -> list[bytes | None]:
         wanted = {(each.crowd.number, each.instance) for each in batch}
         instances = await self._resources.storage.run(store.open_instances, wanted)
         heads = [instances.get((each.crowd.number, each.instance)) for each in batch]
         return await asyncio.to_thread(
             lambda: [
-                CrowdClosed() if head is None else self._signed(asked, head)
+                None if head is None else self._signed(asked, head)
                 for asked, head in zip(batch, heads, strict=True)
             ]
         )

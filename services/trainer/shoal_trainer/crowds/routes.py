@@ -17,7 +17,6 @@ from shoal_kit.web.openapi import (
     answers,
     having,
     listed_as,
-    one_or_several,
     signed,
     stores,
 )
@@ -33,6 +32,7 @@ from shoal_protocol.crowds.draws import (
     RefusedSubmission,
     SessionExpired,
     Submission,
+    SubmissionReceipt,
 )
 from shoal_protocol.jobs.job_state import Approvals
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal
@@ -51,8 +51,6 @@ from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocume
 from shoal_service.replies import (
     Count,
     document,
-    listed,
-    outcome,
     shown,
     taken,
 )
@@ -62,9 +60,9 @@ from shoal_studies.study_request import JobsQuery
 from shoal_trainer import memberships, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
-from shoal_trainer.crowds.drawing import MOST_NONCES, Draws, TooManyDraws
+from shoal_trainer.crowds.drawing import Draws, TooManyDraws
 from shoal_trainer.crowds.store import CrowdBook, open_crowds
-from shoal_trainer.crowds.submitting import Answer, Submissions
+from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.resources import Resources
 
 
@@ -122,11 +120,7 @@ def _state_shown(
     )
 
 
-LIMITS: Final = {
-    "/submissions": 32 << 20,  # 1,000 of 512 weights
-    "/draws": MOST_NONCES * 80,
-}
-"""The largest bodies in bytes, by the ends of their paths."""
+LIMITS: Final = {"/draws": 1 << 10}  # bytes of the body, by the path's end: it holds one nonce
 _STATE: Final = having("job", "phase")
 InstanceIndex = Annotated[int, Path(ge=0, lt=2**31)]
 
@@ -229,7 +223,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     @router.post(
         "/{job}/draws",
         **answers(
-            one_or_several(signed(Draw)),
+            signed(Draw),
             UnknownJob,
             MalformedDocument,
             CrowdClosed,
@@ -238,17 +232,13 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         ),
     )
     async def draw(job: JobId, request: Request) -> Response:
-        """Answer {"nonce": ...} by a signed draw, {"nonces": [...]} by {"documents": [...]}.
-
-        The documents are those of the first nonces, at least of one, where too many are waiting.
-        """
-        drawn = await crowds.draws.draw(job, parse_canonical_json(await request.body()))
-        return listed(drawn) if isinstance(drawn, list) else document(drawn)
+        """Answer {"nonce": ...} by a signed draw."""
+        return document(await crowds.draws.draw(job, parse_canonical_json(await request.body())))
 
     @router.post(
         "/{job}/submissions",
         **stores(
-            ANY,
+            signed(SubmissionReceipt),
             UnknownJob,
             *SIGNED,
             UnknownHolder,
@@ -259,20 +249,12 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             ConflictingDocument,
             ContributionsUsedUp,
             CrowdClosed,
-            takes=one_or_several(signed(Submission)),
+            takes=signed(Submission),
         ),
     )
     async def submit(job: JobId, request: Request) -> Response:
-        """Take one signed submission, or {"documents": [...]}, in which each is judged by itself.
-
-        The answer is the signed receipt: 201, or 200 if the submission was on file.
-        """
-        answers = await crowds.submissions.take(job, await request.body())
-        if isinstance(answers, list):
-            return document(b'{"outcomes":[' + b",".join(map(_told, answers)) + b"]}")
-        if isinstance(answers, ProtocolError):
-            raise answers
-        receipt, is_new = answers
+        """Take a signed submission. The answer is the receipt: 201, or 200 if it was on file."""
+        receipt, is_new = await crowds.submissions.take(job, await request.body())
         return document(receipt, 201 if is_new else 200)
 
     @router.get("/{job}/instances", **answers(having("instances"), UnknownJob))
@@ -330,10 +312,3 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         return document(closing, 201 if is_new else 200)
 
     return router
-
-
-def _told(answer: Answer) -> bytes:
-    if isinstance(answer, ProtocolError):
-        return canonical_json(outcome(answer))
-    receipt, is_new = answer
-    return b'{"receipt":%b,"status":%d}' % (receipt, 201 if is_new else 200)

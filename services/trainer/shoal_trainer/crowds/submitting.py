@@ -31,11 +31,10 @@ from shoal_protocol.crowds.draws import (
     replaced_instance,
     weights_digest,
 )
-from shoal_protocol.wire.documents import Role, Signed
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import ConflictingDocument, StorageUnavailable
-from shoal_service.replies import documents_in
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.storage.database import insert_ignoring
 from shoal_service.storage.group_commit import Batches
 from shoal_studies.crowds.monitor import WINDOWS, sums_of
@@ -227,14 +226,13 @@ class _Job:
         self._db.execute(changed, rows)
 
 
-MOST_IN_BULK: Final = 1_000
 _VALIDATING_THREADS: Final = 2
 _VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 
 
-Answer = tuple[bytes, bool] | ProtocolError
+Receipt = tuple[bytes, bool]
 """A signed receipt in its wire form, and whether the submission was not on file before."""
 
 
@@ -255,31 +253,21 @@ class Submissions:
             registry=resources.registry,
         )
 
-    async def take(self, job: str, encoded: bytes) -> Answer | list[Answer]:
-        """Take one signed submission, or `{"documents": [...]}`, each of which is judged by itself.
+    async def take(self, job: str, encoded: bytes) -> Receipt:
+        """Take a signed submission.
 
         Raises:
             UnknownJob
-            MalformedDocument: the body as a whole cannot be read; nothing was stored.
-            StorageUnavailable: nothing was stored.
+            ProtocolError: as `_checked`, and as the job and its other submissions have it.
+            StorageUnavailable: it was not stored.
         """
-        crowd = await self._book.find(job)
-        documents = await asyncio.to_thread(documents_in, encoded, Role.CLIENT, most=MOST_IN_BULK)
-        if documents is None:
-            return await self._take(crowd, encoded)
-        answers = await asyncio.gather(*(self._take(crowd, each) for each in documents))
-        if answers and all(isinstance(each, StorageUnavailable) for each in answers):
-            raise StorageUnavailable  # so that the sender is told when to come back
-        return answers
-
-    async def _take(self, crowd: CrowdRecord, encoded: bytes) -> Answer:
-        judged = await self._validation.submit((crowd, encoded))
+        judged = await self._validation.submit((await self._book.find(job), encoded))
         if isinstance(judged, ProtocolError):
-            return judged
-        try:
-            return await self._commits.submit(judged)
-        except StorageUnavailable as error:  # to one of many, this is an answer like any other
-            return error
+            raise judged
+        answer = await self._commits.submit(judged)
+        if isinstance(answer, ProtocolError):
+            raise answer
+        return answer
 
     async def _validate(
         self, batch: list[tuple[CrowdRecord, bytes]]
@@ -320,7 +308,7 @@ class Submissions:
             sums=sums_of(request.task, draw.weights, submission.weights),
         )
 
-    async def _commit(self, batch: list[Replacement]) -> list[Answer]:
+    async def _commit(self, batch: list[Replacement]) -> list[Receipt | ProtocolError]:
         own = self._resources
         outcomes = await own.storage.run(replace_all, batch, now=own.clock())
         new = sum(isinstance(each, Replaced) and each.is_new for each in outcomes)
@@ -332,7 +320,7 @@ class Submissions:
             ]
         )
 
-    def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> tuple[bytes, bool]:
+    def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> Receipt:
         receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
         # Ed25519: the same bytes every time
         return self._resources.sign(receipt).encode(), replaced.is_new
