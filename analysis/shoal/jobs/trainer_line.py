@@ -37,10 +37,10 @@ def no_notice(text: str) -> None:
     """Say nothing."""
 
 
-def run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
+def run(work: Callable[[], Awaitable[T]]) -> T:
     """Return what `work` does, in an event loop of its own; an interruption here ends it there."""
     with start_blocking_portal() as portal:
-        return portal.call(work, *arguments)
+        return portal.call(work)
 
 
 class TrainerLine:
@@ -68,7 +68,7 @@ class TrainerLine:
         Raises:
             Unavailable: the trainer did not answer, several times.
         """
-        return run(self._with_trainer, conversation, tries)
+        return run(lambda: self._with_trainer(conversation, tries))
 
     async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
         trainer = self._connect(self._book.current.manifest.trainer)
@@ -95,7 +95,9 @@ class TrainerLine:
                 job, and a former trainer does not answer.
         """
         answer = self.talk(request, tries)
-        return run(self._former_trainers_answer, request, answer) if _is_unknown(answer) else answer
+        if not _is_unknown(answer):
+            return answer
+        return run(lambda: self._former_trainers_answer(request, answer))
 
     async def _former_trainers_answer(
         self, request: Callable[[Peer], Awaitable[Reply]], answer: Reply
