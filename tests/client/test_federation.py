@@ -15,7 +15,7 @@ from shoal.jobs import analyst as analyst_module
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import Federation
-from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, failure
 from shoal.jobs.job_settings import JobSettings
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.release_certificate import Participations
@@ -23,6 +23,7 @@ from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob
+from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
     PosteriorReport,
@@ -336,3 +337,9 @@ def test_any_other_report_is_not_believed(
     forge(trainer, job.id)
     with pytest.raises(error):
         job.wait()
+
+
+def test_a_report_that_changed_is_the_trainer_s_lie_and_no_failed_job() -> None:
+    said = failure("changed-report", "changed-report: compute-1 signed its total for another")
+    assert isinstance(said, ChangedReport)
+    assert str(said) == "compute-1 signed its total for another"
