@@ -152,9 +152,9 @@ def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
         "journals": [
             {
                 "node": each.node,
-                "entries": len(each.entries),
-                "new_entries": max(0, len(each.entries) - each.seen),
-                "head": each.entries[-1].hash if each.entries else None,
+                "entries": each.entries,
+                "new_entries": max(0, each.entries - each.seen),
+                "head": each.head,
                 "holds": each.broken is None,
                 "unread": each.unread,
             }

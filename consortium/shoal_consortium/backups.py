@@ -5,7 +5,6 @@ A backup is a ZIP archive with the database and the manifests that its rounds ar
 that starts over an older copy learns that something is missing, and refuses.
 """
 
-import os
 import re
 import shutil
 import sqlite3
@@ -18,8 +17,7 @@ from urllib.parse import quote
 
 from shoal_kit.manifest_book import HISTORY, MANIFEST, ROSTER
 from shoal_kit.marks import pages_are_whole
-from shoal_kit.private_files import PRIVATE_DIRECTORY, locked
-from shoal_kit.startup import PRIVATE_FILE, sync_directory
+from shoal_kit.private_files import PRIVATE_DIRECTORY, locked, put
 
 ROLES: Final = ("compute", "aggregator", "trainer")
 _DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
@@ -63,7 +61,7 @@ def back_up(data: Path, to: Path) -> str:
             packed.write(copy, copy.name)
             for each in filter(_MANIFEST.fullmatch, manifests):
                 packed.write(data / each, each)
-        _put(archive, to)
+        put(archive, to)
     return role
 
 
@@ -92,11 +90,11 @@ def restore(backup: Path, data: Path) -> str:
             for each in manifests:
                 if not (target := data / each).exists():
                     target.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-                    _put(scratch / each, target)
+                    put(scratch / each, target)
             for ending in ("-wal", "-shm"):
                 (data / f"{role}.sqlite{ending}").unlink(missing_ok=True)
             # last: until then nothing was restored
-            _put(scratch / f"{role}.sqlite", data / f"{role}.sqlite")
+            put(scratch / f"{role}.sqlite", data / f"{role}.sqlite")
     return role
 
 
@@ -181,15 +179,3 @@ def _unpack(backup: Path, scratch: Path) -> tuple[str, list[str]]:
     except (zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"{backup} is no backup, cut short or changed: {error}") from None
     return roles[0], manifests
-
-
-def _put(file: Path, target: Path) -> None:
-    """Put a file in its place, its owner's alone; it outlasts a crash."""
-    file.chmod(PRIVATE_FILE)
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    file.replace(target)
-    sync_directory(target.parent)

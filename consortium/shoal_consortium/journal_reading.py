@@ -3,20 +3,21 @@
 A copy is a directory with one file for each node, which has one entry a line.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Final, TypeVar
 
 import httpx
 import pydantic
 
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.peers.service_calls import Endpoint, Refused
-from shoal_kit.startup import replace
+from shoal_kit.private_files import put
+from shoal_kit.startup import PUBLIC_FILE, replace
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import Chain, Shown
 from shoal_protocol.keeping import Loss
@@ -29,6 +30,9 @@ from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 EVIDENCE: Final = "evidence"
 _KINDS: Final = (JobTotal, ManifestStatement, Loss)
 _PAGE: Final = 100  # entries
+MOST_ENTRIES: Final = 10_000_000
+MOST_STATEMENTS: Final = 100_000
+"""How much of one node's journal is read, and held in memory: a node could show one without end."""
 _VERSION: Final = "version"
 StatementT = TypeVar("StatementT", JobTotal, ManifestStatement)
 
@@ -71,7 +75,8 @@ class NodeJournal:
     """
 
     node: str
-    entries: list[Shown] = field(default_factory=list)
+    entries: int = 0
+    head: str | None = None  # the hash of its last entry
     signed: list[Found] = field(default_factory=list)
     broken: str | None = None
     silent: bool = False
@@ -109,23 +114,30 @@ def read_journals(
         ValueError, OSError: a copy cannot be read.
     """
     versions = {each.digest: each for each in chain}
+    journals: list[NodeJournal] = []
     findings: list[Finding] = []
-    journals = [_followed(each, read, versions) for each in chain[-1].manifest.compute_nodes]
-    signed = [*_countersignatures(chain), *(each for one in journals for each in one.signed)]
-    for journal in journals:
-        for directory in (copy, *against):
-            kept = [] if directory is None else _kept(directory, journal.node)
-            for shown in kept:
-                with suppress(ProtocolError):
-                    signed += filter(None, [_opened(shown, journal.node, versions)])
-            difference = _difference(kept, journal)
-            if difference is not None:
-                findings.append(difference)
-            elif directory is not None and directory == copy:
-                journal.seen = len(kept)
-                lines = [canonical_json(each.model_dump(mode="json")) for each in journal.entries]
-                if len(lines) > len(kept):
-                    replace(_file(directory, journal.node), b"\n".join(lines) + b"\n")
+    signed = [*_countersignatures(chain)]
+    if copy is not None:
+        copy.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=copy) as scratch:
+        for node in chain[-1].manifest.compute_nodes:
+            draft = Path(scratch) / f"{node.name}.jsonl"
+            with draft.open("wb") as file:
+                journal = _followed(node, read, versions, file)
+            journals.append(journal)
+            signed += journal.signed
+            for directory in filter(None, (*against, copy)):
+                kept = directory / draft.name
+                for shown in _entries_in(kept):
+                    with suppress(ProtocolError):
+                        signed += filter(None, [_opened(shown, node.name, versions)])
+                seen, difference = _compared(kept, draft, journal)
+                if difference is not None:
+                    findings.append(difference)
+                elif directory == copy:
+                    journal.seen = seen
+                    if journal.entries > seen:
+                        put(draft, kept, mode=PUBLIC_FILE)
     return Reading(journals, [*findings, *contradictions(signed, chain)])
 
 
@@ -173,17 +185,23 @@ def _claims(signed: Found) -> Iterator[tuple[tuple[object, ...], str, str]]:
         yield (_VERSION, subject), body.following, versions
 
 
-def _followed(party: ServiceParty, read: Read, versions: Mapping[str, Consortium]) -> NodeJournal:
+def _followed(
+    party: ServiceParty, read: Read, versions: Mapping[str, Consortium], file: IO[bytes]
+) -> NodeJournal:
+    """Read a node's journal, and write the entries that hold to `file`, one a line."""
     journal, chain = NodeJournal(party.name), Chain(*_KINDS)
     try:
         for shown in read(party):
+            if journal.entries == MOST_ENTRIES or len(journal.signed) == MOST_STATEMENTS:
+                raise Refused(f"it is read to entry {journal.entries:,}, and goes on")
             signed = _opened(shown, party.name, versions)
             if signed is not None:
                 journal.signed.append(signed)
             elif shown.statement is not None:
                 journal.unread += 1
             chain.follow(shown)
-            journal.entries.append(shown)
+            journal.entries, journal.head = journal.entries + 1, shown.hash
+            file.write(canonical_json(shown.model_dump(mode="json")) + b"\n")
     except Unavailable as error:
         journal.silent, journal.broken = True, str(error)
     except (ProtocolError, Refused) as error:
@@ -217,31 +235,33 @@ def _countersignatures(chain: Sequence[Consortium]) -> Iterator[Found]:
                 yield signed
 
 
-def _file(copy: Path, node: str) -> Path:
-    return copy / f"{node}.jsonl"
-
-
-def _kept(copy: Path, node: str) -> list[Shown]:
-    path = _file(copy, node)
-    lines = path.read_bytes().splitlines() if path.exists() else []
+def _entries_in(path: Path) -> Iterator[Shown]:
+    """Yield the entries in a copy's file, none if there is no file."""
+    if not path.exists():
+        return
     try:
-        return [Shown.model_validate(json.loads(line)) for line in lines]
+        with path.open("rb") as lines:
+            for line in lines:
+                yield Shown.model_validate_json(line)
     except ValueError as error:
         raise ValueError(f"{path} is no copy of a journal") from error
 
 
-def _difference(kept: Sequence[Shown], journal: NodeJournal) -> Finding | None:
-    """Return how a journal contradicts what was kept of it, or None."""
-    for old, new in zip(kept, journal.entries, strict=False):
-        if old.hash != new.hash:
-            return Finding(
-                f"{journal.node} shows a forked journal: entry {old.number} was another one before",
-                (old.model_dump(mode="json"), new.model_dump(mode="json")),
+def _compared(kept: Path, draft: Path, journal: NodeJournal) -> tuple[int, Finding | None]:
+    """Return how many entries were kept, and how the journal contradicts them, or None."""
+    count, old = 0, None
+    shown = _entries_in(draft)
+    for count, old in enumerate(_entries_in(kept), 1):
+        new = next(shown, None)
+        if new is not None and old.hash != new.hash:
+            what = (
+                f"{journal.node} shows a forked journal: entry {old.number} was another one before"
             )
-    if journal.broken or len(journal.entries) >= len(kept):
-        return None
-    return Finding(
-        f"{journal.node} shows a journal that was rolled back: it has {len(journal.entries):,} of "
-        f"the {len(kept):,} entries that it had",
-        (kept[-1].model_dump(mode="json"),),
+            return count, Finding(what, (old.model_dump(mode="json"), new.model_dump(mode="json")))
+    if old is None or journal.broken or journal.entries >= count:
+        return count, None
+    what = (
+        f"{journal.node} shows a journal that was rolled back: it has {journal.entries:,} of the "
+        f"{count:,} entries that it had"
     )
+    return count, Finding(what, (old.model_dump(mode="json"),))

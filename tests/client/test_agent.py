@@ -17,6 +17,7 @@ import structlog.testing
 
 from shoal_agent.assembly import Service, assemble
 from shoal_agent.client_files import write_holder_key
+from shoal_agent.data_holder import DataHolder
 from shoal_agent.settings import Settings
 from shoal_agent.status import ChainPage
 from shoal_consortium.consortium_files import create
@@ -27,6 +28,7 @@ from shoal_kit.web.logs import configure_logs
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.wire.encoding import format_time
+from shoal_protocol.wire.errors import BadSignature
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
 from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
@@ -329,3 +331,16 @@ async def test_columns_that_the_policy_does_not_name_are_never_read(world: World
     await work(world, agent)
     assert sorted(world.nodes[0].held) == [0]
     await agent.close()
+
+
+async def test_a_version_that_the_vault_refuses_does_not_end_the_agent(
+    holder: DataHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        raise BadSignature
+
+    monkeypatch.setattr(holder._directory, "bring_vault_up", refused)
+    told: list[str] = []
+    monkeypatch.setattr(holder, "_report", lambda what, **_: told.append(what))
+    await holder.step()
+    assert told == ["a step was not finished"]

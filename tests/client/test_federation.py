@@ -15,7 +15,7 @@ from shoal.jobs import analyst as analyst_module
 from shoal.jobs import trainer_line
 from shoal.jobs.analyst import Analyst
 from shoal.jobs.federation import Federation
-from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, failure
 from shoal.jobs.job_settings import JobSettings
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.release_certificate import Participations
@@ -23,6 +23,7 @@ from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob
+from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
     PosteriorReport,
@@ -257,31 +258,19 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     assert regression().fit_from(there.resume(job)).report_ is not None
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_an_interruption_while_the_thread_starts_ends_the_conversation(
-    monkeypatch: pytest.MonkeyPatch, begun: bool
-) -> None:
-    really = threading.Thread.start
+def test_an_interruption_ends_the_conversation() -> None:
     ended: list[bool] = []
-    started = threading.Event()
 
     async def conversation() -> None:
-        started.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
             await asyncio.sleep(600)
         finally:
             ended.append(True)
 
-    def start(thread: threading.Thread) -> None:
-        if begun:
-            really(thread)
-            assert started.wait(60)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        trainer_line.run(conversation())
-    assert ended == [True] * begun
+        trainer_line.run(conversation)
+    assert ended == [True]
 
 
 @pytest.fixture
@@ -348,3 +337,9 @@ def test_any_other_report_is_not_believed(
     forge(trainer, job.id)
     with pytest.raises(error):
         job.wait()
+
+
+def test_a_report_that_changed_is_the_trainer_s_lie_and_no_failed_job() -> None:
+    said = failure("changed-report", "changed-report: compute-1 signed its total for another")
+    assert isinstance(said, ChangedReport)
+    assert str(said) == "compute-1 signed its total for another"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal_command_groups import journal as command
-from shoal_consortium import consortium_files
+from shoal_consortium import consortium_files, journal_reading
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_protocol.journal import Link, Shown
 from shoal_protocol.keeping import JournalHead, Loss
@@ -326,3 +326,12 @@ def test_a_certificate_with_another_report_than_the_totals_is_found(
     result = shoal("journal", "watch", consortium, status=7)
     for node in NODES:
         assert f"{node} signed its total for another report than the certificate" in result.stderr
+
+
+def test_a_journal_without_end_is_read_to_a_bound(
+    consortium: Path, show: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_reading, "MOST_STATEMENTS", 1)
+    show(of_all(ONE, TWO))
+    warned = shoal("journal", "verify", consortium, status=3).stderr
+    assert "compute-0: it is read to entry 1, and goes on" in warned

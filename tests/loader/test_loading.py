@@ -19,6 +19,7 @@ from pyarrow import parquet
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import RECORDS_BY_ID
+from shoal_loader.__main__ import main as loader_main
 from shoal_loader.loading import evaluate, write_table
 from shoal_loader.mapping import Mapping
 from shoal_loader.source import Source
@@ -573,3 +574,14 @@ def test_what_is_no_day_with_a_year_of_four_digits_is_refused(tmp_path: Path, te
     done = run(directory_with(tmp_path, {"one": [("", "", text, "", "")]}, columns))
     assert done.returncode == 1
     assert "raw.csv, line 2" in done.stderr and text not in done.stderr
+
+
+def test_the_owner_is_told_where_the_system_refuses_isolation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    monkeypatch.setattr("sys.argv", ["shoal_loader", "load", str(directory), "-"])
+    for held, said in (("no network", False), ("none", True)):
+        monkeypatch.setattr("shoal_holder.isolation.isolate", lambda held=held: held)
+        assert loader_main() == 0
+        assert ("refused to cut the loader off" in capsys.readouterr().out) is said

@@ -44,7 +44,7 @@ def one_thread() -> Iterator[None]:
     with ExitStack() as patches:
         # what an analyst does in a thread, her conversations among it, goes on in place
         patches.enter_context(patch("asyncio.to_thread", greenlet_spawn))
-        patches.enter_context(patch("shoal.jobs.trainer_line.run", await_only))
+        patches.enter_context(patch("shoal.jobs.trainer_line.run", lambda work: await_only(work())))
         for name in _THEIR_NAMES:
             patches.enter_context(patch(name, InPlace))
         pragmas = (*database._PRAGMAS, *_FASTER)

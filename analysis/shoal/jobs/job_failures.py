@@ -6,7 +6,8 @@ from typing import Final
 from shoal_kit.peers.service_calls import NoResult, Refused
 from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawn as _WithdrawnProblem
-from shoal_protocol.wire.errors import UnknownJob
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob
+from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_studies.study_request import StudyRequest
 
 _WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
@@ -43,10 +44,12 @@ def naming_columns(reason: str, request: StudyRequest | CrowdJobRequest) -> str:
     return re.sub(r"\bcolumn (\d{1,9}) is", named, reason)
 
 
-def failure(code: str, reason: str) -> JobFailed | JobRefused:
+def failure(code: str, reason: str) -> JobFailed | JobRefused | ProtocolError:
     """Return what to raise where the trainer does not show what it has of a job, and why."""
     if code == UnknownJob.code:
         return JobRefused(f"{reason}. {_TWO_KINDS}")
+    if code == ChangedReport.code:  # a trainer that made two reports lies in one
+        return ChangedReport(reason.removeprefix(f"{code}: "))
     if code == _WithdrawnProblem.code:
         return JobWithdrawn(_WITHDRAWN)
     return JobFailed(reason.removeprefix("job-failed: "))

@@ -4,16 +4,15 @@ Notebooks run a loop of their own, so each conversation has its own loop in a th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, wait
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from threading import Thread
 from typing import Any, Final, TypeVar
 
 import httpx
 import pydantic
+from anyio.from_thread import start_blocking_portal
 
 from shoal.jobs.job_failures import failure
 from shoal.jobs.round_documents import Notice, newest_first
@@ -38,34 +37,10 @@ def no_notice(text: str) -> None:
     """Say nothing."""
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in an event loop in another thread; an interruption here ends it there."""
-    loop = asyncio.new_event_loop()
-    outcome: Future[T] = Future()
-
-    def perform() -> None:
-        if outcome.set_running_or_notify_cancel():
-            try:
-                outcome.set_result(loop.run_until_complete(work))
-            except BaseException as error:  # noqa: BLE001 -- raised by the thread that waits
-                outcome.set_exception(error)
-
-    def stop() -> None:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-
-    try:
-        Thread(target=perform, daemon=True).start()
-        return outcome.result()
-    except KeyboardInterrupt:
-        loop.call_soon_threadsafe(stop)
-        raise
-    finally:
-        if outcome.cancel():  # interrupted before the thread took the work up
-            work.close()
-        else:
-            wait([outcome])
-        loop.close()
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` does, in an event loop of its own; an interruption here ends it there."""
+    with start_blocking_portal() as portal:
+        return portal.call(work)
 
 
 class TrainerLine:
@@ -93,7 +68,7 @@ class TrainerLine:
         Raises:
             Unavailable: the trainer did not answer, several times.
         """
-        return run(self._with_trainer(conversation, tries))
+        return run(lambda: self._with_trainer(conversation, tries))
 
     async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
         trainer = self._connect(self._book.current.manifest.trainer)
@@ -120,7 +95,9 @@ class TrainerLine:
                 job, and a former trainer does not answer.
         """
         answer = self.talk(request, tries)
-        return run(self._former_trainers_answer(request, answer)) if _is_unknown(answer) else answer
+        if not _is_unknown(answer):
+            return answer
+        return run(lambda: self._former_trainers_answer(request, answer))
 
     async def _former_trainers_answer(
         self, request: Callable[[Peer], Awaitable[Reply]], answer: Reply
@@ -204,7 +181,7 @@ class TrainerLine:
             nodes = self._book.current.manifest.compute_nodes
             await asyncio.gather(*(send(node) for node in nodes))
 
-        run(send_to_all())
+        run(send_to_all)
 
 
 def _is_unknown(answer: Reply) -> bool:

@@ -51,6 +51,7 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.errors import ProtocolError
 
 WAITING: Final = "nothing is joined or answered until a node says what it charged the slots here"
 COURIER: Final = "courier"
@@ -188,7 +189,7 @@ class DataHolder:
         """
         try:
             await self._step()
-        except* VaultFailed as failed:  # at one question: it goes on with others
+        except* (VaultFailed, ProtocolError) as failed:  # at one question: it goes on with others
             self._report("a step was not finished", reason=str(failed.exceptions[0]))
 
     async def _step(self) -> None:

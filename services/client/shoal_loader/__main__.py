@@ -8,17 +8,22 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from shoal_loader.mapping import Mapping
     from shoal_protocol.trust.dictionary import DataDictionary
 
+NOT_ISOLATED: Final = (
+    " The system refused to cut the loader off from the network: load where network namespaces or "
+    "seccomp are allowed."
+)
+
 
 def main() -> int:
     """Do it; return 0, or 1 after one line on standard error that says what to do."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
-    from shoal_holder.isolation import isolate
+    from shoal_holder.isolation import NONE, isolate
     from shoal_loader.mapping import Mapping, Table
     from shoal_protocol.trust.dictionary import DataDictionary
     from shoal_protocol.wire.documents import decode
@@ -30,9 +35,10 @@ def main() -> int:
             dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
         mapping = Mapping.from_directory(Path(directory), dictionary)
         source = mapping.source
-        if not (isinstance(source, Table) and source.extension):
-            isolate()  # before DuckDB starts threads; a database server is asked over the network
-        return _work(Path(directory), mapping, dictionary, bounds)
+        is_served = isinstance(source, Table) and source.extension  # over the network
+        # before DuckDB starts threads
+        refused = "" if is_served or isolate() != NONE else NOT_ISOLATED
+        return _work(Path(directory), mapping, dictionary, bounds, refused)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
     except ModuleNotFoundError as missing:
@@ -46,7 +52,11 @@ def main() -> int:
 
 
 def _work(
-    directory: Path, mapping: "Mapping", dictionary: "DataDictionary | None", bounds: list[str]
+    directory: Path,
+    mapping: "Mapping",
+    dictionary: "DataDictionary | None",
+    bounds: list[str],
+    refused: str,
 ) -> int:
     from shoal_loader.loading import evaluate, write_table
 
@@ -62,7 +72,7 @@ def _work(
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
     zone = mapping.time_zone
     clock = "" if zone is None else f" Times with a zone were read as the clock showed in {zone}."
-    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.{clock}")
+    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.{clock}{refused}")
     return 0
 
 

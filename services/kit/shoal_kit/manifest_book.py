@@ -6,7 +6,7 @@ versions before, each is the one whose digest the next one names.
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,6 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.versions import WIRE
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
-_VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
 _BOUND_TO: Final = re.compile(rb'"manifest":"([0-9a-f]{64})"')
 _VERSION_FIELD: Final = b'"version":%d' % WIRE
 
@@ -69,56 +68,48 @@ class ManifestBook:
             StartupRefused: no version there has the pinned digest, one is broken, two rival
                 versions have the same number, or `data_directory` is of another consortium.
         """
-        versions = _versions_below(consortium_directory)
-        for manifest, roster in versions:
-            if _decoded(manifest).digest == pin:
-                try:
-                    first = Consortium.pinned(
-                        manifest.read_bytes(), roster.read_bytes(), digest=pin
-                    )
-                except (ProtocolError, OSError) as error:
-                    raise StartupRefused(f"{manifest}: {error}") from error
-                book = cls(first, data_directory)
-                book.published = consortium_directory
-                for path, _ in _versions_below(data_directory):
-                    refuse_foreign(data_directory, _decoded(path).body.identity, first)
-                book._go_back(first, consortium_directory)
-                book._follow(manifest, _versions_below(data_directory) + versions)
-                return book
-        raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
+        published, kept = map(_manifests_below, (consortium_directory, data_directory))
+        pinned = next((each for each in published.values() if _decoded(each).digest == pin), None)
+        if pinned is None:
+            raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
+        try:
+            first = Consortium.pinned(*_content(pinned), digest=pin)
+        except (ProtocolError, OSError) as error:
+            raise StartupRefused(f"{pinned}: {error}") from error
+        for path in kept.values():
+            refuse_foreign(data_directory, _decoded(path).body.identity, first)
+        book = cls(first, data_directory)
+        book.published = consortium_directory
+        book._go_back(first, published)
+        book._follow(kept, published)
+        return book
 
-    def _go_back(self, first: Consortium, directory: Path) -> None:
+    def _go_back(self, first: Consortium, published: Mapping[int, Path]) -> None:
         """Take over the versions before the pinned one, as far as they are on file and whole."""
         earlier = [first]
-        with suppress(ProtocolError, OSError):
+        with suppress(ProtocolError, OSError, KeyError):
             while (previous := earlier[0].manifest.previous) is not None:
-                signed, roster = (
-                    path.read_bytes()
-                    for path in history_paths(directory, earlier[0].manifest.sequence - 1)
-                )
-                earlier.insert(0, Consortium.pinned(signed, roster, digest=previous))
+                content = _content(published[earlier[0].manifest.sequence - 1])
+                earlier.insert(0, Consortium.pinned(*content, digest=previous))
         self._versions = {each.digest: each for each in earlier}
 
-    def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
-        accepted = {self.current.manifest.sequence: (self.current.digest, first)}
-        # the sort is stable: of two with the same number, the one listed first is followed
-        for manifest, roster in sorted(versions, key=lambda paths: paths[0].name):
-            sequence = int(manifest.name[:6])
-            if sequence == self.current.manifest.sequence + 1:
+    def _follow(self, *directories: Mapping[int, Path]) -> None:
+        """Accept the versions that follow; of two with one number that of the first directory."""
+        number = pinned = self.current.manifest.sequence
+        while found := [paths[number] for paths in directories if number in paths]:
+            if number > pinned:
                 try:
-                    self.accept(manifest.read_bytes(), roster.read_bytes())
+                    self.accept(*_content(found[0]))
                 except TooFewSignatures:
                     return  # it was made, and not published yet
                 except (ProtocolError, OSError) as error:
-                    raise StartupRefused(f"{manifest}: {error}") from error
-                accepted[sequence] = (self.current.digest, manifest)
-            elif sequence in accepted:
-                digest, known = accepted[sequence]
-                if _decoded(manifest).digest != digest:
-                    raise StartupRefused(
-                        f"{manifest} and {known} are rival versions {sequence} of the manifest; "
-                        "ask the consortium's authority which of them holds"
-                    )
+                    raise StartupRefused(f"{found[0]}: {error}") from error
+            if {_decoded(path).digest for path in found} != {self.current.digest}:
+                raise StartupRefused(
+                    f"{' and '.join(map(str, found))} are rival versions {number} of the manifest; "
+                    "ask the consortium's authority which of them holds"
+                )
+            number += 1
 
     @property
     def versions(self) -> tuple[Consortium, ...]:
@@ -247,12 +238,16 @@ def _decoded(manifest: Path) -> Signed[Manifest]:
         raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
 
 
-def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
-    return [
-        (path, history_paths(directory, int(path.name[:6]))[1])
-        for path in sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
-        if _VERSION.match(path.name)
-    ]
+def _content(manifest: Path) -> tuple[bytes, bytes]:
+    """Return a signed manifest from its file, and its roster from the one beside it."""
+    roster = manifest.with_name(manifest.name.replace(MANIFEST, ROSTER))
+    return manifest.read_bytes(), roster.read_bytes()
+
+
+def _manifests_below(directory: Path) -> dict[int, Path]:
+    """Return the files of a history's manifests by their numbers, in order."""
+    found = sorted(directory.glob(f"{HISTORY}/{'[0-9]' * 6}-{MANIFEST}"))
+    return {int(path.name[:6]): path for path in found}
 
 
 def foreign(where: object, theirs: str, ours: str) -> str | None:

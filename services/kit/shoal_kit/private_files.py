@@ -59,6 +59,14 @@ def erase(path: Path) -> None:
     path.unlink()
 
 
+def put(file: Path, target: Path, *, mode: int = PRIVATE_FILE) -> None:
+    """Put a file in the place of another on the same file system; it outlasts a crash."""
+    file.chmod(mode)
+    sync_directory(file)
+    file.replace(target)
+    sync_directory(target.parent)
+
+
 @contextmanager
 def locked(lock: Path, refusal: str) -> Iterator[None]:
     """Hold a lock file, which is made if it is missing; the kernel lets go of it with the process.

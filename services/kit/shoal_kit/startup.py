@@ -99,7 +99,7 @@ def write_draft(path: Path, content: bytes, *, private: bool) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have what was renamed in a directory outlast a crash."""
+    """Have a file, or what was renamed in a directory, outlast a crash."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -40,42 +40,26 @@ MOST_AT_ONCE: Final = 4
 GRACE_SECONDS: Final = 5.0
 
 
-class _Body:
-    """A request body that is read in parts of given lengths as it arrives.
+async def _split(stream: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
+    """Return the signed manifest at the beginning of a body, and the roster's parts as they arrive.
 
-    Starlette's stream of it has one empty part, which is the last.
+    Raises:
+        MalformedDocument: the body does not begin with a manifest behind its length.
     """
+    head, end = b"", LENGTH_BYTES
+    async for part in stream:
+        head += part
+        if len(head) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + manifest_length(head[:LENGTH_BYTES])
+        if len(head) >= end > LENGTH_BYTES:
+            return head[LENGTH_BYTES:end], _followed(head[end:], stream)
+    raise MalformedDocument("the body ends before the manifest is complete")
 
-    def __init__(self, stream: AsyncIterator[bytes]) -> None:
-        self._stream = stream
-        self._rest = b""
 
-    async def parts(self, length: int) -> AsyncIterator[bytes]:
-        """Yield the next `length` bytes, in the parts in which they come.
-
-        Raises:
-            MalformedDocument: the body ends before.
-        """
-        while length:
-            part = self._rest or await anext(self._stream, b"")
-            if not part:
-                raise MalformedDocument("the body ends before manifest and roster are complete")
-            part, self._rest = part[:length], part[length:]
-            length -= len(part)
-            yield part
-
-    async def exactly(self, length: int) -> bytes:
-        """Return the next `length` bytes."""
-        return b"".join([part async for part in self.parts(length)])
-
-    async def end(self) -> None:
-        """Wait for the end.
-
-        Raises:
-            MalformedDocument: something else comes.
-        """
-        if self._rest or await anext(self._stream, b""):
-            raise MalformedDocument("more follows the roster")
+async def _followed(first: bytes, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in stream:
+        yield part
 
 
 @dataclass(eq=False)
@@ -114,20 +98,17 @@ class ManifestIntake:
             NotReady: too many others come.
             StorageUnavailable: it could not be stored.
         """
-        body = _Body(stream)
-        length = manifest_length(await body.exactly(LENGTH_BYTES))
-        signed_manifest = await body.exactly(length)
+        signed_manifest, parts = await _split(stream)
         known = await asyncio.to_thread(self._book.known, signed_manifest)
         if known is not None:
-            async for _ in body.parts(known.manifest.roster.size_bytes):
-                continue  # it is not read: the version is known
-            await body.end()
+            async for _ in parts:
+                continue  # what follows is not needed: the version is known
             return known
         following = await asyncio.to_thread(announced, self._book.current, signed_manifest)
         try:
             async with asyncio.timeout(None) as patience:
                 return await self._take_roster(
-                    body, signed_manifest, following.body.roster, patience
+                    parts, signed_manifest, following.body.roster, patience
                 )
         except TimeoutError:
             raise NotReady("another roster comes faster") from None
@@ -136,7 +117,7 @@ class ManifestIntake:
 
     async def _take_roster(
         self,
-        body: _Body,
+        parts: AsyncIterator[bytes],
         signed_manifest: bytes,
         named: RosterReference,
         patience: asyncio.Timeout,
@@ -147,16 +128,19 @@ class ManifestIntake:
         def add(part: bytes) -> None:
             digest.update(part)
             file.write(part)
-            upload.received_bytes += len(part)
 
         self._book.directory.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=self._book.directory) as file:
             with self._place_for(upload):
-                async for part in body.parts(named.size_bytes):
+                async for part in parts:
+                    upload.received_bytes += len(part)
+                    if upload.received_bytes > named.size_bytes:
+                        raise MalformedDocument("more follows the roster")
                     await asyncio.to_thread(add, part)
-                await body.end()
                 if digest.hexdigest() != named.digest:
-                    raise MalformedDocument("the roster is not the one that the manifest names")
+                    raise MalformedDocument(
+                        "the roster is not whole, or not the one that the manifest names"
+                    )
             async with self._judging:
                 return await asyncio.to_thread(self._accept, signed_manifest, file)
 
