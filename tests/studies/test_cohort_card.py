@@ -16,10 +16,9 @@ from shoal_studies.catalogue.cohort_card import (
     CategoryVariable,
     CohortCardPosterior,
     CohortCardTask,
-    CountTree,
-    NoisyLevel,
     NumberVariable,
 )
+from shoal_studies.catalogue.tabulated import nested
 from shoal_studies.posteriors.forms import REACHES, quantile_points
 from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
@@ -173,41 +172,42 @@ BINS = 16
 
 
 def example(widths, seed=1):
-    """Return a tree of noisy counts, and mean and covariance of bins and missing by matrices."""
+    """Return noisy nested histograms and a total; mean and covariance of bins and missing."""
     generator = np.random.default_rng(seed)
     truth = generator.poisson(20, BINS + 1).astype(float)
-    rows, sds, levels = [], [], []
+    rows, sds, histograms = [], [], []
     for width, sd in zip(widths, (3.0, 2.0, 5.0), strict=False):
         nodes = np.zeros((BINS // width + 1, BINS + 1))
         nodes[:-1, :-1] = np.repeat(np.eye(BINS // width), width, axis=1)
         nodes[-1, -1] = 1.0
         counts = nodes @ truth + generator.normal(0.0, sd, len(nodes))
-        levels.append(NoisyLevel(width=width, counts=counts, sd=sd))
+        histograms.append((np.arange(0.0, BINS + 1.0, width), counts, sd))
         rows.append(nodes)
         sds.append(np.full(len(nodes), sd))
     total, total_sd = truth.sum() + 1.1, 1.5
     design = np.vstack([*rows, np.ones((1, BINS + 1))]) / np.append(np.hstack(sds), 1.5)[:, None]
-    seen = np.append(np.hstack([each.counts for each in levels]), total)
+    seen = np.append(np.hstack([counts for _, counts, _ in histograms]), total)
     covariance = np.linalg.inv(design.T @ design)
     mean = covariance @ design.T @ (seen / np.append(np.hstack(sds), 1.5))
-    return CountTree(levels, total, total_sd), mean, covariance
+    return nested(histograms, total, total_sd), mean, covariance
 
 
 @pytest.mark.parametrize("widths", [(1,), (4, 1), (4, 2, 1), (8, 2, 1)])
-def test_a_tree_is_solved_as_by_matrices(widths):
-    tree, mean, covariance = example(widths)
-    np.testing.assert_allclose(tree.bins, mean[:-1])
-    assert tree.missing == pytest.approx(mean[-1])
-    assert tree.missing_sd == pytest.approx(np.sqrt(covariance[-1, -1]))
+def test_nested_histograms_are_fitted_as_by_matrices(widths):
+    (law, missing), mean, covariance = example(widths)
+    np.testing.assert_allclose(law.bins, mean[:-1])
+    assert missing.mean == pytest.approx(mean[-1])
+    assert missing.sd == pytest.approx(np.sqrt(covariance[-1, -1]))
     within = covariance[:-1, :-1]
     for weights in np.random.default_rng(2).normal(size=(5, BINS)):
-        assert tree.sd(weights) == pytest.approx(np.sqrt(weights @ within @ weights))
+        assert law.sd(weights) == pytest.approx(np.sqrt(weights @ within @ weights))
+    assert law.present.mean == pytest.approx(mean[:-1].sum())
+    assert law.present.sd == pytest.approx(np.sqrt(within.sum()))
     for share in (0.1, 0.5, 0.93):
-        means, sds = tree.below(share)
-        for edge in range(BINS + 1):
-            weights = (np.arange(BINS) < edge) - share
-            assert means[edge] == pytest.approx(weights @ mean[:-1])
-            assert sds[edge] == pytest.approx(np.sqrt(weights @ within @ weights))
+        rows = (np.arange(BINS) < np.arange(BINS + 1)[:, None]) - share
+        sds = np.sqrt(np.sum(rows @ within * rows, axis=1))
+        due = quantile_points(law.edges, rows @ mean[:-1], sds)
+        np.testing.assert_allclose(law.points(share), due)
 
 
 def test_without_noise_a_quantile_lies_in_its_bin():

@@ -23,7 +23,6 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.special import gammaln, softmax
 
-from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
@@ -42,35 +41,12 @@ from shoal_studies.catalogue.study import (
     Concentration,
     Labels,
     OneRoundStudy,
-    WholeStudy,
     and_others,
     called,
     spanning,
 )
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.posteriors.forms import StoredDraws, encoded
-
-TABLE_BITS: Final = 22
-"""Of the grid of tables."""
-
-
-class TabulatingStudy(WholeStudy):
-    """A study of tables, which count records with missing values, too.
-
-    Numbers of records are not shown where fewer than `smallest_cell` may be behind them: where the
-    lower end of a 95 % interval is below it. A data holder refuses less than its owner demands.
-    """
-
-    smallest_cell: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
-
-    def terms(self, *, least: int, most: int) -> Terms:
-        stated = super().terms(least=least, most=most)
-        return stated.model_copy(update={"smallest_cell": self.smallest_cell})
-
-
-def indicator_of(name: str) -> ColumnBounds:
-    """Return the column that is 1 where a variable of the data dictionary has no value."""
-    return ColumnBounds(name=f"{name}_missing", lower=0.0, upper=1.0)
 
 
 class CellStudy(OneRoundStudy):

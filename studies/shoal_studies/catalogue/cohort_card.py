@@ -1,11 +1,7 @@
-"""Cohort cards: a summary of each variable, and tables of two, from noisy tables.
-
-The learner puts each variable's counts at several widths together.
-"""
+"""Cohort cards: a summary of each variable, and tables of two, from noisy tables."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -21,9 +17,7 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count, Finite, Real
-from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import shown_count, tells_quantiles
 from shoal_studies.catalogue.study import (
     Labels,
     OneRoundStudy,
@@ -31,6 +25,14 @@ from shoal_studies.catalogue.study import (
     called,
     own_label,
     spanning,
+)
+from shoal_studies.catalogue.tabulated import (
+    TABLE_BITS,
+    Below,
+    TabulatingStudy,
+    indicator_of,
+    nested,
+    share_of_gap,
 )
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
@@ -41,7 +43,6 @@ from shoal_studies.posteriors.forms import (
     NumbersPosterior,
     Part,
     Tails,
-    quantile_points,
     reach_of,
     tails_of,
 )
@@ -436,115 +437,6 @@ levels = [1, 2, 3, 4]
         return _Card(self, released).posterior()
 
 
-# What nested noisy counts of one variable tell of every sum of its bins; exact for normal noise.
-#
-# Bins 0 to K - 1 are counted at several widths, a power of the others each, and so are the records
-# without a value; all records together are counted, too. Weighed least squares of all of it has a
-# closed form: the design's eigenspaces are the contrasts within the nodes of one width that the
-# next finer width tells apart. Proof: docs/mathematics.md, proposition 7.2.
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyLevel:
-    """Counts of nodes of `width` bins each, and last of records without a value; noise of `sd`."""
-
-    width: int
-    counts: Floats
-    sd: float
-
-
-@dataclass(frozen=True)
-class CountTree:
-    """The law of the true counts given `levels`, coarse ones first, and a noisy `total`.
-
-    The last level's nodes are the bins; each level's width is a multiple of the next one's. The law
-    is normal. It knows nothing of counts not being negative: that would pull sums of many bins.
-    """
-
-    levels: Sequence[NoisyLevel]
-    total: float
-    total_sd: float
-
-    @cached_property
-    def _precisions(self) -> list[float]:
-        """The precision of a unit vector in each level's space of contrasts."""
-        parts = [level.width / level.sd**2 for level in self.levels]
-        return [sum(parts[place:]) for place in range(len(parts))]
-
-    @property
-    def size(self) -> int:
-        """K, the number of bins."""
-        return len(self.levels[-1].counts) - 1
-
-    @cached_property
-    def _fit(self) -> tuple[Floats, float]:
-        """The mean of the bins, shape (K,), and of the records without a value."""
-        weighed = sum(np.repeat(each.counts[:-1], each.width) / each.sd**2 for each in self.levels)
-        bins, coarser = np.zeros(self.size), np.zeros(self.size)
-        for level, precision in zip(self.levels, self._precisions, strict=True):
-            means = np.repeat(np.mean(np.reshape(weighed, (-1, level.width)), axis=1), level.width)
-            bins += (means - coarser) / precision
-            coarser = means
-        missing = self._missing_variance * sum(each.counts[-1] / each.sd**2 for each in self.levels)
-        gap = (self.total - bins.sum() - missing) / self._total_variance
-        return bins + gap / self._precisions[0], float(missing + gap * self._missing_variance)
-
-    @cached_property
-    def _missing_variance(self) -> float:
-        return 1.0 / sum(1.0 / each.sd**2 for each in self.levels)
-
-    @cached_property
-    def _total_variance(self) -> float:
-        """Of the total less what the tables say it is."""
-        return self.size / self._precisions[0] + self._missing_variance + self.total_sd**2
-
-    @property
-    def bins(self) -> Floats:
-        """Means of the bins' counts, shape (K,)."""
-        return self._fit[0]
-
-    @property
-    def missing(self) -> float:
-        """Mean of how many records have no value."""
-        return self._fit[1]
-
-    @property
-    def missing_sd(self) -> float:
-        """Its standard deviation."""
-        variance = self._missing_variance - self._missing_variance**2 / self._total_variance
-        return float(np.sqrt(variance))
-
-    def sd(self, weights: Floats) -> float:
-        """Return the standard deviation of a sum of the bins with these `weights`, shape (K,)."""
-        variance, coarser = 0.0, 0.0
-        for level, precision in zip(self.levels, self._precisions, strict=True):
-            means = np.mean(np.reshape(weights, (-1, level.width)), axis=1)
-            squares = level.width * float(means @ means)
-            variance += (squares - coarser) / precision
-            coarser = squares
-        shared = float(np.sum(weights)) / self._precisions[0]
-        return float(np.sqrt(max(variance - shared**2 / self._total_variance, 0.0)))
-
-    def below(self, share: float) -> tuple[Floats, Floats]:
-        """Return how many more records are below each edge than `share` of those with a value.
-
-        Means and standard deviations, shapes (K + 1,).
-        """
-        edges = np.arange(self.size + 1)
-        means = np.concatenate([[0.0], np.cumsum(self.bins)]) - share * self.bins.sum()
-        variance, coarser = np.zeros(self.size + 1), np.zeros(self.size + 1)
-        for level, precision in zip(self.levels, self._precisions, strict=True):
-            nodes, part = np.divmod(edges, level.width)
-            split = np.where(part > 0, (part / level.width - share) ** 2, 0.0)
-            rest = self.size // level.width - nodes - (part > 0)
-            squares = level.width * (nodes * (1.0 - share) ** 2 + split + rest * share**2)
-            variance += (squares - coarser) / precision
-            coarser = squares
-        shared = (edges - share * self.size) / self._precisions[0]
-        variance -= shared**2 / self._total_variance
-        return means, np.sqrt(np.maximum(variance, 0.0))
-
-
 _BARS: Final = 16
 _CLEAR: Final = 1.5  # a variance over the half width of its interval
 
@@ -565,18 +457,16 @@ class _Card:
         self._reach = reach_of(LEVEL, self._tails)
 
     def posterior(self) -> CohortCardPosterior:
-        cards: list[NumberCard | CategoryCard] = []
         rest = iter(self._counts)
-        for variable in self._task.variables:
-            tree = self._tree([(width, *next(rest)) for width in variable.widths])
-            if isinstance(variable, NumberVariable):
-                cards.append(self._number(variable, tree))
-            else:
-                cards.append(self._category(variable, tree))
         return CohortCardPosterior.of(
-            cards=tuple(cards),
+            cards=tuple(
+                self._number(each, rest)
+                if isinstance(each, NumberVariable)
+                else self._category(each, *next(rest))
+                for each in self._task.variables
+            ),
             crosses=tuple(
-                self._cross(names, self._tree([(1, *found)]))
+                self._cross(names, *found)
                 for names, found in zip(self._task.crosses, rest, strict=True)
             ),
             records=max(1, round(self._total)),
@@ -586,53 +476,56 @@ class _Card:
             smallest_cell=self._task.smallest_cell,
         )
 
-    def _tree(self, levels: Sequence[tuple[int, Floats, float]]) -> CountTree:
-        noisy = [NoisyLevel(width=width, counts=counts, sd=sd) for width, counts, sd in levels]
-        return CountTree(noisy, self._total, self._total_sd)
-
     def _shown(self, mean: float, sd: float) -> Known | None:
-        return shown_count(mean, sd, reach=self._reach, smallest=self._task.smallest_cell)
+        return self._task.shown(mean, sd, reach=self._reach)
 
-    def _cells(self, tree: CountTree, width: int = 1) -> tuple[Known | None, ...]:
-        """Return the counts of nodes of so many bins each."""
-        weights = np.zeros(tree.size)
-        weights[:width] = 1.0
-        sd = tree.sd(weights)  # that of all of them
-        means = tree.bins.reshape(-1, width).sum(axis=1)
-        return tuple(self._shown(mean, sd) for mean in means.tolist())
+    def _fitted(self, cells: Floats, sd: float) -> tuple[Floats, float]:
+        """Return a table's cells, moved to fit the total, and the noise that is left in each."""
+        share = share_of_gap(len(cells), sd, self._total_sd)
+        return cells + share * (self._total - cells.sum()), sd * math.sqrt(1.0 - share)
 
-    def _category(self, variable: CategoryVariable, tree: CountTree) -> CategoryCard:
+    def _category(self, variable: CategoryVariable, cells: Floats, sd: float) -> CategoryCard:
+        cells, left = self._fitted(cells, sd)
+        *counts, missing = (self._shown(each, left) for each in cells.tolist())
+        levels = len(counts)
+        share = share_of_gap(len(cells), sd, self._total_sd)
+        present_sd = sd * math.sqrt(levels * (1.0 - levels * share))
         return CategoryCard(
             name=variable.name,
-            present=_present(tree),
-            missing=self._shown(tree.missing, tree.missing_sd),
+            present=Known(mean=float(cells[:-1].sum()), sd=present_sd),
+            missing=missing,
             levels=variable.levels,
             labels=variable.labels,
-            counts=self._cells(tree),
+            counts=tuple(counts),
         )
 
-    def _number(self, variable: NumberVariable, tree: CountTree) -> NumberCard:
-        edges, present = np.array(variable.edges), _present(tree)
-        average, variance = _moments(tree, edges)
-        is_hidden = variance.mean < _CLEAR * self._reach * variance.sd
+    def _number(
+        self, variable: NumberVariable, tables: Iterator[tuple[Floats, float]]
+    ) -> NumberCard:
+        edges = np.array(variable.edges)
+        histograms = [(edges[::width], *next(tables)) for width in variable.widths]
+        law, missing = nested(histograms, self._total, self._total_sd)
+        average, spread = _moments(law)
+        is_told = law.tells(reach=self._reach, smallest=self._task.smallest_cell)
+        is_hidden = spread.mean < _CLEAR * self._reach * spread.sd
         width = max(variable.bins // _BARS, 1)
-        is_told = tells_quantiles(present, reach=self._reach, smallest=self._task.smallest_cell)
+        ends = np.arange(variable.bins) < width
+        bar_sd = law.sd(ends.astype(np.float64))  # that of all of them
         return NumberCard(
             name=variable.name,
-            present=present,
-            missing=self._shown(tree.missing, tree.missing_sd),
+            present=law.present,
+            missing=self._shown(missing.mean, missing.sd),
             average=average if is_told else None,
-            variance=variance if is_told and not is_hidden else None,
-            quantiles=tuple(
-                KnownQuantile(level=level, points=quantile_points(edges, *tree.below(level)))
-                for level in self._task.quantiles
-                if is_told
-            ),
+            variance=spread if is_told and not is_hidden else None,
+            quantiles=law.quantiles(self._task.quantiles if is_told else ()),
             edges=tuple(edges[::width].tolist()),
-            bars=self._cells(tree, width),
+            bars=tuple(
+                self._shown(each, bar_sd)
+                for each in law.bins.reshape(-1, width).sum(axis=1).tolist()
+            ),
         )
 
-    def _cross(self, names: tuple[str, ...], tree: CountTree) -> CrossCard:
+    def _cross(self, names: tuple[str, ...], cells: Floats, sd: float) -> CrossCard:
         labels = []
         for axis in self._query.tables[-1 - self._task.crosses[::-1].index(names)].axes:
             variable = self._task.variables[axis.cut]
@@ -641,29 +534,28 @@ class _Card:
                 if isinstance(variable, NumberVariable)
                 else and_others(variable.names)
             )
+        cells, left = self._fitted(cells, sd)
         return CrossCard(
-            variables=names, labels=tuple(map(tuple, labels)), counts=self._cells(tree)
+            variables=names,
+            labels=tuple(map(tuple, labels)),
+            counts=tuple(self._shown(each, left) for each in cells[:-1].tolist()),
         )
 
 
-def _present(tree: CountTree) -> Known:
-    return Known(mean=float(tree.bins.sum()), sd=tree.sd(np.ones(tree.size)))
-
-
-def _moments(tree: CountTree, edges: Floats) -> tuple[Known, Known]:
+def _moments(law: Below) -> tuple[Known, Known]:
     """Return mean and variance of the values, outer ones cut to the bounds.
 
     A record is anywhere in its bin: of that too there is a standard deviation, as if all were off
     their bins' middles together, by an amount that is as likely as any.
     """
+    edges, bins, records = law.edges, law.bins, max(law.present.mean, 1.0)
     middles, within = (edges[1:] + edges[:-1]) / 2.0, float(edges[1] - edges[0]) / math.sqrt(12.0)
-    records = max(float(tree.bins.sum()), 1.0)
-    mean = float(middles @ tree.bins) / records
+    mean = float(middles @ bins) / records
     mean = min(max(mean, float(edges[0])), float(edges[-1]))
-    mean_sd = tree.sd((middles - mean) / records)
+    mean_sd = law.sd((middles - mean) / records)
     squares = (middles - mean) ** 2
-    variance = float(squares @ tree.bins) / records
-    variance_sd = tree.sd((squares - variance) / records)
+    variance = float(squares @ bins) / records
+    variance_sd = law.sd((squares - variance) / records)
     return (
         Known(mean=mean, sd=math.hypot(mean_sd, within)),
         Known(mean=variance + mean_sd**2, sd=math.hypot(variance_sd, within**2)),

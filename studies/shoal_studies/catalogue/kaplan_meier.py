@@ -24,10 +24,15 @@ from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
-from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import SummedNoise, generator_for, shown_count
+from shoal_studies.catalogue.one_round import SummedNoise, generator_for
 from shoal_studies.catalogue.study import EventStudy, Labels, OneRoundStudy, called, spanning
+from shoal_studies.catalogue.tabulated import (
+    TABLE_BITS,
+    TabulatingStudy,
+    indicator_of,
+    share_of_gap,
+)
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.forms import DrawnPosterior, Known, Part, reach_of, tails_of
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
@@ -353,14 +358,14 @@ weeks = [0, 120]
             risks, sds = known.at_risk[0, place], risk_sds[place]
             shown = self._shown(risks[:last], sds[:last], reach)
             numbers = [
-                shown_count(risk, sd, reach=reach, smallest=self.smallest_cell)
+                self.shown(risk, sd, reach=reach)
                 for risk, sd in zip(risks.tolist(), sds.tolist(), strict=True)
             ][1 : shown + 1]
             groups.append(GroupCurve(label=label, shown=shown, at_risk=tuple(numbers)))
             curves.append(survival[:, place, :shown])
         times = self.times[1:]
         left_out = [
-            shown_count(float(risk), float(sd), reach=reach, smallest=self.smallest_cell)
+            self.shown(float(risk), float(sd), reach=reach)
             for risk, sd in zip(
                 known.at_risk[0, len(labels) :, 0], risk_sds[len(labels) :, 0], strict=True
             )
@@ -429,8 +434,7 @@ class _NoisyTable:
     def fitted(self, cells: Floats, totals: Floats) -> Floats:
         """Return tables of cells, shape (n, k), moved to fit their totals by least squares."""
         gap = totals - cells.sum(axis=1)
-        size = cells.shape[1]
-        share = self.noise.sd**2 / (size * self.noise.sd**2 + self.total_noise.sd**2)
+        share = share_of_gap(cells.shape[1], self.noise.sd, self.total_noise.sd)
         return np.asarray(cells + share * gap[:, None])
 
     def noises(self, count: int, generator: np.random.Generator) -> Floats:

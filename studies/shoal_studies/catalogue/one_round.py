@@ -22,7 +22,7 @@ from shoal_protocol.queries import Mechanism
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count
-from shoal_studies.posteriors.forms import Known, encoded
+from shoal_studies.posteriors.forms import encoded
 
 _MOST_SHAPE: Final = 50.0  # above it a sum of Laplace shares is normal to all purposes
 _STEP: Final = 0.25  # of ln g in the trapezoidal rule
@@ -130,7 +130,6 @@ def summarise(
 
 
 _NODES: Final = 15
-_TOLD: Final = 4.0  # standard deviations from none: fewer records tell neither mean nor quantile
 
 
 def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:
@@ -140,17 +139,6 @@ def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise
         sd=float(released.noise_sd[coordinate]) / unit,
         shape=released.surplus,
     )
-
-
-def shown_count(mean: float, sd: float, *, reach: float, smallest: int) -> Known | None:
-    """Return a count, or None where fewer records than the `smallest` may be behind it."""
-    return None if smallest and mean - reach * sd < smallest else Known(mean=mean, sd=sd)
-
-
-def tells_quantiles(present: Known, *, reach: float, smallest: int) -> bool:
-    """Tell whether enough records are `present` to tell of quantiles, and to show them."""
-    is_seen = present.mean > max(_TOLD * present.sd, 1.0)
-    return is_seen and present.mean - reach * present.sd >= smallest
 
 
 def generator_for(released: ReleasedSum) -> Generator:

@@ -12,14 +12,18 @@ from pydantic import Field, model_validator
 from shoal_protocol.jobs.job_request import RoundTerms
 from shoal_protocol.queries import Axis, EdgeCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
-from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import Finite
-from shoal_studies.catalogue.cells import TABLE_BITS, TabulatingStudy, indicator_of
 from shoal_studies.catalogue.measurements import noisy_count, query_of
-from shoal_studies.catalogue.one_round import tells_quantiles
 from shoal_studies.catalogue.study import require_due, round_terms
+from shoal_studies.catalogue.tabulated import (
+    TABLE_BITS,
+    Below,
+    TabulatingStudy,
+    indicator_of,
+    updated,
+)
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
@@ -29,34 +33,12 @@ from shoal_studies.posteriors.forms import (
     Number,
     NumbersPosterior,
     Part,
-    quantile_points,
     reach_of,
     tails_of,
 )
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
 _FINEST: Final = 2.0**-48  # of the range or of the largest magnitude: a float tells edges apart
-
-
-@dataclass(frozen=True)
-class Below:
-    """How many records are below each of `edges`, shape (k + 1,): a normal law.
-
-    Below the first edge are none, as the outer bins hold all beyond; `mean` and `covariance`,
-    shapes (k,) and (k, k), are of the others. The last one's is of all records with a value.
-    """
-
-    edges: Floats
-    mean: Floats
-    covariance: Floats
-
-    def points(self, share: float) -> tuple[float, ...]:
-        """Return where the `share` quantile is, at each of `REACHES`."""
-        mean = np.concatenate([[0.0], self.mean]) - share * self.mean[-1]
-        last = np.append(0.0, self.covariance[-1])
-        spread = np.append(0.0, np.diagonal(self.covariance)) - 2.0 * share * last
-        spread += share**2 * last[-1]
-        return quantile_points(self.edges, mean, np.sqrt(np.maximum(spread, 0.0)))
 
 
 def laws(sums: Sequence[ReleasedSum]) -> list[Below]:
@@ -76,33 +58,9 @@ def laws(sums: Sequence[ReleasedSum]) -> list[Below]:
             if not isinstance(cut, EdgeCut):
                 raise ValueError("quantiles are found between edges")
             sd, (*bins, missing) = float(sds[place][0]), counts[place].tolist()
-            seen = (total - missing, float(np.hypot(total_sd, sd)))
-            found[place] = _updated(found[place], np.array(cut.edges), np.array(bins), sd, seen)
+            law = updated(found[place], np.array(cut.edges), np.array(bins), sd)
+            found[place] = law.with_present(total - missing, math.hypot(total_sd, sd))
     return [each for each in found if each is not None]
-
-
-def _updated(
-    before: Below | None, edges: Floats, bins: Floats, sd: float, present: tuple[float, float]
-) -> Below:
-    """Return the law after one more round: `bins` with noise of `sd`, and `present` with its own.
-
-    An edge of the round before that is none of this one's tells nothing more, and is let go.
-    """
-    size = len(bins)
-    step = np.eye(size) - np.eye(size, k=-1)  # from records below to records in a bin
-    precision = step.T @ step / sd**2
-    pull = step.T @ bins / sd**2
-    seen, seen_sd = present
-    precision[-1, -1] += 1.0 / seen_sd**2
-    pull[-1] += seen / seen_sd**2
-    if before is not None:
-        kept = np.flatnonzero(np.isin(before.edges[1:], edges))
-        here = np.searchsorted(edges[1:], before.edges[1:][kept])
-        known = np.linalg.inv(before.covariance[np.ix_(kept, kept)])
-        precision[np.ix_(here, here)] += known
-        pull[here] += known @ before.mean[kept]
-    covariance = np.linalg.inv(precision)
-    return Below(edges, covariance @ pull, (covariance + covariance.T) / 2.0)
 
 
 def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, ...]:
@@ -280,15 +238,10 @@ class Quantiles:
         )
 
     def _variable(self, bounds: ColumnBounds, law: Below, reach: float) -> VariableQuantiles:
-        present = Known(mean=float(law.mean[-1]), sd=math.sqrt(float(law.covariance[-1, -1])))
-        is_told = tells_quantiles(present, reach=reach, smallest=self.task.smallest_cell)
+        is_told = law.tells(reach=reach, smallest=self.task.smallest_cell)
         return VariableQuantiles(
             name=bounds.name,
             bounds=(bounds.lower, bounds.upper),
-            present=present,
-            quantiles=tuple(
-                KnownQuantile(level=level, points=law.points(level))
-                for level in self.task.levels
-                if is_told
-            ),
+            present=law.present,
+            quantiles=law.quantiles(self.task.levels if is_told else ()),
         )
