@@ -29,9 +29,14 @@ from shoal_command.connection import (
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
+from shoal_holder.journal import checked
 from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.journal import Shown
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
 from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
@@ -83,7 +88,7 @@ def agent(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each round and crowd job cost your own clients, from your own agent's ledger.
+    """Show what each round and crowd job cost your own clients, from your own agent's journal.
 
     One entry is of the clients who were answered for together, or of one contribution to a crowd;
     --json shows all of them. Jobs of either kind use up one cap, but not alike:
@@ -92,24 +97,22 @@ def agent(
     service = own_agent(directory, url, data)
     page = service.ask(AgentPage, "/v1/ledger")
     chain_pages = service.pages(ChainPage, "/v1/ledger/chain", count=_MOST)
-    lines = [line for each in chain_pages for line in each.entries]
-    chain = verified(lines)
-    summed = [] if every else page.crowds
+    entries = [entry for each in chain_pages for entry in each.entries]
+    head = checked(entries)
+    summed = {crowd.job for crowd in page.crowds if not every}
+    charged = [found for each in entries if (found := _charged(each, page.spent.delta))]
     tell(
         {
-            **_exported(lines, chain),
+            "entries": entries,
+            "head": head._asdict(),
             "spent": page.spent,
             "crowds": page.crowds,
             "reserved": page.reserved,
         },
         as_json,
         {
-            "entries": [
-                _cells(each, page.spent.delta)
-                for each in lines
-                if each.job not in {crowd.job for crowd in summed}
-            ],
-            "crowd_jobs": summed,
+            "entries": [each for each in charged if each["job"] not in summed],
+            "crowd_jobs": [] if every else page.crowds,
             "reserved_by_open_jobs": [
                 {
                     **{name: getattr(each, name) for name in ("job", "slots", "until")},
@@ -118,8 +121,8 @@ def agent(
                 for each in page.reserved
             ],
         },
-        *_sentences(page.spent, lines),
-        _unbroken(chain),
+        *_sentences(page.spent, charged),
+        f"The journal is one unbroken chain of {counted(head.number)}, whose last is {head.hash}.",
     )
 
 
@@ -190,15 +193,32 @@ def _cells(line: Line, delta: float) -> dict[str, Any]:
     }
 
 
+def _charged(entry: Shown, delta: float) -> dict[str, Any] | None:
+    """Return the cells of an entry of a data holder's journal; None if it charges nobody."""
+    said = entry.statement
+    if said is None or said.kind not in ("answer", "charge", "contribution"):
+        return None
+    of = said.document
+    return {
+        "": entry.number,
+        "kind": said.kind,
+        "job": of["job"],
+        "round": of.get("round", said.subject),
+        "clients": len(decode_clients(of["slots"])),
+        "epsilon": epsilon_at(delta, Cost.stated(of["mu"], of["epsilon"])),
+        "hash": entry.hash,
+    }
+
+
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
-def _sentences(spent: Spent, lines: Sequence[Line]) -> list[str]:
+def _sentences(spent: Spent, charged: Sequence[dict[str, Any]]) -> list[str]:
     pure, gaussian, crowds = spent.left.pure, spent.left.gaussian, spent.left_for_crowds
     return [
-        f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
-        f"{sum(each.clients for each in lines):,} times to a client.",
+        f"{len({each['round'] for each in charged}):,} rounds and contributions to crowds were "
+        f"charged, {sum(each['clients'] for each in charged):,} times to a client.",
         f"Every epsilon here is at delta {spent.delta:.3g}, but for pure jobs and crowd jobs, "
         "which need none. They do not add up: what is left says what one more job may cost.",
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "

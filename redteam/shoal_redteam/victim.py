@@ -23,7 +23,6 @@ from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
-from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_redteam.findings import CannotAttack
@@ -92,7 +91,6 @@ class FakeNetwork(httpx.AsyncBaseTransport):
             after=int(request.url.params["after"]),
             through=0,
             head=0,
-            head_digest=GENESIS,
             rounds=(),
         )
         return httpx.Response(_OK, content=self.target.sign(told, node).encode())

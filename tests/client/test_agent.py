@@ -27,7 +27,7 @@ from shoal_kit.startup import StartupRefused
 from shoal_kit.web.logs import configure_logs
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_left
-from shoal_protocol.wire.encoding import format_time
+from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import BadSignature
 from tests.client.test_policy import RULES
 from tests.holder.test_new_records import MAPPING, load
@@ -167,20 +167,25 @@ async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) 
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Service) -> None:
+async def test_the_journal_is_shown_to_its_owner_in_pages(world: World, agent: Service) -> None:
     job = await work(world, agent)
     bearer = {"Authorization": f"Bearer {owner_token(world)}"}
     first = (await ask(agent, "/v1/ledger/chain?count=1", **bearer)).json()
     second = (await ask(agent, f"/v1/ledger/chain?after={first['next']}", **bearer)).json()
-    assert [(entry["job"], entry["clients"]) for entry in first["entries"]] == [(job, CLIENTS)]
-    assert second == {"entries": [], "next": None}
-    [entry] = ChainPage.model_validate(first).entries
-    assert entry.entry() == (await agent.holder.chain())[0]
+    pages = [ChainPage.model_validate(each).entries for each in (first, second)]
+    said = [each.statement for page in pages for each in page if each.statement is not None]
+    assert [(each.kind, each.document["job"]) for each in said] == [("join", job), ("answer", job)]
+    assert second["next"] is None
+    assert [each for page in pages for each in page] == await agent.holder.chain()
+    charge = said[1].document
+    assert len(decode_clients(charge["slots"])) == CLIENTS
     spent = (await ask(agent, "/v1/ledger", **bearer)).json()["spent"]
     assert spent["clients"] == CLIENTS
     assert 0.99 < spent["epsilon"]["least"] <= spent["epsilon"]["most"] < 1.0001
     assert spent["maximum_epsilon"] == 3.0
-    pure, gaussian = epsilon_left(Cap(epsilon=3.0, delta=spent["delta"]), Cost.gaussian(entry.mu))
+    pure, gaussian = epsilon_left(
+        Cap(epsilon=3.0, delta=spent["delta"]), Cost.gaussian(charge["mu"])
+    )
     assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 

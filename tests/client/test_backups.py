@@ -76,7 +76,7 @@ async def test_a_state_is_restored_from_a_backup_that_was_made_while_the_agent_r
     assert [each.ended for each in status.jobs] == [RESTORED]
     assert await agent.holder.chain() == charged
     await work(world, agent)
-    assert len(await agent.holder.chain()) == 2 * len(charged)
+    assert len(await agent.holder.chain()) == 2 * len(charged)  # a join and an answer each
     await agent.close()
 
 

@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_holder import ledger
+from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import charged_on
 from tests.world.clock import NOW
@@ -89,16 +88,18 @@ def epsilons(state: State) -> dict[int, float]:
     return {client: cost.epsilon for client, cost in committed.of(committed.charged).items()}
 
 
-def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
+def test_a_contribution_is_charged_in_the_journal_with_what_is_sent(state: State) -> None:
     assert contribute(state, 0, 1, 0) == [True] * 3
-    entries = ledger.entries(state.file, after=0, count=9)
-    assert verify_chain(entries).head.number == 3
-    assert [(each.job, each.clients, each.cost) for each in entries] == [
+    entries = journal.entries(state.file, after=0, count=9)
+    assert journal.checked(entries).number == 3
+    assert [(each.job, len(each.clients), each.cost) for each in spending.charges(state.file)] == [
         (CROWD, 1, LIMITS.cost)
     ] * 3
     charges = charged_on(state)
     assert [client for _, _, client in charges] == [0, 1, 0]
-    assert [what for what, _, _ in charges] == [entry.round for entry in entries]
+    assert [what for what, _, _ in charges] == [
+        entry.statement.subject for entry in entries if entry.statement is not None
+    ]
     assert len(memory.pending(state, CROWD)) == 3
     used = used_by(state, CROWD, range(3))
     assert [used[client].made for client in range(3)] == [2, 1, 0]
@@ -134,7 +135,7 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
     same = prepared(0)
     with pytest.raises(sqlite3.IntegrityError):
         memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
-    assert ledger.entries(state.file, after=0, count=9) == []
+    assert journal.entries(state.file, after=0, count=9) == []
     assert memory.pending(state, CROWD) == {}
     assert not state.committed().charged
 
@@ -164,7 +165,7 @@ CHANGES = {
     "a contribution is gone": "DELETE FROM contributions WHERE number = 0",
     "one was added": "INSERT INTO contributions SELECT submission, job, 9, number,"
     " submission, outcome FROM contributions LIMIT 1",
-    "its price": "UPDATE ledger SET epsilon = 0.125",
+    "its price": "UPDATE journal SET body = replace(body, 'epsilon\":1', 'epsilon\":0')",
 }
 
 
@@ -175,12 +176,12 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     contribute(state, 0, 1)
     state.close()
     database = sqlite3.connect(path)
-    for trigger in ("contributions_keep", "contributions_stay", "ledger_keeps", "ledger_stays"):
+    for trigger in ("contributions_keep", "contributions_stay", "journal_keeps", "journal_stays"):
         database.execute(f"DROP TRIGGER {trigger}")
     database.execute(CHANGES[name])
     database.commit()
     database.close()
-    with pytest.raises(ValueError, match="ledger"):
+    with pytest.raises(ValueError, match="journal"):
         reopen(path)
 
 
@@ -224,7 +225,7 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     crowds_cap=st.floats(0.5, 4.0),
     rounds=st.booleans(),
 )
-def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
+def test_whatever_is_tried_no_limit_is_passed_and_the_journal_is_whole(
     tried: list[list[int]],
     jobs: list[str],
     per_client: int,
@@ -254,9 +255,9 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
             assert max(own) <= per_client and spent <= crowds_cap * (1 + 1e-9)
         kept = epsilons(state)
         state.close()
-        again = reopen(path)  # which checks the whole ledger
+        again = reopen(path)  # which checks the whole journal
         assert epsilons(again) == kept
-        assert len(ledger.entries(again.file, after=0, count=999)) == sum(made.values())
+        assert len(journal.entries(again.file, after=0, count=999)) == sum(made.values()) + rounds
         again.close()
 
 

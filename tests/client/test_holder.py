@@ -460,7 +460,7 @@ async def test_a_round_of_the_version_before_is_answered_for_half_a_minute(
     world.announce(request)
     await holder.step()
     assert all(bool(node.held) is is_answered for node in world.nodes)
-    assert bool(await holder.chain()) is is_answered
+    assert bool(await holder.spent()) is is_answered
 
 
 async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(

@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.directory import MemoryLost
 from shoal_agent.restoring import restore_file
 from shoal_holder import spending
 from shoal_holder.opening import from_files
@@ -20,7 +21,6 @@ from shoal_holder.site import Sources
 from shoal_holder.site_files import STATE_FILE, records_in
 from shoal_holder.slots import injection, slots_by_id
 from shoal_holder.state import State
-from shoal_kit.marks import MemoryLost
 from shoal_protocol.jobs.charges import RoundCharged
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from shoal.jobs.analyst import Job
-from shoal_agent.status import HolderStatus
+from shoal_agent.status import ChainPage, HolderStatus
 from shoal_command.connection import own_agent
 from shoal_consortium import quickstart
 from shoal_consortium.processes import Federation as Processes
 from shoal_consortium.processes import Process
+from shoal_protocol.wire.encoding import decode_clients
 from tests.end_to_end.conftest import first_free_port
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS, POLICY, data_of, logged
 from tests.end_to_end.test_real_processes import CLIENTS, get, shoal, submit, wait_until
@@ -51,10 +52,19 @@ class Agent:
     def ledger(self) -> Any:
         return own_agent(self.home, self.url, self.data).ask(dict[str, Any], "/v1/ledger")
 
-    def chain(self) -> list[dict[str, Any]]:
-        page = own_agent(self.home, self.url, self.data).ask(dict[str, Any], "/v1/ledger/chain")
-        entries: list[dict[str, Any]] = page["entries"]
-        return entries
+    def charges(self) -> list[tuple[str, int, float]]:
+        """Return (round, slots, mu) of each charge in the journal."""
+        page = own_agent(self.home, self.url, self.data).ask(ChainPage, "/v1/ledger/chain")
+        said = [each.statement for each in page.entries if each.statement is not None]
+        return [
+            (
+                each.document.get("round", each.subject),
+                len(decode_clients(each.document["slots"])),
+                each.document["mu"],
+            )
+            for each in said
+            if each.kind in ("answer", "charge")
+        ]
 
     def restore(self, trust: Trust, *backup: str) -> None:
         where = ["--agent", self.home, "--data", self.data]
@@ -111,7 +121,7 @@ def held(node: Any, round_id: str) -> int:
 
 def charged(agent: Agent, round_id: str) -> int:
     """Return how many slots were charged for a round; a ledger never charges one twice for it."""
-    return sum(each["clients"] for each in agent.chain() if each["round"] == round_id)
+    return sum(slots for what, slots, _ in agent.charges() if what == round_id)
 
 
 def prepared(trust: Trust, process: quickstart.Process, logs: Path) -> Agent:
@@ -212,7 +222,6 @@ def test_a_node_whose_disk_is_lost_in_a_round_goes_on_from_its_backup(
 def costly(agent: Agent) -> Counter[str]:
     """Return what was charged: without its map an agent brings all slots up to the largest, too."""
     counts = Counter[str]()
-    for each in agent.chain():
-        if each["mu"] or each["epsilon"]:
-            counts[each["round"]] += each["clients"]
+    for what, slots, mu in agent.charges():
+        counts[what] += slots if mu else 0
     return counts

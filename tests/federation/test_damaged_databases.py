@@ -5,6 +5,7 @@ SQLite's write-ahead log, and once written back. Its files are then damaged in e
 """
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -123,7 +124,11 @@ def both_slots(files: Files) -> None:
 def newest_slot(files: Files) -> None:
     """As a crash in the middle of the mark's write leaves it."""
     content = files.mark.read_bytes()
-    commits = [int(content[at:].split(b'"commits": ')[1].split(b",")[0]) for at in (0, PAGE_BYTES)]
+    counts = [
+        json.loads(content[at : at + PAGE_BYTES].strip().rpartition(b" ")[0])
+        for at in (0, PAGE_BYTES)
+    ]
+    commits = [each[0] if isinstance(each, list) else each["commits"] for each in counts]
     cut_at = PAGE_BYTES * commits.index(max(commits)) + 60
     overwrite(files.mark, cut_at, bytes(200))
 

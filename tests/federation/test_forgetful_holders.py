@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal_agent.directory import MemoryLost
 from shoal_agent.restoring import restore_file
 from shoal_holder.site_files import STATE_FILE
-from shoal_kit.marks import MemoryLost
 from tests.world.around_holder import charged_on, state_of
 from tests.world.federation import PRIVACY, Federation
 from tests.world.trust import SITES, Trust

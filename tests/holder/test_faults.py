@@ -15,7 +15,7 @@ import structlog
 
 from shoal_agent.__main__ import _work
 from shoal_agent.vault_link import VaultGone
-from shoal_holder import frames, rounds, serving
+from shoal_holder import frames, journal, rounds, serving
 from shoal_holder import vault as vault_module
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
@@ -25,11 +25,11 @@ from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.faults import FAULTS_FILE, LARGEST_FILE, Faults, VaultFailed
 from shoal_holder.jobs import Jobs
 from shoal_holder.letters import Settled
+from shoal_holder.mark import Mark
 from shoal_holder.messages import question_about
 from shoal_holder.rounds import FAILED, Rounds
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
-from shoal_kit.marks import MarkFile
 from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
@@ -212,9 +212,10 @@ def test_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
         raise OSError
 
     with monkeypatch.context() as patched:
-        patched.setattr(MarkFile, "write", fails)
+        patched.setattr(Mark, "write", fails)
         with pytest.raises(sqlite3.OperationalError):
-            vault._state.file.write("UPDATE machine SET epoch = epoch + 1")
+            with vault._state.file.transaction():
+                journal.append(vault._state.file, "leave", "a" * 64, job="a" * 64)
         assert b"cannot be read or written" in vault.answer(due)
     assert b"cannot be read or written" not in vault.answer(due)
 
@@ -230,7 +231,7 @@ def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column
     vault = vault_of(CrowdWorld(tmp_path).holder())
 
     def kept() -> list[str]:
-        return [each for each in vault._state.file.database.iterdump() if '"memory"' not in each]
+        return list(vault._state.file.database.iterdump())
 
     before = kept()
     for kind in vault._effects:
@@ -274,7 +275,7 @@ async def test_no_letter_leaves_before_its_mark_though_the_courier_goes_on(world
     with pytest.MonkeyPatch.context() as patched:
 
         def unmarked(*given: Any, **arguments: Any) -> bool:
-            patched.setattr(MarkFile, "write", fails)
+            patched.setattr(Mark, "write", fails)
             return record(*given, **arguments)
 
         patched.setattr(State, "record_answer", unmarked)

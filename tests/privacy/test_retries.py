@@ -56,7 +56,7 @@ def charges(directory: Path) -> int:
     left = directory.with_name("left by a crash")
     shutil.copytree(directory, left)
     database = sqlite3.connect(left / STATE_FILE)
-    [[count]] = database.execute("SELECT COUNT(*) FROM ledger")
+    [[count]] = database.execute("SELECT COUNT(*) FROM journal WHERE kind = 'answer'")
     database.close()
     shutil.rmtree(left)
     return int(count)

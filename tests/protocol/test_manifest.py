@@ -49,7 +49,6 @@ MAY_SIGN = {
     "job_request": {"analyst"},
     "job_check": {"analyst"},
     "jobs_query": {"analyst"},
-    "node_query": {"compute-0", "compute-1", "compute-2"},
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
     "job_end": {"trainer"},

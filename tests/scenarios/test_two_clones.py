@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.directory import MemoryLost
 from shoal_holder.machine import IN_USE
 from shoal_holder.site import Sources
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.marks import MemoryLost
 from shoal_kit.startup import read_pin
 from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum, Result, Vote
 from shoal_protocol.rounds.round_audit import Account, account_of

@@ -16,7 +16,7 @@ from shoal_protocol.crowds import draws, tasks
 from shoal_protocol.crowds import draws as crowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
-from shoal_protocol.jobs.charges_asked import NodeQuery, check_age
+from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
@@ -63,7 +63,6 @@ KINDS: Mapping[str, type[Document]] = {
         study_request.JobsQuery,
         membership.JobWithdrawal,
         charges.ChargesQuery,
-        NodeQuery,
         charges.Charges,
         posterior_report.PosteriorReport,
         round_spec.RoundSpec,

@@ -18,6 +18,7 @@ from nacl.public import PrivateKey
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
+from shoal_holder import spending
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.site import Sources
@@ -101,7 +102,6 @@ class FakeNode:
     bodies: list[bytes] = field(default_factory=list)
     queries: int = 0
     charged: list[RoundCharged] = field(default_factory=list)
-    head: tuple[int, str] | None = None  # of its ledger, if not that of `charged`
     machine: Signed[ChargesQuery] | None = None  # by whose query it knows the one that counts
 
     def digest(self, holder: int) -> bytes:
@@ -128,16 +128,14 @@ class FakeNode:
         slots = self.world.book.current.roster.slots_of(asked.body.holder)
         name, end = f"compute-{self.index}", len(self.charged)
         after = int(request.url.params["after"])
-        head = self.head or (end, f"{end:064x}")
         body = Charges(
             manifest=asked.body.manifest,
             node=name,
             nonce=asked.body.nonce,
             holder=asked.body.holder,
             after=after,
-            through=head[0],
-            head=head[0],
-            head_digest=head[1],
+            through=end,
+            head=end,
             rounds=tuple(
                 each for each in self.charged[after:] if decode_clients(each.clients) & slots
             ),
@@ -215,8 +213,11 @@ def vault_of(holder: DataHolder) -> Vault:
 
 def charged_on(state: State) -> list[tuple[str, str, int]]:
     """Return (round or contribution, job, client) of each charge in a holder's ledger, in order."""
-    rows = state.file.rows("SELECT round, job, population FROM ledger ORDER BY number")
-    return [(what, job, client) for what, job, slots in rows for client in decode_clients(slots)]
+    return [
+        (each.what, each.job, client)
+        for each in spending.charges(state.file)
+        for client in each.clients
+    ]
 
 
 def state_of(holder: DataHolder) -> State:

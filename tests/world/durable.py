@@ -22,9 +22,11 @@ from unittest.mock import patch
 
 from sqlalchemy.engine.default import DefaultDialect
 
+from shoal_holder.mark import Mark as VaultMark
 from shoal_holder.state_file import StateFile
 from shoal_kit import manifest_book
 from shoal_kit.marks import Mark, MarkFile
+from shoal_protocol.journal import Head
 from shoal_service.storage.database_memory import StorageThread
 from tests.world.lives import owner
 
@@ -221,7 +223,19 @@ class DurableSteps:
             write(file, mark)
             self._end(MARK, dies)
 
-        with patch.object(MarkFile, "write", watched):
+        write_of_vault = VaultMark.write
+
+        def watched_of_vault(file: VaultMark, head: Head) -> None:
+            if head == file.head:
+                return
+            dies = self._begin(MARK)
+            write_of_vault(file, head)
+            self._end(MARK, dies)
+
+        with (
+            patch.object(MarkFile, "write", watched),
+            patch.object(VaultMark, "write", watched_of_vault),
+        ):
             yield
 
 

@@ -12,7 +12,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
-from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import (
@@ -407,7 +406,6 @@ CHARGES = Charges(
     after=0,
     through=2,
     head=5,
-    head_digest=seed("head").hex(),
     rounds=(
         RoundCharged(
             entry=2,
@@ -499,7 +497,6 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 at=OPENED_AT,
             ),
         ),
-        named("compute-1", NodeQuery(manifest=CONSORTIUM.digest, node="compute-1", at=OPENED_AT)),
         named("compute-1", CHARGES),
         named(
             "analyst",

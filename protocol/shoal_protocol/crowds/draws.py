@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, first_weights
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.policy import CLOCKS_APART, TimeLimits
 from shoal_protocol.wire.documents import (

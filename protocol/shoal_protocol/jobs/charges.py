@@ -90,7 +90,6 @@ class Charges(NodeDocument):
     after: Count  # the stretch begins behind this entry of the ledger,
     through: Count  # and ends with this one
     head: Count  # the ledger's last entry
-    head_digest: Digest
     rounds: tuple[RoundCharged, ...]
 
     @model_validator(mode="after")

@@ -1,25 +1,14 @@
-"""Queries that are valid for minutes: a Compute node's to another one, and the age of all."""
+"""The age of queries that are valid for minutes."""
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from shoal_protocol.trust.policy import CLOCKS_APART, duration
-from shoal_protocol.wire.documents import (
-    NodeDocument,
-)
-from shoal_protocol.wire.encoding import Timestamp
 from shoal_protocol.wire.service_errors import StaleQuery
 
 LARGEST_REQUEST_BYTES: Final = 1024
 OLDEST_QUERY: Final = 2 * CLOCKS_APART
 """The clocks of who asks and who answers may both be off, in opposite directions."""
-
-
-class NodeQuery(NodeDocument):
-    """Compute -> Compute: which machines hold a restored state? Valid for minutes."""
-
-    kind: Literal["node_query"] = "node_query"
-    at: Timestamp
 
 
 def check_age(at: datetime, now: datetime) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_kit.peers.exchange import Connection, Reply, Unavailable
-from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -57,12 +56,10 @@ class Unauthenticated(Attack):
             "/v1/jobs/list",
         ):
             yield finding
-        asking = NodeQuery(manifest=request.manifest, node=target.nodes[0], at=target.clock())
         lists: dict[str, tuple[str, str, Document]] = {
             "jobs that may be joined": (target.trainer, "/v1/jobs/joining", query),
             "crowd jobs": (target.trainer, "/v1/crowds/list", query),
             "declarations": (target.trainer, "/v1/declarations/list", query),
-            "restored machines": (target.nodes[1], "/v1/machines", asking),
         }
         for what, (asked, path, body) in lists.items():
             forged = sign(body, "stranger", stranger).encode()

@@ -24,7 +24,6 @@ from shoal_agent.status import (
     HolderStatus,
     JobView,
     Left,
-    Line,
     Spent,
 )
 from shoal_agent.vault_link import VaultGone
@@ -152,12 +151,10 @@ def create_agent_application(
 
     @owned.get("/v1/ledger/chain")
     async def show_chain(after: After = 0, count: Count = 1000) -> ChainPage:
-        """The hash-chained entries from `after` on, each for clients who answered together."""
+        """The hash-chained entries of the journal from `after` on."""
         entries = await holder.chain(after=after, count=count)
-        return ChainPage(
-            entries=[Line(**dict(each), digest=each.digest) for each in entries],
-            next=entries[-1].number if len(entries) == count else None,
-        )
+        following = entries[-1].number if len(entries) == count else None
+        return ChainPage(entries=entries, next=following)
 
     @owned.post("/v1/backup", responses=refusals(ProtocolError))
     async def back_up() -> dict[str, str]:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from shoal_agent.application import create_agent_application
 from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
-from shoal_agent.directory import ShutOut
+from shoal_agent.directory import MemoryLost, ShutOut
 from shoal_agent.settings import Settings
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
@@ -22,7 +22,6 @@ from shoal_holder.opening import complaint, from_files
 from shoal_holder.site import Sources
 from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.marks import LOSSES_ACCEPTED, MemoryLost
 from shoal_kit.private_files import token_of
 from shoal_kit.startup import StartupRefused, read_pin
 from shoal_kit.vitals import Vitals
@@ -32,7 +31,7 @@ _OFTEN: Final = frozenset({"contributions charged", "contribution settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
 _OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
 """Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
-_WARNINGS: Final = frozenset({LOSSES_ACCEPTED, ADOPTED, RECORDS_NOT_TAKEN})
+_WARNINGS: Final = frozenset({ADOPTED, RECORDS_NOT_TAKEN})
 
 
 class Telemetry:

@@ -17,7 +17,7 @@ import nacl.utils
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_agent.directory import Directory, ShutOut
+from shoal_agent.directory import Directory, MemoryLost, ShutOut
 from shoal_agent.mail import Mail
 from shoal_agent.status import (
     AskingView,
@@ -43,11 +43,10 @@ from shoal_holder.status import Report, silent
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.marks import MemoryLost
 from shoal_kit.startup import read_pin
 from shoal_protocol.jobs.membership import Approval
+from shoal_protocol.journal import Shown
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients
@@ -258,8 +257,8 @@ class DataHolder:
         """Return what each client has spent, and what open jobs may still ask of it."""
         return await self.vault.ask(Vault.committed)
 
-    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
-        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[Shown]:
+        """Return up to `count` entries of the hash-chained journal that follow entry `after`."""
         return await self.vault.ask(Vault.chain, after=after, count=count)
 
     async def status(self) -> HolderStatus:

@@ -32,6 +32,10 @@ BETWEEN_LOOKS: Final = timedelta(minutes=1)
 else holds a version back, shows none."""
 
 
+class MemoryLost(Exception):
+    """The vault takes part in nothing for now; the message says why, and what to do."""
+
+
 class ShutOut(Exception):
     """No party takes this holder's messages again; the message says why, and what to do."""
 

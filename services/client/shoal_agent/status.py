@@ -16,6 +16,7 @@ from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import JobStatus
+from shoal_protocol.journal import Shown
 from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.trust.manifest import Manifest
@@ -62,9 +63,9 @@ class TrainerPage(pydantic.BaseModel):
 
 
 class ChainPage(pydantic.BaseModel):
-    """A part of a data holder's ledger."""
+    """A part of a data holder's journal."""
 
-    entries: list[Line]
+    entries: list[Shown]
     next: Count | None = None
 
 
@@ -213,12 +214,11 @@ class HolderStatus(Standing):
     """All jobs that were joined or contributed to, in order, and why listed ones were not.
 
     `key` is the fingerprint of the key in force, by which the authority knows this data holder.
-    `refusal` says why nothing is joined or answered: the ledger lacks what Compute nodes charged,
+    `refusal` says why nothing is joined or answered: the journal lacks what Compute nodes charged,
     or the data holder was revoked.
-    `adopted` counts rounds that this ledger lacked and the owner had charged; `losses` counts
-    accepted losses of the state file, whose charges may be spent a second time. `isolation` says
-    how the process with the records is cut off from the network. A backup is due where none was
-    made since records were loaded. `records_fault` says why the newest ones were not taken.
+    `adopted` counts rounds that this journal lacked and the owner had charged. `isolation` says how
+    the process with the records is cut off from the network. A backup is due where none was made
+    since records were loaded. `records_fault` says why the newest ones were not taken.
     `unheard` says why the trainer lists no jobs, and Compute nodes do not say what they charged.
     Jobs in `waiting` wait for the owners' approval; `owners_missing` says why none can be approved.
     """

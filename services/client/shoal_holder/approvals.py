@@ -6,12 +6,14 @@ cannot decide. Each decision is verified by the policy as it is when it counts. 
 good.
 """
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from shoal_holder import journal
 from shoal_holder.letters import Draft, Settled
 from shoal_holder.policy import Policy
 from shoal_holder.site import Site
@@ -25,8 +27,13 @@ from shoal_protocol.jobs.membership import (
     State,
     check_approval,
 )
-from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Count, Digest, format_time
+from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
+from shoal_protocol.wire.encoding import (
+    Count,
+    Digest,
+    format_time,
+    sha256,
+)
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -110,7 +117,8 @@ class Approvals:
         days = self._site.book.current.manifest.policy.retention_days
         if days is not None:
             self._file.database.execute(
-                "DELETE FROM asked WHERE until < ? AND job NOT IN (SELECT job FROM approvals)",
+                "DELETE FROM asked WHERE until < ? AND job NOT IN"
+                " (SELECT job FROM journal WHERE kind = 'decision')",
                 (format_time(self._site.clock() - timedelta(days=days)),),
             )
 
@@ -132,20 +140,21 @@ class Approvals:
             raise UnknownJob("no such job asks this data holder's owners")
         if (body.holder, body.manifest) != (self._site.holder, asked[0]):
             raise MalformedDocument("the decision is about another data holder's part in a job")
-        kept = self._file.one(
-            "SELECT document FROM approvals WHERE job = ? AND owner = ?", body.job, body.owner
-        )
-        if kept is not None and kept[0] == encoded:
+        kept = self._signed(body.job).get(body.owner)
+        if kept == signed:
             return body.job
-        if kept is not None and decode(kept[0], Approval).body.decision == "refuse":
+        if kept is not None and kept.body.decision == "refuse":
             raise WrongPhase("this owner refused the job, which is for good")
         if self._file.takes_part(body.job):
             raise WrongPhase("the data holder takes part already: `shoal agent leave` ends that")
         if asked[1] <= format_time(self._site.clock()):
             raise WrongPhase("the time to decide about the job is over")
-        self._file.write(
-            "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)", body.job, body.owner, encoded
-        )
+        with self._file.transaction():
+            journal.append(
+                *(self._file, "decision", sha256("decision", encoded)),
+                job=body.job,
+                document=signed.to_json(),
+            )
         return body.job
 
     def waiting(self, analyst: str | None = None) -> tuple[str, ...]:
@@ -235,16 +244,21 @@ class Approvals:
     def _decisions(self, job: str) -> list[Approval]:
         """Return the decisions about a job of owners whose keys are listed now."""
         found = []
-        for (document,) in self._file.rows(
-            "SELECT document FROM approvals WHERE job = ? ORDER BY owner", job
-        ):
-            signed = decode(document, Approval)
+        for _, signed in sorted(self._signed(job).items()):
             try:
                 check_approval(signed, self._site.policy.owners.get(signed.signer))
             except ProtocolError:
                 continue  # the policy lists this owner no more, or another key
             found.append(signed.body)
         return found
+
+    def _signed(self, job: str) -> dict[str, Signed[Approval]]:
+        """Return the last decision of each owner about a job, as it was signed."""
+        rows = self._file.rows(
+            "SELECT body FROM journal WHERE (kind, job) = ('decision', ?) ORDER BY number", job
+        )
+        signed = [from_json(json.loads(text)["document"], Approval) for (text,) in rows]
+        return {each.body.owner: each for each in signed}
 
 
 def owners_needed(policy: Policy) -> int:

@@ -12,15 +12,13 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, machine, restoring
-from shoal_holder.ledger import ChargedElsewhere
+from shoal_holder import machine, restoring
 from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
-from shoal_holder.state_file import StateFile
-from shoal_kit.marks import RESTORE
+from shoal_holder.state import ChargedElsewhere
+from shoal_holder.state_file import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
-from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import format_time
@@ -201,8 +199,6 @@ class ChargeComparison(Part):
     def hear(self, node: str, signed: Signed[Any]) -> None:
         """Take a node's answer to the last query.
 
-        A node whose ledger ends before where it once did is not heard: its charges may be gone.
-
         Raises:
             ProtocolError: the node did not sign it, or it answers something else.
         """
@@ -227,22 +223,11 @@ class ChargeComparison(Part):
             slots=asking.slots,
             caps=[each.manifest.policy.cap for each in self._site.book.versions],
         )
-        try:
-            head = Head(signed.body.head, signed.body.head_digest)
-            _note_head(self._state.file, node, head)
-        except LedgerBroken as error:
-            self.refusal = (
-                f"{node} was set back, or lies: {error}. Ask its operator; if it does not come "
-                "back with its whole ledger, or under another name with another one, name it in "
-                "SHOAL_WITHOUT_NODES"
-            )
-            self._asking.pop(node, None)
-            return
         rounds = [
             ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
             for each, whose in charged
         ]
-        self._note(ledger.not_charged(self._state.file, rounds))
+        self._note(self._state.not_charged(rounds))
         asking.after = signed.body.through
         if asking.after == signed.body.head:
             self._progress[node] = (asking.slots, asking.after)
@@ -256,7 +241,7 @@ class ChargeComparison(Part):
         elif self.refusal is None and self._is_news:
             self.refusal = (
                 f"Compute nodes charged slots here for rounds ({len(self._forgotten):,}) that the "
-                "ledger here does not hold: the state was lost or set back. Stop, and "
+                "journal here does not hold: the state was lost or set back. Stop, and "
                 f"{RESTORE}. If it is lost for good, run `shoal agent restore`, which takes what "
                 "was forgotten for spent"
             )
@@ -355,28 +340,3 @@ class ChargeComparison(Part):
         make_sure(self._state.file)
         self._forgotten, self._machine = {}, machine.read(self._state.file)
         self._report("charges of the lost state taken over", rounds=adopted)
-
-
-def _note_head(file: StateFile, node: str, head: Head) -> None:
-    """Keep a head that a node has signed, unless a higher one is kept: no older one counts later.
-
-    A node is known by its name: its ledger outlives its keys, and only another name begins another.
-
-    Raises:
-        LedgerBroken: it lies before the one that is kept, or is another one in its place.
-    """
-    kept = Head(*(file.one("SELECT number, digest FROM node_heads WHERE node = ?", node) or EMPTY))
-    if head.number < kept.number:
-        raise LedgerBroken(
-            f"its ledger ends with entry {head.number:,}, and ended with {kept.number:,}"
-        )
-    if head.number == kept.number and head != kept:
-        raise LedgerBroken(f"its ledger's entry {head.number:,} is another one than it was")
-    if head != kept:
-        file.write(
-            "INSERT INTO node_heads VALUES (?1, ?2, ?3)"
-            " ON CONFLICT (node) DO UPDATE SET number = ?2, digest = ?3",
-            node,
-            head.number,
-            head.digest,
-        )

@@ -9,9 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from shoal_holder.state_file import StateFile
-from shoal_protocol.sharing.shares import RandomBytes
 
-INSTANCE_BYTES: Final = 16
 IN_USE: Final = (
     "another machine takes part with this key, or did before this state was lost. Let that one go "
     "on, and stop this one; if it or its state is lost for good, run `shoal agent restore`"
@@ -33,18 +31,8 @@ class Machine:
     is_superseded: bool
 
 
-def begin(file: StateFile, random_bytes: RandomBytes) -> None:
-    """Draw an instance for a state that has none."""
-    if file.one("SELECT 1 FROM machine") is None:
-        instance = random_bytes(INSTANCE_BYTES).hex()
-        file.write(
-            "INSERT INTO machine (one, epoch, instance) VALUES (1, 0, ?)",
-            instance,
-        )
-
-
 def read(file: StateFile) -> Machine:
-    """Return the machine of a state that is begun."""
+    """Return the machine of a state."""
     epoch, instance, restored_at, is_restoring, is_superseded = file.one(
         "SELECT epoch, instance, restored_at, is_restoring, is_superseded FROM machine"
     )

@@ -97,7 +97,6 @@ class Standing(BaseModel):
     key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
-    losses: Count = 0  # of the state file that its owner accepted
     refusal: str | None = None  # why nothing is joined or answered, and what to do
     backup_at: Timestamp | None = None  # when the last one was handed out
     backup_due: bool = False

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_holder import machine
+from shoal_holder import restoring
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable
@@ -76,7 +76,8 @@ def open_vault(
     authority = site.book.current.manifest.identity
     state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
     try:
-        machine.begin(state.file, site.random_bytes)
+        if state.file.is_restored:  # its owner accepted the loss
+            restoring.prepare(state, site.random_bytes, site.clock())
         note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:

@@ -23,10 +23,10 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, machine, spending
-from shoal_holder.ledger import ChargedElsewhere
+from shoal_holder import machine, spending
 from shoal_holder.policy import Policy
-from shoal_holder.state import State
+from shoal_holder.state import ChargedElsewhere, State
+from shoal_holder.state_file import INSTANCE_BYTES
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
@@ -52,7 +52,6 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
 
     Its jobs end: the lost machine may have gone on with them.
     """
-    machine.begin(state.file, random_bytes)
     for job in state.open_jobs():
         state.end_job(job.job, RESTORED)
     known = BitMap(slot for (slot,) in state.file.rows("SELECT slot FROM slots WHERE is_sure"))
@@ -62,12 +61,14 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
         state.file.database.execute(
             "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
         )
-        instance = random_bytes(machine.INSTANCE_BYTES).hex()
+        instance = random_bytes(INSTANCE_BYTES).hex()
         state.file.database.execute(
             "UPDATE machine SET epoch = epoch + 1, instance = ?, restored_at = ?, is_restoring = 1,"
             " is_superseded = 0, known = ?, least_mu = NULL, least_epsilon = NULL",
             (instance, format_time(now), encode_clients(known)),
         )
+    state.file.is_restored = False
+    state.file.settle()
 
 
 def crowds_allowed(state: State, own: Policy, versions: Sequence[Consortium]) -> Cost:
@@ -107,12 +108,12 @@ def take_over(
     `own` are the data holder's slots, and `crowds` is what crowd jobs may have cost each of them.
     Interrupted, it may be begun again.
     """
-    missing = ledger.not_charged(state.file, forgotten)
+    missing = state.not_charged(forgotten)
     state.adopt(missing, now)
     if crowds != NOTHING:
         job = _job(state, "crowds")
         everybody = ChargedElsewhere(_round(job, 0), job, 0, crowds, own)
-        state.adopt(ledger.not_charged(state.file, [everybody]), now)
+        state.adopt(state.not_charged([everybody]), now)
     if by_id:
         spent = spending.spent(state.file)
         unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
@@ -137,7 +138,7 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     least, job = Cost.stated(*found), _job(state, "slots")
     if least == NOTHING:
         return
-    due = own - _known(state) - ledger.charged(state.file, job)
+    due = own - _known(state) - spending.charged(state.file, job)
     if not due:
         return
     spent, together = spending.spent(state.file), defaultdict[Cost, BitMap](BitMap)
@@ -147,7 +148,7 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
             together[rest].add(slot)
     if not together:
         return
-    [(number,)] = state.file.rows("SELECT COUNT(*) FROM adopted WHERE job = ?", job)
+    number = len({each.what for each in spending.charges(state.file, job)})
     state.adopt(
         [
             ChargedElsewhere(_round(job, place), job, place, rest, slots)

@@ -12,6 +12,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_holder.records import Identity
+from shoal_holder.spending import charges
 from shoal_holder.state_file import StateFile
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import domain
@@ -95,7 +96,7 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
     """Return the key of the digests, made at the first import."""
     found = file.one("SELECT key, id_column FROM identity")
     if found is None:
-        if file.one("SELECT 1 FROM ledger LIMIT 1") is not None:
+        if next(charges(file), None) is not None:
             raise ValueError(
                 "a record without an id was charged, and ids do not tell whose it was: keep the "
                 "file as it was, or have a new key enrolled"

@@ -1,16 +1,17 @@
-"""Sums up what each client spent and what open jobs reserve, in mu and in pure epsilon."""
+"""Reads from the journal what each client spent and what open jobs reserve."""
 
+import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, PlainSerializer
 from pyroaring import BitMap
 
 from shoal_holder.state_file import StateFile
 from shoal_kit.outcome import ACKNOWLEDGED, PENDING
-from shoal_protocol.privacy.accounting import Balances, Cost
+from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 
 StatedCost = Annotated[
@@ -21,15 +22,59 @@ StatedCost = Annotated[
 """A cost; in JSON its mu and epsilon as documents have them: None is infinite."""
 
 
+class Charge(NamedTuple):
+    """What some clients were charged, each of them `cost`."""
+
+    job: str
+    number: int | None  # of the round in its job; None: it was a contribution to a crowd
+    what: str  # the round or the contribution
+    clients: BitMap
+    cost: Cost
+    at: str
+
+
+class Reservation(NamedTuple):
+    """A job that was joined, and what it may cost each of the slots that it may use."""
+
+    job: str
+    request: bytes
+    slots: BitMap
+    cost: Cost
+
+
+def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
+    """Yield all that was charged, of one job or of all, in order.
+
+    Slots that an answer covers and does not use are charged nothing.
+    """
+    of_job = "" if job is None else " AND job = ?"
+    rows = file.database.execute(
+        "SELECT kind, subject, body FROM journal"  # noqa: S608 -- a constant
+        f" WHERE kind IN ('answer', 'charge', 'contribution'){of_job} ORDER BY number",
+        () if job is None else (job,),
+    )
+    for kind, subject, text in rows:
+        body = json.loads(text)
+        what = body["round"] if kind == "charge" else subject
+        cost, clients = Cost.stated(body["mu"], body["epsilon"]), decode_clients(body["slots"])
+        charge = Charge(body["job"], body.get("number"), what, clients, cost, body["at"])
+        yield charge
+        if kind == "answer" and (unused := decode_clients(body["unused"])):
+            yield charge._replace(clients=unused, cost=NOTHING)
+
+
+def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
+    """Return the clients that were charged for a job, or for the round of this number in it."""
+    found = charges(file, job)
+    return BitMap().union(*(each.clients for each in found if number in (None, each.number)))
+
+
 def spent(file: StateFile) -> dict[int, list[Cost]]:
     """Return what each client's answers cost it, one by one."""
     found = defaultdict[int, list[Cost]](list)
-    for population, mu, epsilon in file.rows(
-        "SELECT population, mu, epsilon FROM ledger ORDER BY number"
-    ):
-        cost = Cost.stated(mu, epsilon)
-        for client in decode_clients(population):
-            found[client].append(cost)
+    for charge in charges(file):
+        for client in charge.clients:
+            found[client].append(charge.cost)
     return dict(found)
 
 
@@ -44,47 +89,45 @@ def spent_alike(file: StateFile) -> list[tuple[str, list[Cost]]]:
 def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:
     """Return the most that the rounds of a job answered so far cost one of `clients`."""
     balances = Balances()
-    for _, charged, cost in _charges(file, job):
-        balances.add(charged & clients, cost)
+    for charge in charges(file, job):
+        balances.add(charge.clients & clients, charge.cost)
     return balances.largest(clients)
 
 
 def committed(file: StateFile) -> Balances:
     """Return the sum of what each client spent and what open jobs may still ask of it."""
-    found = Balances()
-    in_jobs = defaultdict[str, Balances](Balances)
-    for job, charged, cost in _charges(file):
-        found.add(charged, cost)
-        in_jobs[job].add(charged, cost)
-    for mu, epsilon, times, clients in file.rows(
-        "SELECT mu, epsilon, times, group_concat(client) FROM ("
-        " SELECT mu, epsilon, client, COUNT(*) AS times"
-        " FROM contributions JOIN ledger ON contribution = ledger.round"
-        " GROUP BY mu, epsilon, client) GROUP BY mu, epsilon, times"
-    ):
-        each = Cost.stated(mu, epsilon)
-        cost = Cost(mu=math.sqrt(times) * each.mu, epsilon=times * each.epsilon)
-        found.add(BitMap(map(int, clients.split(","))), cost)
-    for job, _, mu, epsilon, slots in reserving(file):
-        found.reserve(decode_clients(slots), Cost.stated(mu, epsilon), spent=in_jobs[job])
+    found, in_jobs = Balances(), defaultdict[str, Balances](Balances)
+    times = defaultdict[Cost, Counter[int]](Counter)  # that a client paid this to crowds
+    for job, number, _, clients, cost, _ in charges(file):
+        if number is None:
+            times[cost].update(clients)
+            continue
+        found.add(clients, cost)
+        in_jobs[job].add(clients, cost)
+    for cost, counts in times.items():
+        alike = defaultdict[int, BitMap](BitMap)
+        for client, count in counts.items():
+            alike[count].add(client)
+        for count, clients in alike.items():
+            mu = math.sqrt(count) * cost.mu
+            found.add(clients, Cost(mu=mu, epsilon=count * cost.epsilon))
+    for job, _, slots, cost in reserving(file):
+        found.reserve(slots, cost, spent=in_jobs[job])
     return found
 
 
-def reserving(file: StateFile) -> list[Any]:
-    """Return (job, request, mu, epsilon, slots) of open jobs, which hold budget, as joined."""
-    return file.rows(
-        "SELECT job, request, mu, epsilon, slots FROM jobs"
-        " JOIN outbox ON (kind, about) = ('join', job)"
+def reserving(file: StateFile) -> list[Reservation]:
+    """Return the open jobs, which hold budget, as joined."""
+    rows = file.rows(
+        "SELECT jobs.job, request FROM jobs JOIN outbox ON (kind, about) = ('join', job)"
         " WHERE ended IS NULL AND outcome IN (?, ?) ORDER BY jobs.rowid",
         *(PENDING, ACKNOWLEDGED),
     )
+    return [Reservation(job, request, *joined(file, job)) for job, request in rows]
 
 
-def _charges(file: StateFile, job: str | None = None) -> Iterator[tuple[str, BitMap, Cost]]:
-    """Yield (job, clients, cost of each) of what rounds were charged, of one job or of all."""
-    for row in file.rows(
-        "SELECT job, population, mu, epsilon FROM ledger"
-        " WHERE place IS NOT NULL AND (?1 IS NULL OR job = ?1)",
-        job,
-    ):
-        yield row[0], decode_clients(row[1]), Cost.stated(*row[2:])
+def joined(file: StateFile, job: str) -> tuple[BitMap, Cost]:
+    """Return the slots whose records a joined job may use, and what it may cost each of them."""
+    [text] = file.one("SELECT body FROM journal WHERE (kind, subject) = ('join', ?)", job)
+    body = json.loads(text)
+    return decode_clients(body["slots"]), Cost.stated(body["mu"], body["epsilon"])

@@ -1,25 +1,31 @@
 """The data holder's state on disk: jobs joined, answers given, their costs, and what is to be sent.
 
 One SQLite file. One transaction debits the slots' cost and stores the bytes to send, before the
-first of them is sent. A round of a job is answered only once. The ledger only grows.
+first of them is sent. A round of a job is answered only once. The journal only grows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger, spending
+from shoal_holder import journal, spending
 from shoal_holder.state_file import StateFile
 from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
+from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import Digest, decode_clients, encode_clients, format_time
+from shoal_protocol.wire.encoding import (
+    Digest,
+    canonical_json,
+    encode_clients,
+    format_time,
+    sha256,
+)
 from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
 
 DELIVERED: Final = "delivered"
@@ -65,6 +71,17 @@ class ReservedBudget:
     until: str
 
 
+@dataclass(frozen=True)
+class ChargedElsewhere:
+    """A round that these clients were charged for, to be looked up in this journal."""
+
+    round_id: str
+    job: str
+    number: int
+    cost: Cost
+    clients: BitMap
+
+
 class State:
     """The data holder's state: what it did and has yet to do. For one thread at a time.
 
@@ -81,20 +98,20 @@ class State:
     ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
-        A file that `is_restored` needs no mark: the Compute nodes tell what it lacks.
+        A file that `is_restored` may be behind its mark: the Compute nodes tell what it lacks.
 
         Raises:
-            ValueError: as `StateFile`, or the ledger in it was tampered with.
+            ValueError: as `StateFile`, or the journal in it was tampered with.
         """
         self.file = StateFile(
             path, authority=authority, accept_loss=accept_loss, is_restored=is_restored
         )
         self._committed: Balances | None = None
         try:
-            ledger.verify(self.file)
+            journal.verify(self.file)
         except LedgerBroken as error:
             self.file.close()
-            whole = "restore the file from where its ledger is whole"
+            whole = "restore the file from where its journal is whole"
             raise ValueError(f"{path}: {error}; {whole}") from None
 
     def close(self) -> None:
@@ -108,9 +125,10 @@ class State:
         self._committed = None
         with self.file.transaction():
             self.file.database.execute(
-                "INSERT INTO jobs (job, request, mu, epsilon, slots) VALUES (?, ?, ?, ?, ?)",
-                (job, request, cost.mu, cost.stated_epsilon, encode_clients(slots)),
+                "INSERT INTO jobs (job, request) VALUES (?, ?)", (job, request)
             )
+            reserved = {"mu": cost.mu, "epsilon": cost.stated_epsilon}
+            journal.append(self.file, "join", job, job=job, slots=encode_clients(slots), **reserved)
             self._add("join", job, join)
 
     def _add(self, kind: str, about: str, document: bytes) -> None:
@@ -134,12 +152,13 @@ class State:
         Raises:
             UnknownJob
         """
-        found = self.file.one("SELECT request, ended, slots FROM jobs WHERE job = ?", job)
+        found = self.file.one("SELECT request, ended FROM jobs WHERE job = ?", job)
         if found is None:
             raise UnknownJob("this data holder has not joined such a job")
-        request, ended, slots = found
-        (answered,) = self.file.one("SELECT COUNT(DISTINCT place) FROM ledger WHERE job = ?", job)
-        return Joined(job, request, ended, len(decode_clients(slots)), answered)
+        slots, _ = spending.joined(self.file, job)
+        answered = {each.number for each in spending.charges(self.file, job)}
+        request, ended = found
+        return Joined(job, request, ended, len(slots), len(answered))
 
     def pending_letters(self, what: Letter) -> dict[str, bytes]:
         """Return the signed joins of open jobs, or leaves, that nobody has answered, by job."""
@@ -165,24 +184,23 @@ class State:
 
     def slots_of_job(self, job: str) -> BitMap:
         """Return the slots whose records a job may use; none if the join was refused."""
-        found = self.file.one(
-            "SELECT slots FROM jobs JOIN outbox ON (kind, about) = ('join', job)"
-            " WHERE job = ? AND outcome IN (?, ?)",
+        is_member = self.file.one(
+            "SELECT 1 FROM outbox WHERE (kind, about) = ('join', ?) AND outcome IN (?, ?)",
             *(job, PENDING, ACKNOWLEDGED),
         )
-        return BitMap() if found is None else decode_clients(found[0])
+        return BitMap() if is_member is None else spending.joined(self.file, job)[0]
 
     def reserved(self) -> list[ReservedBudget]:
         """Return what open jobs hold of their slots' budgets, in the order of joining."""
         return [
             ReservedBudget(
                 job,
-                len(decode_clients(slots)),
-                mu,
-                epsilon,
+                len(slots),
+                cost.mu,
+                cost.stated_epsilon,
                 format_time(decode(request, JobRequest).body.ends_by),
             )
-            for job, request, mu, epsilon, slots in spending.reserving(self.file)
+            for job, request, slots, cost in spending.reserving(self.file)
         ]
 
     def end_job(self, job: str, reason: str, *, leave: bytes | None = None) -> None:
@@ -197,6 +215,9 @@ class State:
             )
             self._end_rounds(job, reason)
             if leave is not None:
+                left = self.file.one("SELECT 1 FROM outbox WHERE (kind, about) = ('leave', ?)", job)
+                if left is None:
+                    journal.append(self.file, "leave", job, job=job)
                 self._add("leave", job, leave)
         self.file.truncate_log()
 
@@ -204,7 +225,7 @@ class State:
         query = "SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL"
         return self.file.one(query, job) is not None
 
-    # Rounds, the ledger and the outbox
+    # Rounds, the journal and the outbox
 
     def add_round(
         self, round_id: str, job: str, number: int, spec: bytes, ended: str | None
@@ -234,12 +255,8 @@ class State:
 
     def is_answered(self, round_id: str) -> bool:
         """Tell whether a round of this job and number was answered, or charged elsewhere."""
-        found = self.file.one(
-            "SELECT 1 FROM rounds JOIN ledger ON (ledger.job, place) = (rounds.job, rounds.number)"
-            " WHERE rounds.round = ? LIMIT 1",
-            round_id,
-        )
-        return found is not None
+        job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
+        return any(each.number == number for each in spending.charges(self.file, job))
 
     def record_answer(
         self,
@@ -253,19 +270,25 @@ class State:
     ) -> bool:
         """Debit `cost` to each slot in `used` and store the envelopes, by node; or none.
 
-        The ledger names the `unused` slots, too, which the answer covers at no cost to them. False
+        The journal names the `unused` slots, too, which the answer covers at no cost to them. False
         if the round's job has ended here meanwhile: nothing may be sent then.
 
         Raises:
-            ValueError: this round was answered already.
+            sqlite3.IntegrityError: this round was answered already.
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
             if self._has_ended(job):
                 return False
-            for slots, price in ((used, cost), (unused, NOTHING)):
-                if slots:
-                    ledger.append(self.file, round_id, job, number, price, now, slots)
+            journal.append_charge(
+                *(self.file, "answer", round_id),
+                job=job,
+                number=number,
+                cost=cost,
+                slots=used,
+                unused=encode_clients(unused),
+                at=now,
+            )
             self.file.database.executemany(
                 "INSERT INTO outbox VALUES ('envelope', ?, ?, ?, ?, ?)",
                 (
@@ -347,12 +370,29 @@ class State:
                 (queued.rowcount, round_id),
             )
 
-    def adopt(self, forgotten: Sequence[ledger.ChargedElsewhere], now: datetime) -> None:
-        """Charge rounds that this ledger lacks; their jobs are answered no more."""
+    def not_charged(self, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
+        """Return those of `rounds` that were not charged here, with the clients who lack them."""
+        lacking = [
+            (each, each.clients - spending.charged(self.file, each.job, each.number))
+            for each in rounds
+        ]
+        return [replace(each, clients=clients) for each, clients in lacking if clients]
+
+    def adopt(self, forgotten: Sequence[ChargedElsewhere], now: datetime) -> None:
+        """Charge rounds that were not charged here; their jobs are answered no more."""
         self._committed = None
         with self.file.transaction():
             for each in forgotten:
-                ledger.adopt(self.file, each, now)
+                about = [each.job, each.number, each.round_id, encode_clients(each.clients)]
+                journal.append_charge(
+                    *(self.file, "charge", sha256("charged_elsewhere", canonical_json(about))),
+                    job=each.job,
+                    number=each.number,
+                    round=each.round_id,
+                    cost=each.cost,
+                    slots=each.clients,
+                    at=now,
+                )
             for job in {each.job for each in forgotten}:
                 self.file.database.execute(
                     "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (FORGOTTEN, job)

@@ -1,46 +1,33 @@
 """The data holder's SQLite file: its tables, its lock, its transactions, and the mark beside it.
 
-The mark counts the commits. One process at a time. Nothing is acknowledged to anybody before its
-transaction is on disk.
+One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
 """
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_kit.manifest_book import foreign
-from shoal_kit.marks import (
-    DAMAGED,
-    RESTORE,
-    Mark,
-    Marking,
-    MemoryLost,
-    Stored,
-    check_file,
-    open_marking,
-    pages_are_whole,
-    schema_refusal,
-)
-from shoal_protocol.privacy.ledger import EMPTY, Head
-from shoal_protocol.wire.errors import LedgerBroken
+import nacl.utils
 
-SCHEMA_VERSION: Final = 21
+from shoal_holder.mark import Mark
+from shoal_kit.manifest_book import foreign
+from shoal_protocol.journal import EMPTY, Head
+from shoal_protocol.wire.versions import RELEASE
+
+RESTORE: Final = "bring back the state file as it was last, with its -wal file if it has one"
+_DAMAGED: Final = f"the state file is damaged. Stop, and {RESTORE}"
+INSTANCE_BYTES: Final = 16
+SCHEMA_VERSION: Final = 22
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
     version INTEGER PRIMARY KEY
 );
-
-CREATE TABLE memory (                -- what is marked beside the file
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    database TEXT NOT NULL,          -- as the mark names it
-    commits INTEGER NOT NULL         -- that wrote something
-);
-CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 
 CREATE TABLE machine (               -- of those that ever held this key
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -73,9 +60,6 @@ CREATE TABLE owner (authority TEXT NOT NULL);
 CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
-    mu REAL NOT NULL,                -- what it may cost each client
-    epsilon REAL,                    -- NULL is infinite
-    slots TEXT NOT NULL,             -- whose records it may use: a bitmap in base64
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
 CREATE TABLE outbox (                -- what was signed about jobs, and the envelopes of answers
@@ -106,14 +90,6 @@ CREATE TABLE asked (                 -- jobs of either kind that owners decide a
     until TEXT NOT NULL,             -- when it takes nobody any more
     told TEXT NOT NULL               -- to the trainer: nothing, or a notice's state
 ) WITHOUT ROWID;
-CREATE TABLE approvals (             -- the last decision of each owner, as it was signed
-    job TEXT NOT NULL REFERENCES asked,
-    owner TEXT NOT NULL,             -- by the name that the policy lists
-    document BLOB NOT NULL,
-    PRIMARY KEY (job, owner)
-) WITHOUT ROWID;
-CREATE TRIGGER approvals_keep BEFORE DELETE ON approvals
-BEGIN SELECT RAISE(ABORT, 'a decision stays'); END;
 
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
@@ -125,7 +101,7 @@ CREATE TABLE crowds (                -- crowd jobs that are contributed to
 );
 
 CREATE TABLE contributions (
-    contribution TEXT PRIMARY KEY,   -- a digest of the submission's: the ledger's "round"
+    contribution TEXT PRIMARY KEY,   -- a digest of the submission's: the journal's subject
     job TEXT NOT NULL REFERENCES crowds,
     client INTEGER NOT NULL,
     number INTEGER NOT NULL,         -- of the client's contributions to the job
@@ -145,16 +121,16 @@ CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closi
 CREATE INDEX contributions_of ON contributions (client);
 CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
 CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 CREATE TRIGGER contributions_stay
 BEFORE UPDATE OF contribution, job, client, number, submission ON contributions
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 CREATE TRIGGER contributions_add BEFORE INSERT ON contributions
 WHEN EXISTS (
     SELECT 1 FROM contributions WHERE contribution = NEW.contribution
     OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
 )
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 
 CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
     job TEXT NOT NULL REFERENCES crowds,
@@ -163,66 +139,28 @@ CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not
     PRIMARY KEY (job, client)
 ) WITHOUT ROWID;
 
-CREATE TABLE adopted (               -- rounds of a ledger that was lost, as Compute nodes have them
-    round TEXT PRIMARY KEY,
-    job TEXT NOT NULL,
-    number INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TRIGGER adopted_keep BEFORE DELETE ON adopted
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER adopted_stay BEFORE UPDATE ON adopted
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-
-CREATE TABLE ledger (                -- hash-chained
+CREATE TABLE journal (               -- hash-chained; see `journal`
     number INTEGER PRIMARY KEY,      -- without gaps
-    previous TEXT NOT NULL,
+    epoch TEXT NOT NULL,             -- of the machine: its counter and its instance
+    salt TEXT NOT NULL,
     kind TEXT NOT NULL,
-    round TEXT NOT NULL,             -- a round, or a contribution to a crowd
-    job TEXT NOT NULL,
-    place INTEGER,                   -- of a round in its job
-    population TEXT NOT NULL,        -- who is charged: a bitmap in base64
-    clients INTEGER NOT NULL,        -- how many these are
-    mu REAL NOT NULL,
-    epsilon REAL,                    -- NULL is infinite
-    at TEXT NOT NULL,
-    digest TEXT NOT NULL             -- of all of the above but the place
+    subject TEXT NOT NULL,
+    body TEXT NOT NULL,              -- canonical JSON
+    hash TEXT NOT NULL,              -- of all of the above, and of the entry before it
+    job TEXT GENERATED ALWAYS AS (json_extract(body, '$.job')),
+    UNIQUE (kind, subject)
 );
-CREATE INDEX ledger_rounds ON ledger (round);
-CREATE INDEX ledger_places ON ledger (job, place);
-
-CREATE TABLE ledger_head (           -- the ledger's last entry
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    number INTEGER NOT NULL,
-    digest TEXT NOT NULL
-);
-INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
-CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-
+CREATE INDEX journal_jobs ON journal (job);
+CREATE TRIGGER journal_keeps BEFORE DELETE ON journal
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
+CREATE TRIGGER journal_stays BEFORE UPDATE ON journal
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 -- REPLACE removes the rows that are in its way without asking the triggers on DELETE
-CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_adds BEFORE INSERT ON ledger
-WHEN EXISTS (SELECT 1 FROM ledger WHERE number = NEW.number)
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_knows BEFORE INSERT ON ledger
-WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
-AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
-AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
-BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
-
-CREATE TABLE node_heads (            -- the last entries that Compute nodes signed, of their ledgers
-    node TEXT PRIMARY KEY,           -- its name
-    number INTEGER NOT NULL,
-    digest TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TRIGGER node_heads_keep BEFORE DELETE ON node_heads
-BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
-CREATE TRIGGER node_heads_grow BEFORE UPDATE ON node_heads
-WHEN NEW.number <= OLD.number OR NEW.node <> OLD.node
-BEGIN SELECT RAISE(ABORT, 'ledgers only grow'); END;
+CREATE TRIGGER journal_adds BEFORE INSERT ON journal
+WHEN EXISTS (
+    SELECT 1 FROM journal WHERE number = NEW.number OR (kind, subject) = (NEW.kind, NEW.subject)
+)
+BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 
 CREATE TABLE identity (              -- where records have ids
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -248,9 +186,7 @@ BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
 """
 
 
-def mark_of(path: Path) -> Path:
-    """Return the file of the mark beside a state file."""
-    return path.with_suffix(".mark")
+_HEAD: Final = "SELECT number, hash FROM journal"
 
 
 class StateFile:
@@ -266,21 +202,17 @@ class StateFile:
     ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
-        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it. A file
-        that `is_restored` may be without a mark.
+        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it.
 
         Raises:
             ValueError: another process has it open, it is of another version or consortium, it is
                 not a state file or a damaged one, or what was charged is not in it.
         """
-        self._marking: Marking | None = None
-        self._unsure = False  # whether a commit that failed reached the disk
         self.path = path
-        try:
-            check_file(path, mark_of(path))
-        except MemoryLost as error:
-            raise ValueError(str(error)) from None
         self._beside = {each for each in self._files() if each.exists()}
+        self._mark = Mark(path.with_suffix(".mark"))
+        self.is_restored = is_restored
+        """Whether it lacks something: nothing is marked until `restoring` has dealt with it."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives its side files the same mode
         self.database = sqlite3.connect(
@@ -288,29 +220,17 @@ class StateFile:
         )
         try:
             self._prepare(authority)
-            if not pages_are_whole(self.database, path):
-                raise ValueError(f"{path}: {DAMAGED}")
-            self._marking = open_marking(
-                mark_of(path),
-                self._stored,
-                lambda mark: self.write(
-                    "INSERT OR REPLACE INTO memory VALUES (1, ?, ?)", mark.database, mark.commits
-                ),
-                accept=accept_loss,
-                vouched=lambda: is_restored,
-                database=path,
-            )
+            self._compare(accept_loss)
+            self.settle()
         except BaseException as error:
             self.undo()  # or the file stays locked for as long as the error is looked at
-            if isinstance(error, MemoryLost | LedgerBroken):
-                raise ValueError(str(error)) from None
-            elif isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.OperationalError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise ValueError(f"{path} is in use by another process") from None
                 raise ValueError(f"{path} cannot be used: {error}") from None
             elif isinstance(error, sqlite3.DatabaseError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
-                    raise ValueError(f"{path}: {DAMAGED}") from None
+                    raise ValueError(f"{path}: {_DAMAGED}") from None
                 raise ValueError(f"{path} is not a state file; {RESTORE}") from None
             raise
 
@@ -327,35 +247,36 @@ class StateFile:
 
     def _files(self) -> list[Path]:
         logs = [self.path.with_name(self.path.name + ending) for ending in ("-wal", "-shm")]
-        return [self.path, *logs, mark_of(self.path)]
-
-    @property
-    def losses(self) -> int:
-        """Return how many losses of this file its owner accepted so far."""
-        return 0 if self._marking is None else self._marking.losses
-
-    def _stored(self, mark: Mark | None) -> Stored:
-        """Return what the file knows of a mark."""
-        commits, holds, head = None, True, self.head()
-        found = self.one("SELECT database, commits FROM memory")
-        if mark is not None:
-            commits = found[1] if found is not None and found[0] == mark.database else None
-            entry = "SELECT 1 FROM ledger WHERE (number, digest) = (?, ?)"
-            holds = mark.ledger == EMPTY or self.one(entry, *mark.ledger) is not None
-        is_new = found is None or found[1] == 0
-        marked = () if found is None else ((found[0], found[1]),)
-        return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
+        return [self.path, *logs, self.path.with_suffix(".mark")]
 
     def head(self) -> Head:
-        """Return the ledger's last entry.
+        """Return the journal's last entry."""
+        return Head(*(self.one(f"{_HEAD} ORDER BY number DESC LIMIT 1") or EMPTY))
+
+    def _compare(self, accept: str | None) -> None:
+        """Refuse a file that the mark is ahead of, unless the owner accepts this very loss.
 
         Raises:
-            LedgerBroken: it is gone.
+            ValueError: what was charged is not in it; the message says what to do.
         """
-        row = self.one("SELECT number, digest FROM ledger_head")
-        if row is None:
-            raise LedgerBroken("the ledger's head is gone: restore the file from where it is whole")
-        return Head(*row)
+        marked, head = self._mark.head, self.head()
+        if marked is None:
+            is_ahead = head != EMPTY
+        else:
+            is_ahead = marked not in (EMPTY, self.one(f"{_HEAD} WHERE number = ?", marked.number))
+        if not is_ahead:
+            return
+        token = sha256(json.dumps([marked, head]).encode()).hexdigest()[:16]
+        self.is_restored |= accept == token
+        if not self.is_restored:
+            of_mark = "is gone" if marked is None else f"has entry {marked.number:,}"
+            raise ValueError(
+                f"{self.path} lacks what was charged, or nothing says that it does not: its "
+                f"journal ends with entry {head.number:,}, and {self._mark.path.name} {of_mark}. "
+                f"It was set back, or its write-ahead log was lost. Stop, and {RESTORE}. If that "
+                "is lost for good, read 'Restore' in docs/handbook.md, then start once with "
+                f"SHOAL_ACCEPT_LOSS={token}"
+            )
 
     def _prepare(self, authority: str) -> None:
         for pragma in (
@@ -367,18 +288,20 @@ class StateFile:
             "secure_delete = ON",
         ):
             self.database.execute(f"PRAGMA {pragma}")
-        self._lay_out()
-        with self.transaction():  # from here on the file is locked
-            self.database.execute(
-                "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
-            )
+        self._lay_out(authority)
+        self.database.executescript("BEGIN IMMEDIATE; COMMIT")  # from here on the file is locked
         [theirs] = self.one("SELECT authority FROM owner")
         if (reason := foreign(self.path, theirs, authority)) is not None:
             raise ValueError(reason)
         self.truncate_log()  # a crash may have come between an erasure and this
+        # bytes within a row are the journal's to judge; SQLite would take zeros for a cut-off page
+        [page_bytes] = self.one("PRAGMA page_size")
+        is_whole = self.one("PRAGMA integrity_check(1)") == ("ok",)
+        if self.path.stat().st_size % page_bytes or not is_whole:
+            raise ValueError(f"{self.path}: {_DAMAGED}")
 
-    def _lay_out(self) -> None:
-        """Lay out a new file in one transaction, or check that an old one has this layout.
+    def _lay_out(self, authority: str) -> None:
+        """Lay out a new file, or check that an old one has this layout.
 
         Raises:
             ValueError: the file is of another version.
@@ -387,19 +310,26 @@ class StateFile:
         if not tables:
             self.database.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
             self.database.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+            self.database.execute("INSERT INTO owner VALUES (?)", (authority,))
+            self.database.execute(
+                "INSERT INTO machine (one, epoch, instance) VALUES (1, 0, ?)",
+                (nacl.utils.random(INSTANCE_BYTES).hex(),),
+            )
             self.database.execute("COMMIT")
             return
         if "schema_version" not in tables:
             raise ValueError(f"{self.path} is not a state file; {RESTORE}")
         [version] = self.one("SELECT max(version) FROM schema_version")
-        if (reason := schema_refusal(version, SCHEMA_VERSION)) is not None:
-            raise ValueError(f"{self.path} {reason}")
+        if version != SCHEMA_VERSION:
+            raise ValueError(
+                f"{self.path} has schema version {version}, and release {RELEASE} uses "
+                f"{SCHEMA_VERSION} alone; run the release that made it (docs/handbook.md#upgrade)"
+            )
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
         self.database.close()
-        if self._marking is not None:
-            self._marking.close()
+        self._mark.close()
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Return all rows of a query."""
@@ -411,44 +341,31 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is done inside, durably, or undo all of it.
-
-        All commits are marked before anybody hears of them, those too that an earlier call failed
-        to mark; what only reads is not counted.
+        """Commit what is done inside, durably, or undo all of it; then mark it.
 
         Raises:
             sqlite3.OperationalError: it is committed and not marked: nothing may leave yet.
         """
         self.database.execute("BEGIN IMMEDIATE")
-        counted: tuple[int, Head] | None = None
         try:
-            before = self.database.total_changes
             yield
-            has_written = self.database.total_changes != before or self._unsure
-            if self._marking is not None and has_written:
-                count = "UPDATE memory SET commits = commits + 1 RETURNING commits"
-                [(commits,)] = self.rows(count)
-                self._unsure, counted = True, (commits, self.head())
             self.database.execute("COMMIT")
         except BaseException:
             if self.database.in_transaction:  # a full disk may have undone it already
                 self.database.execute("ROLLBACK")
             raise
-        if self._marking is not None and counted is not None:
-            self._unsure = False
-            self._marking.committed(*counted)
         self.settle()
 
     def settle(self) -> None:
-        """Mark all commits: an earlier call may have failed to, and nothing may leave before.
+        """Mark the journal's last entry: an earlier call may have failed to.
 
         Raises:
-            sqlite3.OperationalError: they cannot be marked.
+            sqlite3.OperationalError: it cannot be marked: nothing may leave yet.
         """
-        if self._marking is None:
+        if self.is_restored:
             return
         try:
-            self._marking.settle()
+            self._mark.write(self.head())
         except OSError as error:
             raise sqlite3.OperationalError("what was committed cannot be marked") from error
 
@@ -460,8 +377,8 @@ class StateFile:
     def takes_part(self, job: str) -> bool:
         """Tell whether a job of either kind was ever joined, here or by nodes' charges."""
         known = self.one(
-            "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1"
-            " UNION ALL SELECT 1 FROM crowds WHERE job = ?1",
+            "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
+            " UNION ALL SELECT 1 FROM journal WHERE (kind, job) = ('charge', ?1)",
             job,
         )
         return known is not None

@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from shoal_holder import spending
 from shoal_holder.state_file import StateFile
-from shoal_protocol.wire.encoding import decode_clients
 
 
 class Report(Protocol):
@@ -20,7 +20,7 @@ def silent(event: str, /, **facts: object) -> None:
 
 RECORDS_TAKEN: Final = "new records were taken"
 RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
-ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for spent"
+ADOPTED: Final = "the journal holds rounds that were forgotten here and taken for spent"
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,11 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     sent: dict[str, Counter[str]] = defaultdict(Counter)
     for round_id, outcome in file.rows("SELECT about, outcome FROM outbox WHERE kind = 'envelope'"):
         sent[round_id][outcome] += 1
-    charged = {
-        round_id: (clients, at)
-        for round_id, clients, at in file.rows(
-            "SELECT round, SUM(clients), MIN(at) FROM ledger GROUP BY round"
-        )
-    }
+    charged: dict[str, tuple[int, str | None]] = {}
+    for each in spending.charges(file):
+        if each.number is not None:
+            count, at = charged.get(each.what, (0, each.at))
+            charged[each.what] = count + len(each.clients), at
     rounds: dict[str, list[RoundStatus]] = {}
     for job, round_id, number, ended, reuploaded in file.rows(
         "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"
@@ -75,9 +74,11 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
         counts = answered, envelopes, reuploaded, at
         rounds.setdefault(job, []).append(RoundStatus(round_id, number, ended, *counts))
     return tuple(
-        JobStatus(job, ended, len(decode_clients(slots)), join, tuple(rounds.get(job, ())), leave)
-        for job, ended, slots, join, leave in file.rows(
-            "SELECT job, ended, slots,"
+        JobStatus(
+            job, ended, len(spending.joined(file, job)[0]), join, tuple(rounds.get(job, ())), leave
+        )
+        for job, ended, join, leave in file.rows(
+            "SELECT job, ended,"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('join', job)),"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('leave', job))"
             " FROM jobs ORDER BY rowid"
@@ -86,5 +87,6 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
 
 
 def count_adopted(file: StateFile) -> int:
-    """Return how many rounds were adopted from the nodes' ledgers."""
-    return int(file.one("SELECT COUNT(*) FROM adopted")[0])
+    """Return how many rounds were charged here because Compute nodes had charged them."""
+    adopted = "SELECT COUNT(DISTINCT json_extract(body, '$.round')) FROM journal"
+    return int(file.one(f"{adopted} WHERE kind = 'charge'")[0])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
-from shoal_holder import frames, ledger, spending
+from shoal_holder import frames, journal, spending
 from shoal_holder.approvals import Approvals, owners_missing
 from shoal_holder.backup import last_backup, sealed_backup
 from shoal_holder.charge_comparison import ChargeComparison
@@ -52,12 +52,11 @@ from shoal_holder.status import (
     count_adopted,
     read_jobs,
 )
-from shoal_kit.marks import LOSSES_ACCEPTED
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import Approval, JobWithdrawal
-from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.journal import Shown
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import key_fingerprint
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -110,8 +109,6 @@ class Vault:
         self._rounds = Rounds(*own, self._charges)
         self._crowds: CrowdJobs | None = None
         self._effects = self._effects_of_answers()
-        if losses := state.file.losses:
-            self._report(LOSSES_ACCEPTED, losses=losses)
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
@@ -199,7 +196,6 @@ class Vault:
             refusal=shut_out or self._charges.refusal,
             is_shut_out=shut_out is not None,
             adopted=count_adopted(self._state.file),
-            losses=self._state.file.losses,
             backup_at=backup_at,
             backup_due=is_due,
             records_fault=self._records_fault,
@@ -432,6 +428,6 @@ class Vault:
 
     def chain(
         self, after: Count = 0, count: Annotated[int, Field(ge=1, le=10_000)] = 1000
-    ) -> list[LedgerEntry]:
-        """Return entries of the ledger from the one after number `after` on."""
-        return ledger.entries(self._state.file, after=after, count=count)
+    ) -> list[Shown]:
+        """Return entries of the journal from the one after number `after` on."""
+        return journal.entries(self._state.file, after=after, count=count)

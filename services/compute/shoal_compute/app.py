@@ -28,7 +28,7 @@ from shoal_kit.web.openapi import (
     stores,
 )
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
-from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES, NodeQuery
+from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -223,19 +223,6 @@ def create_app(
         If another machine of the holder counts, the answer is what that one had signed.
         """
         return document(await charges.answer(await request.body(), after=after))
-
-    @app.post(
-        "/v1/machines",
-        **answers(
-            listed_as("documents", signed(ChargesQuery)),
-            *SIGNED,
-            service_errors.StaleQuery,
-            takes=signed(NodeQuery),
-        ),
-    )
-    async def show_machines(request: Request, first: After = 0) -> Response:
-        """Return nodes the queries of machines with a restored state, of holders from `first`."""
-        return listed(await charges.restored(await request.body(), first=first))
 
     @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
     async def show(round_id: RoundId) -> Response:

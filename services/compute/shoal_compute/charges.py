@@ -8,7 +8,6 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Any, Final
 
-from nacl.signing import VerifyKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
@@ -17,7 +16,7 @@ from shoal_compute.schema import ledger, rounds
 from shoal_compute.shares import stored_digests
 from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
-from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, NodeQuery, check_age
+from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
@@ -69,24 +68,6 @@ class ChargesAnswers:
             **found,
         )
         return (await self._telling.run(self._own.sign, body)).encode()
-
-    async def restored(self, encoded: bytes, *, first: int) -> list[bytes]:
-        """Return the queries of machines with a restored state, of holders from `first` on.
-
-        Raises:
-            MalformedDocument, UnsupportedVersion, UnknownManifest, UnknownSigner, WrongSigner,
-            BadSignature, StaleQuery: no node of the manifest in force signed `encoded` just now.
-        """
-        await self._telling.run(self._check_asking_node, encoded)
-        return await self._own.storage.run(machines.restored, first)
-
-    def _check_asking_node(self, encoded: bytes) -> None:
-        """Refuse all but a node's recent query; the node may be behind by versions."""
-        signed, current = self._own.book.decode(encoded, NodeQuery), self._own.book.current
-        self._own.book.get(signed.body.manifest).verify(signed)
-        key = current.party(signed.signer).verify_key
-        signed.verify_signature(VerifyKey(bytes.fromhex(key)))
-        check_age(signed.body.at, self._own.clock())
 
     def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
@@ -148,6 +129,5 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict
     return {
         "through": entries[-1].entry.number if entries else head.number,
         "head": head.number,
-        "head_digest": head.digest,
         "rounds": tuple(found),
     }

@@ -1,6 +1,7 @@
 """Keeps which machine of each data holder counts: that of the highest epoch, and the first of it.
 
-A holder's own signature says which that is, so nodes take one another's word for it.
+A holder's own signature says which that is. A node that was set back hears it from the holder,
+which asks at each start and before each join.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from shoal_protocol.jobs.charges import ChargesQuery
 from shoal_protocol.wire.documents import Signed
 from shoal_service.storage.database import insert_new
 
-MOST_TOLD: Final = 500  # machines that one answer names
 _COUNTING: Final = (
     select(machines.c.holder, machines.c.epoch, machines.c.rounds)
     .where(machines.c.holder.between(bindparam("least"), bindparam("greatest")))
@@ -57,10 +57,3 @@ def counting(db: Connection, holders: Sequence[int]) -> dict[int, Machine]:
     """
     held = db.execute(_COUNTING, {"least": min(holders), "greatest": max(holders)})
     return {holder: Machine(epoch, last) for holder, epoch, last in held}
-
-
-def restored(db: Connection, first: int) -> list[bytes]:
-    """Return the queries of machines that hold a restored state, of holders from `first` on."""
-    query = select(machines.c.query).where(machines.c.epoch > 0, machines.c.holder >= first)
-    found = db.execute(query.order_by(machines.c.holder).limit(MOST_TOLD))
-    return [bytes(each) for each in found.scalars()]

@@ -9,21 +9,17 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Connection, func, select
 
-from shoal_compute import machines
 from shoal_compute.keepers import Keepers, is_by
 from shoal_compute.schema import accepted_losses, ledger, received, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_kit.marks import ACCEPT
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
-from shoal_protocol.jobs.charges import ChargesQuery
-from shoal_protocol.jobs.charges_asked import NodeQuery
 from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import PartialSum, Vote
 from shoal_protocol.trust.manifest import ServiceParty
@@ -33,8 +29,6 @@ from shoal_protocol.wire.errors import (
     LedgerBroken,
     MalformedDocument,
     ProtocolError,
-    RevokedHolder,
-    UnknownManifest,
 )
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
@@ -177,39 +171,12 @@ class Witnesses:
             if reply.status not in (200, 404):
                 raise Unavailable("the peer refused to answer")
             found = self._read(reply.json()) if reply.status == 200 else []
-            if party.name != self._own.book.current.manifest.aggregator.name:
-                await self._hear_of_machines(party)
         except (Unavailable, ProtocolError, ValueError) as error:  # or no certificate at all
             self._paces[party.name].failed(self._own.clock())
             log.info("a peer is not asked yet", party=party.name, reason=type(error).__name__)
             return []
         self._answered.add(party.name)
         return found
-
-    async def _hear_of_machines(self, node: ServiceParty) -> None:
-        """Take over which machines of data holders count there; their own signatures say so."""
-        first, told, own = 0, machines.MOST_TOLD, self._own
-        body = NodeQuery(manifest=own.book.current.digest, node=own.name, at=own.clock())
-        query = own.sign(body).encode()
-        while told == machines.MOST_TOLD:
-            path = f"/v1/machines?first={first}"
-            reply = await own.peers.to(node).ask("POST", path, query)
-            if reply.status != 200:
-                raise Unavailable("the peer refused to tell of machines")
-            answer = reply.json()
-            if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
-                raise MalformedDocument("an answer lists documents")
-            told = len(answer["documents"])
-            for value in answer["documents"]:
-                signed = from_json(value, ChargesQuery)
-                if signed.body.holder < first:
-                    raise MalformedDocument("machines are told in the order of their holders")
-                first = signed.body.holder + 1
-                # its key may have been replaced since; the holder itself will ask by the new one
-                with suppress(UnknownManifest, BadSignature, RevokedHolder):
-                    version = own.book.get(signed.body.manifest)
-                    version.verify_in_force(signed, own.book.current)
-                    await own.storage.run(machines.register, signed)
 
     def _read(self, answer: Any) -> list[SignedAttestation]:
         """Return the documents in an answer that this node did sign; others prove nothing."""

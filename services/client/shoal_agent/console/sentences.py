@@ -328,8 +328,6 @@ def health(status: HolderStatus) -> Facts:
     }
     if status.adopted:
         found["Taken over"] = f"{_count(status.adopted, 'round')} that Compute nodes had charged"
-    if status.losses:
-        found["Accepted losses"] = f"{status.losses:,}, whose charges may be spent a second time"
     return found
 
 

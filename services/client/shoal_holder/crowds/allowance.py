@@ -60,8 +60,8 @@ class Used:
 def used_by(state: State, job: str, clients: Collection[int]) -> dict[int, Used]:
     """Return the charges of clients."""
     rows = state.file.rows(
-        "SELECT client, SUM(contributions.job = ?), SUM(epsilon) FROM contributions"
-        " JOIN ledger ON contribution = ledger.round"
+        "SELECT client, SUM(contributions.job = ?), SUM(json_extract(body, '$.epsilon'))"
+        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
         " WHERE client IN (SELECT value FROM json_each(?)) GROUP BY client",
         *(job, json.dumps([*clients])),
     )
@@ -98,9 +98,10 @@ def _times(epsilon: float, cost: Cost) -> int:
 def so_far(state: State, site: Site) -> CrowdAccounts:
     """Return what crowd jobs were charged, and what the owner's policy leaves to clients."""
     rows = state.file.rows(
-        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon)"
-        " FROM contributions JOIN ledger ON contribution = ledger.round"
-        " GROUP BY contributions.job ORDER BY MIN(ledger.number)"
+        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client),"
+        " MAX(json_extract(body, '$.epsilon'))"
+        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
+        " GROUP BY contributions.job ORDER BY MIN(journal.number)"
     )
     jobs = tuple(CrowdSpending(*row) for row in rows)
     if site.policy.maximum_local_epsilon is None:

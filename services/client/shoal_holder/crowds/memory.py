@@ -13,7 +13,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_holder import ledger
+from shoal_holder import journal
 from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
@@ -117,7 +117,7 @@ def charge(
             taken.append(allowed)
             if not allowed:
                 continue
-            contribution = ledger.contribution_id(submission.digest)
+            contribution = journal.contribution_id(submission.digest)
             database.execute(
                 "INSERT INTO contributions SELECT ?1, ?2, ?3,"
                 " (SELECT COUNT(*) FROM contributions WHERE (job, client) = (?2, ?3)), ?4, ?5",
@@ -131,7 +131,15 @@ def charge(
                 (contribution, zlib.compress(submission.body.draw.encode())),
             )
             database.execute("DELETE FROM crowd_nonces WHERE job = ? AND client = ?", (job, client))
-            ledger.append(state.file, contribution, job, None, limits.cost, now, charged)
+            journal.append_charge(
+                *(state.file, "contribution", contribution),
+                job=job,
+                cost=limits.cost,
+                slots=charged,
+                at=now,
+                client=client,
+                submission=submission.digest,
+            )
             committed.add(charged, limits.cost)
     state.commit_more(committed)
     return taken
