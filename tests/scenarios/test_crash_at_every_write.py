@@ -39,7 +39,7 @@ KNOWN = {
     "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_memberships", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
-    "clinic": {"_prepare", "add_job", "settle", "add_round", "record_answer"}
+    "clinic": {"add_job", "settle", "add_round", "record_answer"}
     | {"end_job", "roster.bin", "manifest.json"},
 }
 ROUNDS = 2

@@ -74,7 +74,12 @@ def open_vault(
         )
     data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = site.book.current.manifest.identity
-    state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
+    state = State(
+        data_directory / STATE_FILE,
+        authority=authority,
+        accept_loss=accept_loss,
+        random_bytes=site.random_bytes,
+    )
     try:
         if state.file.is_restored:  # its owner accepted the loss
             restoring.prepare(state, site.random_bytes, site.clock())

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
+import nacl.utils
 from pyroaring import BitMap
 
 from shoal_holder import journal, spending
@@ -18,6 +19,7 @@ from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import (
     Digest,
@@ -95,6 +97,7 @@ class State:
         authority: str,
         accept_loss: str | None = None,
         is_restored: bool = False,
+        random_bytes: RandomBytes = nacl.utils.random,
     ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
@@ -104,7 +107,11 @@ class State:
             ValueError: as `StateFile`, or the journal in it was tampered with.
         """
         self.file = StateFile(
-            path, authority=authority, accept_loss=accept_loss, is_restored=is_restored
+            path,
+            authority=authority,
+            accept_loss=accept_loss,
+            is_restored=is_restored,
+            random_bytes=random_bytes,
         )
         self._committed: Balances | None = None
         try:

@@ -17,6 +17,7 @@ import nacl.utils
 from shoal_holder.mark import Mark
 from shoal_kit.manifest_book import foreign
 from shoal_protocol.journal import EMPTY, Head
+from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.versions import RELEASE
 
 RESTORE: Final = "bring back the state file as it was last, with its -wal file if it has one"
@@ -199,6 +200,7 @@ class StateFile:
         authority: str,
         accept_loss: str | None = None,
         is_restored: bool = False,
+        random_bytes: RandomBytes = nacl.utils.random,
     ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
@@ -219,7 +221,7 @@ class StateFile:
             path, isolation_level=None, timeout=0.0, check_same_thread=False
         )
         try:
-            self._prepare(authority)
+            self._prepare(authority, random_bytes)
             self._compare(accept_loss)
             self.settle()
         except BaseException as error:
@@ -278,7 +280,7 @@ class StateFile:
                 f"SHOAL_ACCEPT_LOSS={token}"
             )
 
-    def _prepare(self, authority: str) -> None:
+    def _prepare(self, authority: str, random_bytes: RandomBytes) -> None:
         for pragma in (
             "auto_vacuum = INCREMENTAL",
             "locking_mode = EXCLUSIVE",  # held until the file is closed
@@ -288,7 +290,7 @@ class StateFile:
             "secure_delete = ON",
         ):
             self.database.execute(f"PRAGMA {pragma}")
-        self._lay_out(authority)
+        self._lay_out(authority, random_bytes)
         self.database.executescript("BEGIN IMMEDIATE; COMMIT")  # from here on the file is locked
         [theirs] = self.one("SELECT authority FROM owner")
         if (reason := foreign(self.path, theirs, authority)) is not None:
@@ -300,7 +302,7 @@ class StateFile:
         if self.path.stat().st_size % page_bytes or not is_whole:
             raise ValueError(f"{self.path}: {_DAMAGED}")
 
-    def _lay_out(self, authority: str) -> None:
+    def _lay_out(self, authority: str, random_bytes: RandomBytes) -> None:
         """Lay out a new file, or check that an old one has this layout.
 
         Raises:
@@ -313,7 +315,7 @@ class StateFile:
             self.database.execute("INSERT INTO owner VALUES (?)", (authority,))
             self.database.execute(
                 "INSERT INTO machine (one, epoch, instance) VALUES (1, 0, ?)",
-                (nacl.utils.random(INSTANCE_BYTES).hex(),),
+                (random_bytes(INSTANCE_BYTES).hex(),),
             )
             self.database.execute("COMMIT")
             return
