@@ -1,7 +1,7 @@
 """The counter of statements, and the file of budgets that it lowers."""
 
 from bench.reading import statements
-from tests.budgets import BUDGETS, Size, growths, lowered, read
+from tests.budgets import BUDGETS, Size, growths, read
 
 TEXT = BUDGETS.read_text()
 
@@ -19,17 +19,3 @@ def test_a_room_that_grew_is_named_and_others_are_not() -> None:
     for grown in (Size(statements_now + 1, files_now), Size(statements_now, files_now + 1)):
         [sentence] = growths(budgets, sizes | {"bench": grown})
         assert sentence.startswith("bench has")
-
-
-def test_lowering_writes_what_is_smaller_and_keeps_reasons_and_all_else() -> None:
-    budgets = read(TEXT)
-    sizes = {room: budget.now for room, budget in budgets.items()}
-    statements_now, files_now = sizes["protocol"]
-    reason = '["protocol"]\n# Raised for a reason.\n'
-    text = TEXT.replace('["protocol"]\n', reason)
-    smaller = sizes | {"protocol": Size(statements_now - 7, files_now + 7)}
-    written = lowered(text, smaller)
-    assert reason in written
-    assert read(written)["protocol"].now == Size(statements_now - 7, files_now)
-    assert {**read(written), "protocol": budgets["protocol"]} == budgets
-    assert lowered(text, sizes) == text

@@ -170,15 +170,6 @@ def test_a_wheel_carries_every_module_of_its_packages(holder: Wheel, analysis: W
 
 
 @pytest.mark.slow
-def test_a_holder_installs_nothing_that_only_operators_run(holder: Wheel) -> None:
-    assert not [each for each in holder.files if each.startswith("shoal_service/")]
-    assert all(
-        "exclude" not in each["tool"]["hatch"]["build"]["targets"]["wheel"]
-        for each in (HOLDER, ANALYSIS)
-    )
-
-
-@pytest.mark.slow
 def test_all_that_a_holder_installs_of_the_kit_is_used_there(holder: Wheel, tmp_path: Path) -> None:
     of_kit = {each for each in holder.modules if each.startswith("shoal_kit")}
     others = sorted(set(holder.modules) - of_kit)

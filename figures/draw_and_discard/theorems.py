@@ -113,25 +113,6 @@ def pulled_spread(learning: Contraction) -> float:
     return k / (k - 1) * (learning.instance_variance - learning.averaged_variance)
 
 
-def relative_variance(instances: int, kurtosis: float) -> float:
-    """Return the variance of one coordinate's stationary spread, relative to its squared mean.
-
-    `kurtosis` is E u^4 / (E u^2)^2 of one update: 6 for Laplace, 6p if it touches 1 of p.
-    """
-    k = instances
-    return (4 * k * k + k + 3 + (kurtosis - 3.0) * (k + 1)) / (3 * k * (k - 1))
-
-
-def relative_covariance(instances: int, together: float) -> float:
-    """Return the covariance of two coordinates' stationary spreads, relative to their means.
-
-    `together` is E u_x^2 u_y^2 / (E u_x^2 E u_y^2): 1 for independent noise, 0 if one update
-    touches a single coordinate. For many instances it is 2/9, as of gene trees [Tajima 1983].
-    """
-    k = instances
-    return (2 * k * k - k + 3 + (together - 1.0) * 3 * (k + 1)) / (9 * k * (k - 1))
-
-
 def contractions(
     task: CrowdTask,
     *,

@@ -54,32 +54,8 @@ def test_ratios_are_exponentials_with_the_intervals_of_the_slopes(ill: LogisticR
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("clients", "epsilon"), [(1000, 1.0), (4000, 3.0)])
-def test_the_interval_of_a_residual_sd_holds_it(clients: int, epsilon: float) -> None:
-    """An interval that held 90 % would hold fewer than 14 of 20 once in 400 runs."""
-    held = []
-    for seed in range(20):
-        generator = np.random.default_rng([clients, seed])
-        dose = generator.normal(50.0, 10.0, clients)
-        there = SimulatedFederation(
-            {"dose": dose, "level": 20.0 + 0.3 * dose + generator.normal(0.0, 6.0, clients)},
-            epsilon=epsilon,
-            delta=1e-5,
-            dropouts=20,
-            colluders=20,
-            seed=seed,
-        )
-        model = LinearRegression(features={"dose": (0, 100)}, target={"level": (-20, 100)})
-        posterior = model.fit(there).posterior_
-        low, high = posterior.scatter_interval(0.9)
-        held.append(low <= 6.0 <= high)
-        assert " interval " in dict(posterior.facts)["Residual sd"]
-    assert sum(held) >= 14
-
-
-@pytest.mark.slow
 def test_the_intervals_of_scatter_hold_it() -> None:
-    """An interval that held 90 % would hold fewer than 21 of 30 once in 500 runs."""
+    """An interval that held 90 % would hold fewer than 29 of 40 once in 2,600 runs."""
     held = []
     for seed in range(10):
         generator = np.random.default_rng([30, seed])
@@ -88,12 +64,14 @@ def test_the_intervals_of_scatter_hold_it() -> None:
             "dose": dose,
             "ill": (generator.random(2000) < 1.0 / (1.0 + np.exp(-dose))).astype(float),
             "visits": generator.poisson(np.exp(0.5 + 0.4 * dose)).clip(max=40).astype(float),
+            "level": 0.4 * dose + generator.normal(0.0, 0.5, 2000),
             "cost": generator.gamma(4.0, np.exp(0.4 * dose) / 4.0).clip(max=30),
         }
         there = SimulatedFederation(
             columns, epsilon=3.0, delta=1e-5, dropouts=20, colluders=20, seed=seed
         )
         for kind, target, scatter in (
+            (LinearRegression, {"level": (-4, 4)}, 0.5),
             (LogisticRegression, {"ill": (0, 1)}, 1.0),
             (PoissonRegression, {"visits": (0, 40)}, 1.0),
             (GammaRegression, {"cost": (0, 30)}, 0.25),
@@ -101,4 +79,4 @@ def test_the_intervals_of_scatter_hold_it() -> None:
             model = kind(features={"dose": (-4, 4)}, target=target).fit(there)
             low, high = model.posterior_.scatter_interval(0.9)
             held.append(low <= scatter <= high)
-    assert sum(held) >= 21
+    assert sum(held) >= 29

@@ -10,13 +10,10 @@ from concurrent.futures import Executor
 
 import pytest
 
-from audit import __main__ as command
 from audit import crowd_scenarios, scenarios
 from audit.report import problems
 from audit.running import Outcome, processes, run
 from audit.scenarios import Scenario
-from shoal_protocol.rounds.round_spec import check_spec
-from shoal_protocol.wire.errors import RefusedSpec
 
 pytestmark = pytest.mark.slow
 
@@ -106,18 +103,6 @@ def test_a_planted_fault_is_caught(scenario: Scenario, pool: Executor) -> None:
     assert problems([outcome], quick=True) == []
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [scenarios.classical_sigma(31.6, 1), scenarios.sensitivity_of_values(1.0, 1)],
-    ids=lambda scenario: scenario.name,
-)
-def test_a_spec_with_too_little_noise_is_refused_before_anybody_draws(scenario: Scenario) -> None:
-    spec = scenario.game.spec
-    consortium = scenarios.Rounds.under(delta=scenario.game.claim.delta).consortium
-    with pytest.raises(RefusedSpec, match="cost"):
-        check_spec(spec, consortium, now=spec.opened_at)
-
-
 def test_an_audit_that_finds_an_honest_round_too_dear_or_a_fault_unseen_says_so(
     pool: Executor,
 ) -> None:
@@ -138,11 +123,3 @@ def test_an_audit_that_finds_an_honest_round_too_dear_or_a_fault_unseen_says_so(
         measured=blind.measured,
     )
     assert problems([unseen], quick=True) == ["unseen: the fault was not caught"]
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_the_command_plays_every_honest_round_and_every_fault(quick: bool) -> None:
-    planned = command.plan(quick=quick)
-    assert len({scenario.name for scenario in planned}) == len(planned)
-    assert sum(scenario.is_faulty for scenario in planned) == 11
-    assert quick or min(scenario.runs for scenario in planned) >= 100_000

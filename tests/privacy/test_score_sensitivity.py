@@ -462,20 +462,3 @@ def test_opposite_class_scores_are_as_far_apart_as_is_declared(classes):
     found = np.linalg.norm(query.rows(rows[:1]) - query.rows(rows[1:])) / query.grid
     assert 2.0 * (1.0 - 1e-2) < found <= 2.0
     assert not exceeds(query, GAUSSIAN, rows[:1], rows[1:])
-
-
-@pytest.mark.parametrize("width", [2, 3, 4, 5, 10, 40])
-def test_no_two_scores_are_further_apart_in_l1_than_the_proof_says(width):
-    """Lagrange's condition, with an n that solves (n^2 - 1)^2 = p (n^2 + 1), gives the supremum."""
-    square = (width + 2.0 + math.sqrt(width**2 + 8.0 * width)) / 2.0
-    root = math.sqrt(square)
-    bound = 2.0 * math.sqrt(width + 1.0)
-    assert 0.96 * bound < width * root / (square - 1.0) + root <= bound
-    half = width // 2
-    if width == 2 * half:  # then two unit vectors reach it
-        near, far = 1.0 / (root - 1.0), 1.0 / (root + 1.0)
-        one = np.repeat([near, far], half)
-        one /= np.linalg.norm(one)
-        other = -one[::-1]
-        gap = np.abs(one - other).sum() + 0.5 * np.abs(one**2 - other**2).sum()
-        assert gap == pytest.approx(width * root / (square - 1.0) + root, rel=1e-9)

@@ -326,39 +326,14 @@ SEARCHES = {
         for columns, radius, records in [(3, 1.0, 1), (5, 1.2, 1), (4, 0.8, 3), (4, 0.5, 1)]
     ],
 }
-ADMITTED = {  # whether there is no ball, and whether there is a constant, where not both can be
-    ColumnMoments: ({True}, {False}),
-    VectorSum: ({True, False}, {False}),
-    WeightedRowMatrix: ({False}, {True, False}),
-    ScoreSum: ({False}, {True}),
-    HazardScoreSum: ({False}, {True}),
-    ClassScoreSum: ({False}, {True}),
-}
 CASES = [each for cases in SEARCHES.values() for each in cases]
 
 
-def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
+def test_every_query_of_the_catalogue_is_searched():
     catalogue = get_args(get_args(Query)[0])
     # test_{gradient,count,table,prediction}_sensitivity.py
     elsewhere = {GradientSum, Counts, BinCounts, Tables, PredictionScores}
     assert set(SEARCHES) | elsewhere == set(catalogue)
-    for kind, cases in SEARCHES.items():
-        searched = {
-            (
-                query.squared_norm_limit is None,
-                query.intercept > 0.0,
-                query.records_per_client > 1,
-                mechanism,
-            )
-            for query, mechanism, *_ in (each.values for each in cases)
-        }
-        boxes, constants = ADMITTED.get(kind, ({True, False}, {True, False}))
-        assert {each[0] for each in searched} == boxes
-        assert {each[3] for each in searched} == set(MECHANISMS)
-        plain = min(constants)
-        assert {each[1:3] for each in searched} >= {(plain, False), (plain, True)}
-        assert {each[1:3] for each in searched} >= {(constant, False) for constant in constants}
-        assert all(type(each.values[0]) is kind for each in cases)
 
 
 @pytest.mark.slow
@@ -623,11 +598,9 @@ def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, nois
     assert one != other and outputs <= seen[0] and outputs <= seen[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_pitfall_2_what_is_added_to_noise_is_an_integer_whatever_the_floats_were(kind, mechanism):
+def test_pitfall_2_what_is_added_to_noise_is_an_integer_whatever_the_floats_were(kind):
     query = make_query(kind, 3, radius=1.1, intercept=0.3)
-    found = search(query, mechanism, starts=12, seed=2)
-    for records in (found.one, found.other, in_data_units(query, np.full((1, 3), 0.1))):
+    for value in (0.1, -1.0, 1e308, 5e-324):
+        records = in_data_units(query, np.full((1, len(query.column_names)), value))
         assert query.encode(records).dtype == np.int64

@@ -41,16 +41,6 @@ def lattice(scale: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
     return support, weights / weights.sum()
 
 
-def test_two_clients_discrete_gaussians_add_up_to_one_at_the_smallest_scale():
-    scale = mechanisms.SMALLEST_CLIENT_SCALE
-    _, one = lattice(scale, 15 * scale)
-    both = np.convolve(one, one)
-    support = np.arange(len(both)) - len(both) // 2
-    _, expected = lattice(scale * math.sqrt(2.0), len(both) // 2)
-    near = np.abs(support) <= 6 * scale
-    assert np.abs(np.log(both[near] / expected[near])).max() < 1e-10
-
-
 def lattice_delta(scale: float, shift: int, epsilon: float) -> float:
     support, weights = lattice(scale, 12 * scale + shift)
     log_loss = (2.0 * support * shift + shift * shift) / (2.0 * scale**2)
@@ -127,20 +117,6 @@ def laplace_sum(scale: float, parties: int, clients: int) -> np.ndarray:
     """Return the exact distribution of so many clients' noise, centred, far into its tails."""
     one = negative_binomial(clients / parties, math.exp(-1.0 / scale), round(60 * scale) + 200)
     return np.convolve(one, one[::-1])
-
-
-@pytest.mark.parametrize("scale", [1.0, 3.7, 20.0])
-@pytest.mark.parametrize("parties", [1, 2, 7])
-def test_so_many_parties_laplace_parts_sum_to_exactly_the_discrete_laplace(scale, parties):
-    part = laplace_sum(scale, parties, 1)
-    total = part
-    for _ in range(parties - 1):
-        total = np.convolve(total, part)
-    support = np.arange(len(total)) - len(total) // 2
-    ratio = math.exp(-1.0 / scale)
-    expected = (1.0 - ratio) / (1.0 + ratio) * ratio ** np.abs(support)
-    near = np.abs(support) <= 15 * scale
-    assert np.allclose(total[near], expected[near], rtol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])

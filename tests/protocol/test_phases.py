@@ -35,26 +35,10 @@ NOT_IN_A_TABLE = [
 ]
 
 
-def reachable(table: Any, start: StrEnum) -> set[StrEnum]:
-    found, todo = {start}, [start]
-    while todo:
-        phase = todo.pop()
-        following = {table[pair] for pair in table if pair[0] is phase}
-        todo += following - found
-        found |= following
-    return found
-
-
 @pytest.mark.parametrize(("name", "phase", "event"), NOT_IN_A_TABLE)
 def test_anything_not_in_the_table_is_refused(name: str, phase: StrEnum, event: StrEnum) -> None:
     with pytest.raises(WrongPhase, match=f"{phase} cannot take {event}"):
         after(TABLES[name][0], phase, event)
-
-
-def test_every_phase_of_a_round_and_of_a_job_can_be_reached() -> None:
-    assert reachable(ROUND, Phase.ANNOUNCED) == set(Phase)
-    assert reachable(JOB, JobPhase.JOINING) == set(JobPhase)
-    assert reachable(AGGREGATION, Phase.ANNOUNCED) == set(Phase) - {Phase.FROZEN, Phase.AGREED}
 
 
 @given(st.lists(st.sampled_from(Event)))

@@ -141,35 +141,6 @@ def test_t_minus_one_shares_fit_every_secret_with_exactly_one_polynomial(
     assert combined.total.tolist() == other.tolist()
 
 
-@pytest.mark.parametrize(("threshold", "nodes", "prime"), [(2, 3, 5), (3, 4, 7), (3, 5, 7)])
-def test_over_a_small_field_every_view_of_t_minus_one_nodes_is_equally_likely(
-    threshold: int, nodes: int, prime: int
-) -> None:
-    """Exhaustively: every client, every secret, every coalition, every draw of the seeds."""
-    scheme = ThresholdSharing(threshold=threshold)
-    for client, secret in itertools.product(range(nodes), range(prime)):
-        seeded = [
-            node
-            for node in range(nodes)
-            if scheme.kind_for(holder=client, node=node, nodes=nodes) is ShareKind.SEED
-        ]
-        points = [0, *(node + 1 for node in seeded)]
-        weights = [shamir.weights_at(node + 1, points, modulus=prime) for node in range(nodes)]
-        views: dict[tuple[int, ...], Counter[tuple[int, ...]]] = {
-            coalition: Counter()
-            for coalition in itertools.combinations(range(nodes), threshold - 1)
-        }
-        for streams in itertools.product(range(prime), repeat=threshold - 1):
-            shares = [
-                sum(w * v for w, v in zip(each, (secret, *streams), strict=True)) % prime
-                for each in weights
-            ]
-            for coalition, seen in views.items():
-                seen[tuple(shares[node] for node in coalition)] += 1
-        everything = Counter(itertools.product(range(prime), repeat=threshold - 1))
-        assert all(seen == everything for seen in views.values())
-
-
 @given(settings(), field_vectors, field_vectors, clients)
 def test_no_seed_depends_on_the_secret(setting, one, other, client) -> None:
     scheme, nodes = setting

@@ -5,19 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from statsmodels.datasets import heart
 from statsmodels.duration.hazard_regression import PHReg
 
-from shoal_protocol.queries.columns import ColumnBounds, Power, Term
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
-from shoal_studies.hazards import HazardScores, PiecewiseExponential
+from shoal_studies.hazards import HazardScores
 from shoal_studies.regression.plausible_designs import DesignRows
-from shoal_studies.simulation import Federation, Outcome, run
+from tests.studies.test_measured_regressions import carried_out
 
 SEED = 20_240_613
 LEVEL = 0.9
 TRUTH = np.array([0.03, -0.5])
-CURVED = np.array([0.12, -0.001])  # of an age and its square
 
 
 def people(count: int, generator: np.random.Generator) -> np.ndarray:
@@ -51,29 +48,6 @@ def task_of(*, wide: float = 1.0, off: float = 0.0) -> PiecewiseExponentialTask:
     )
 
 
-def people_of_curved_ages(count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return ages, weeks and whether there was an event: hazards fall again with high age."""
-    age = generator.uniform(20.0, 80.0, count)
-    hazards = np.exp(CURVED[0] * (age - 50.0) + CURVED[1] * (age**2 - 2800.0))
-    times = 30.0 * (generator.exponential(size=count) / hazards) ** (1.0 / 1.3)
-    seen = np.minimum(generator.uniform(5.0, 60.0, count), 52.0)
-    return np.column_stack([age, np.minimum(times, seen), times <= seen])
-
-
-def carried_out(
-    task: PiecewiseExponentialTask,
-    values: np.ndarray,
-    *,
-    epsilon: float,
-    seed: int = 1,
-    delta: float = 1e-5,
-) -> Outcome:
-    setting = Federation(
-        population=len(values), missing=0, dropouts=5, colluders=5, epsilon=epsilon, delta=delta
-    )
-    return run(PiecewiseExponential(task), values, setting, np.random.default_rng(seed))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", [{}, {"wide": 4.0}, {"wide": 3.0, "off": 60.0}], ids=str)
 def test_with_little_noise_ratios_are_coxs_whatever_the_bounds(bounds: dict[str, float]) -> None:
@@ -103,9 +77,9 @@ def test_with_little_noise_survival_is_that_of_the_hazards_that_made_the_times()
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-5], ids=["laplace", "gaussian"])
 def test_intervals_that_are_trusted_hold_the_truth(epsilon: float, delta: float) -> None:
-    """Of 40 intervals 90 % hold 31 or more, but for one case in 100."""
+    """Of 20 intervals 90 % hold 15 or more, but for one case in 90; 60 % do in one of eight."""
     held = []
-    for seed in range(20):
+    for seed in range(10):
         values = people(3_000, np.random.default_rng([SEED, seed]))
         found: Any = carried_out(
             task_of(), values, epsilon=epsilon, seed=seed, delta=delta
@@ -113,26 +87,8 @@ def test_intervals_that_are_trusted_hold_the_truth(epsilon: float, delta: float)
         if found.verdict.kind != "doubtful":
             low, high = found.interval(LEVEL)[:2].T
             held += ((low <= TRUTH) & (high >= TRUTH)).tolist()
-    assert sum(held) >= 0.775 * len(held)
+    assert sum(held) >= 0.75 * len(held)
     assert held or (epsilon, delta) == (1.0, 0.0)
-
-
-@pytest.mark.slow
-def test_intervals_of_an_uncentred_square_hold() -> None:
-    """Of 8 intervals 90 % hold 5 or more, but for one case in 200."""
-    square = Term(factors=(Power(variable="age", lower=18.0, upper=90.0, exponent=2),))
-    features = (
-        ColumnBounds(name="age", lower=18.0, upper=90.0),
-        ColumnBounds.of_term("age**2", square),
-    )
-    task = task_of().model_copy(update={"features": features})
-    held = []
-    for seed in range(4):
-        values = people_of_curved_ages(2_000, np.random.default_rng([SEED, seed]))
-        found: Any = carried_out(task, values, epsilon=10.0, seed=seed).posterior
-        low, high = found.interval(LEVEL)[:2].T
-        held += ((low <= CURVED) & (high >= CURVED)).tolist()
-    assert sum(held) >= 5
 
 
 def test_expected_sums_change_with_parameters_as_their_derivatives_say() -> None:
@@ -157,30 +113,6 @@ def test_expected_sums_change_with_parameters_as_their_derivatives_say() -> None
         steps = 1e-5 * np.eye(8)
         seen = [(expected(point + step)[0] - expected(point - step)[0]) / 2e-5 for step in steps]
         assert jacobian == pytest.approx(np.column_stack(seen), rel=1e-4, abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_intervals_hold_of_patients_with_new_hearts() -> None:
-    """Ages and survival of Stanford's 69 patients, drawn with replacement: Cox's fit is held."""
-    data = heart.load_pandas().data
-    patients = data[["age", "survival", "censors"]].to_numpy(np.float64)
-    truth = cox(patients)[0]
-    task = PiecewiseExponentialTask.model_validate(
-        {
-            "features": [{"name": "age", "lower": 0.0, "upper": 80.0}],
-            "time": {"name": "days", "lower": 0.0, "upper": 1500.0},
-            "event": "died",
-        }
-    )
-    held = []
-    for seed in range(20):
-        places = np.random.default_rng([SEED, seed]).integers(0, len(patients), 2_000)
-        found: Any = carried_out(task, patients[places], epsilon=3.0, seed=seed).posterior
-        if found.verdict.kind != "doubtful":
-            low, high = found.interval(LEVEL)[0]
-            held.append(low <= truth <= high)
-    assert sum(held) >= 0.75 * len(held) and len(held) >= 10
 
 
 @pytest.mark.slow

@@ -5,19 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoal_protocol.privacy.accounting import Cap
-from shoal_protocol.queries import Query
 from shoal_protocol.queries.columns import ColumnBounds, Level, Term
 from shoal_protocol.queries.scores import Family, mean_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
+from shoal_studies.registry import Task, learner_for
 from shoal_studies.regression import Regression
 from shoal_studies.regression.measured import inverted
 from shoal_studies.regression.scores import scatter_seen
@@ -129,8 +125,9 @@ def fitted(
 
 
 def carried_out(
-    task: RegressionTask, records: np.ndarray, *, epsilon: float, seed: int, delta: float = 1e-5
+    task: Task, records: np.ndarray, *, epsilon: float, seed: int = 1, delta: float = 1e-5
 ) -> Outcome:
+    """Return a job of any study over records of which no client lacks its own."""
     setting = Federation(
         population=len(records),
         missing=0,
@@ -139,7 +136,7 @@ def carried_out(
         epsilon=epsilon,
         delta=delta,
     )
-    return run(Regression(task), records, setting, np.random.default_rng(seed))
+    return run(learner_for(task), records, setting, np.random.default_rng(seed))
 
 
 def exact(
@@ -181,20 +178,6 @@ def test_with_little_noise_it_is_the_exact_fit_whatever_the_bounds(
     assert np.all(np.abs(found.mean - truth) <= 2.6 * found.sd)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_nine_of_ten_intervals_hold_about_nine_times_in_ten(family: TargetFamily) -> None:
-    """A false alarm in 1e-3 of seeds at a coverage of .9, were fits independent."""
-    generator = np.random.default_rng([SEED, 1])
-    whole = people(family, 50_000, generator)
-    truth, held = exact(family, whole), []
-    for seed in range(30):
-        sample = whole[generator.choice(len(whole), 2_000, replace=False)]
-        found = fitted(family, sample, epsilon=2.0, seed=seed)
-        low, high = found.interval(LEVEL).T
-        held.append((low <= truth) & (truth <= high))
-    assert np.mean(held, axis=0)[1:].min() >= 0.7
-
-
 @pytest.mark.parametrize("family", AT_RISK)
 def test_an_offset_has_the_coefficient_one(family: TargetFamily) -> None:
     records = people_at_risk(family, 20_000, np.random.default_rng(SEED))
@@ -231,52 +214,36 @@ def test_weights_that_tell_nothing_leave_the_residual_deviation_as_it_is() -> No
     assert found.scatter == pytest.approx(12.0, rel=0.06)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", AT_RISK)
-def test_intervals_hold_where_records_were_seen_for_a_tenth_of_a_year_to_ten(
-    family: TargetFamily,
-) -> None:
-    generator = np.random.default_rng([SEED, 2])
-    whole = people_at_risk(family, 50_000, generator)
-    truth = exact(family, whole[:, [0, 2]], offsets=whole[:, 1])
-    assert np.min(held(task_at_risk(family), whole, truth, generator)) >= 0.7
+CASES = {
+    **{family: (task_of(family), people) for family in FAMILIES},
+    **{f"{family}, at risk": (task_at_risk(family), people_at_risk) for family in AT_RISK},
+    **{f"{family}, weighed": (with_weights(family), people) for family in FAMILIES},
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_intervals_hold_the_weighted_fit(family: TargetFamily) -> None:
-    generator = np.random.default_rng([SEED, 3])
-    records = people(family, 50_000, generator)
-    whole = weighed(records)
-    truth = exact(family, records, weights=whole[:, -1])
-    assert np.min(held(with_weights(family), whole, truth, generator)) >= 0.7
+@pytest.mark.essential
+@pytest.mark.parametrize("case", CASES)
+def test_nine_of_ten_intervals_hold_about_nine_times_in_ten(case: str) -> None:
+    """A false alarm in 1e-3 of seeds at a coverage of .9, were fits independent.
 
-
-def held(
-    task: RegressionTask, whole: np.ndarray, truth: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
-    """Return the share of 30 fits whose intervals hold each slope of the truth."""
-    found = []
+    Coverage of .7 is held to of 30 fits: of a coverage of .55 they show it 19 times in 20.
+    """
+    task, drawn = CASES[case]
+    generator = np.random.default_rng([SEED, 1])
+    records, given, held = drawn(task.family, 50_000, generator), {}, []
+    whole = weighed(records) if task.weights else records
+    if task.offset:
+        records, given = whole[:, [0, 2]], {"offsets": whole[:, 1]}
+    elif task.weights:
+        given = {"weights": whole[:, -1]}
+    truth = exact(task.family, records, **given)
     for seed in range(30):
         sample = whole[generator.choice(len(whole), 2_000, replace=False)]
-        posterior: Any = carried_out(task, sample, epsilon=2.0, seed=seed).posterior
-        low, high = posterior.interval(LEVEL).T
-        found.append((low <= truth) & (truth <= high))
-    return np.mean(found, axis=0)[1:]
-
-
-def test_positive_numbers_with_far_tails_have_a_constant_that_holds() -> None:
-    generator = np.random.default_rng(SEED)
-    records = people("gamma", 50_000, generator)
-    means = 3.0 * np.exp(TRUTH[0] + TRUTH[1] * (records[:, 0] - 45.0) + TRUTH[2] * records[:, 1])
-    records[:, -1] = (means * generator.lognormal(-0.5, 1.0, len(means))).clip(max=60.0)
-    truth, constants = exact("gamma", records), []
-    for seed in range(20):
-        sample = records[generator.choice(len(records), 2_000, replace=False)]
-        found = fitted("gamma", sample, epsilon=10.0, seed=seed)
-        low, high = found.interval(LEVEL)[0]
-        constants.append(low <= truth[0] <= high)
-    assert np.mean(constants) >= 0.7
+        found: Any = carried_out(task, sample, epsilon=2.0, seed=seed).posterior
+        low, high = found.interval(LEVEL).T
+        held.append((low <= truth) & (truth <= high))
+    assert np.mean(held, axis=0)[1:].min() >= 0.7
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -284,51 +251,6 @@ def test_laplace_noise_is_known_of_too(family: TargetFamily) -> None:
     records = people(family, 3_000, np.random.default_rng(SEED))
     found = carried_out(task_of(family), records, epsilon=20.0, seed=1, delta=0.0).posterior
     assert np.all(np.abs(found.mean - exact(family, records)) <= 4.0 * found.sd)
-
-
-def test_rounds_are_replayed_from_their_sums_alone() -> None:
-    records = people("logistic", 2_000, np.random.default_rng(SEED))
-    task = task_of("logistic")
-    outcome = carried_out(task, records, epsilon=1.0, seed=3)
-    assert Regression(task).next(len(records), outcome.sums) == outcome.posterior
-    shares = 0.0
-    for number, released in enumerate(outcome.sums):
-        step = Regression(task).next(len(records), outcome.sums[:number])
-        assert isinstance(step, RequestedRound) and step.query == released.query
-        shares += step.share
-    assert shares == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="in order"):
-        Regression(task).next(len(records), outcome.sums[::-1])
-    with pytest.raises(ValueError, match="in order"):
-        Regression(task).next(len(records), [*outcome.sums, outcome.sums[-1]])
-    with pytest.raises(ValueError, match="population"):
-        Regression(task).next(0, ())
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        *(task_of(family) for family in FAMILIES),
-        *(task_at_risk(family).model_copy(update={"weights": WEIGHTS}) for family in AT_RISK),
-        *(with_weights("normal"), to_predict(), by_site()),
-    ],
-    ids=lambda task: f"{task.family}-{task.purpose}-{len(task.columns)}-{task.features[0].name}",
-)
-@given(data=st.data())
-@settings(max_examples=10, deadline=None)
-def test_whatever_is_released_there_is_a_next_round_or_a_posterior(
-    task: RegressionTask, data: st.DataObject
-) -> None:
-    """Nonsense from noise or liars: a learner that raised would cost the budget for nothing."""
-    mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
-    sums: list[ReleasedSum] = []
-    while True:
-        step = Regression(task).next(50, sums)
-        if not isinstance(step, RequestedRound):
-            break
-        task.terms(least=2, most=2).check(step.query, number=len(sums))
-        sums.append(nonsense(step.query, data, mu))
-    assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
 
 
 @pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gamma"])
@@ -403,28 +325,6 @@ def test_a_covariance_is_inverted_as_far_as_it_can_be() -> None:
     assert np.all(np.isfinite(inverted(np.outer([1.0, 2.0], [1.0, 2.0]))))
 
 
-def nonsense(query: Query, data: st.DataObject, mu: float) -> ReleasedSum:
-    design = query.design("discrete_gaussian")
-    scales = np.repeat(
-        [block.relative_scale for block in design.blocks],
-        [block.coordinates for block in design.blocks],
-    )
-    most = 50 * query.largest_value
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    size = data.draw(st.sampled_from([0.0, 1e-3, 1.0]))
-    generator = np.random.default_rng(seed)
-    values = generator.uniform(-size, size, query.dimension) * most
-    if data.draw(st.booleans()):  # all as far out as answers may be
-        values = np.sign(values) * most
-    return ReleasedSum(
-        query=query,
-        values=np.rint(values).astype(np.int64),
-        cohort_size=50,
-        noise_sd=scales * design.sensitivity / mu,
-        mechanism="discrete_gaussian",
-    )
-
-
 def test_classes_that_are_apart_are_said_to_be() -> None:
     generator = np.random.default_rng(SEED)
     x = generator.normal(60.0, 8.0, 5_000)
@@ -453,25 +353,24 @@ def test_far_tails_of_a_target_hardly_move_a_slope() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["poisson", "negative_binomial"])
-def test_the_level_of_counts_with_far_tails_holds(family: TargetFamily) -> None:
+@pytest.mark.parametrize("family", ["poisson", "negative_binomial", "gamma"])
+def test_the_level_of_targets_with_far_tails_holds(family: TargetFamily) -> None:
     """Residuals are cut all to one side, for which the level has to make up."""
     generator = np.random.default_rng(SEED)
     held = 0
     for seed in range(10):
         age, flag = generator.uniform(25.0, 95.0, 3000), generator.binomial(1, 0.3, 3000)
         means = 3.0 * np.exp(0.01 * (age - 60.0)) * generator.lognormal(-0.5, 1.0, 3000)
-        records = np.column_stack([age, flag, generator.poisson(means).clip(max=60)])
-        found = fitted(family, records.astype(np.float64), epsilon=10.0, seed=seed)
+        target = means if family == "gamma" else generator.poisson(means)
+        records = np.column_stack([age, flag, target.clip(max=60)]).astype(np.float64)
+        found = fitted(family, records, epsilon=10.0, seed=seed)
         low, high = found.predict_interval(np.array([[60.0, 0.3]]), 0.99)[0]
         held += bool(low <= 3.0 <= high)
     assert held >= 9
 
 
-@pytest.mark.parametrize("delta", [1e-5, 0.0])
-def test_who_is_to_predict_errs_less_under_strong_noise_and_warns_of_intervals(
-    delta: float,
-) -> None:
+@pytest.mark.slow
+def test_who_is_to_predict_errs_less_under_strong_noise_and_warns_of_intervals() -> None:
     task = RegressionTask(
         family="normal",
         features=tuple(ColumnBounds(name=f"x{j}", lower=-6.0, upper=6.0) for j in range(8)),
@@ -487,7 +386,7 @@ def test_who_is_to_predict_errs_less_under_strong_noise_and_warns_of_intervals(
         records = np.column_stack([x, y])
         errors = []
         for each in (task, to_predict):
-            outcome = carried_out(each, records, epsilon=1.0, seed=seed, delta=delta)
+            outcome = carried_out(each, records, epsilon=1.0, seed=seed)
             found: Any = outcome.posterior
             errors.append(np.abs(found.mean[0] + x @ found.mean[1:] - y).mean())
         gains.append(errors[0] - errors[1])
@@ -502,23 +401,3 @@ def test_who_is_to_predict_hears_whether_noise_outweighs_the_features(
     records = people("normal", count, np.random.default_rng(SEED))
     found: Any = carried_out(to_predict(), records, epsilon=epsilon, seed=0).posterior
     assert ("noise outweighs" in str(found.verdict)) == (count == 300)
-
-
-@pytest.mark.parametrize("task", [task_of("normal"), to_predict()], ids=lambda task: task.purpose)
-def test_a_round_that_asks_more_than_its_terms_is_refused(task: RegressionTask) -> None:
-    records = people("normal", 2_000, np.random.default_rng(SEED))
-    sums = carried_out(task, records, epsilon=1.0, seed=1).sums
-    query = sums[-1].query
-    column = query.columns[0]
-    for change in (
-        {"radius": 1e-3},
-        {"intercept": 0.5},
-        {"columns": query.columns[::-1]},
-        {"columns": (column.model_copy(update={"scale": 1e-6}), *query.columns[1:])},
-        {"columns": (column.model_copy(update={"centre": 1e6}), *query.columns[1:])},
-        {"record_weights": True},
-    ):
-        with pytest.raises(RefusedSpec):
-            task.terms(least=2, most=2).check(query.model_copy(update=change), number=len(sums) - 1)
-    with pytest.raises(RefusedSpec):
-        task.terms(least=2, most=2).check(sums[0].query, number=2)

@@ -9,21 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from shoal.answers import Answers
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.wire.errors import RefusedSpec
-from shoal_studies.catalogue.moments import Moments, MomentsPosterior, MomentsTask
-from shoal_studies.contract import RequestedRound
+from shoal_studies.catalogue.moments import MomentsPosterior, MomentsTask
 from shoal_studies.registry import Posterior, learner_for
-from shoal_studies.simulation import Federation, Outcome, run
-from tests.studies.test_measured_regressions import nonsense
+from tests.studies.test_measured_regressions import carried_out
 from tests.world.federation import Federation as Played
 from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 from tests.world.trust import TASK as PLAYED
@@ -50,15 +44,8 @@ def people(count: int, generator: np.random.Generator) -> np.ndarray:
     return np.column_stack([age, dose, flag, weight, y])
 
 
-def carried_out(records: np.ndarray, *, epsilon: float, seed: int, delta: float = 1e-5) -> Outcome:
-    setting = Federation(
-        population=len(records), missing=0, dropouts=5, colluders=5, epsilon=epsilon, delta=delta
-    )
-    return run(Moments(TASK), records, setting, np.random.default_rng(seed))
-
-
 def learned(records: np.ndarray, **settings: Any) -> MomentsPosterior:
-    posterior = carried_out(records, **settings).posterior
+    posterior = carried_out(TASK, records, **settings).posterior
     assert isinstance(posterior, MomentsPosterior)
     return posterior
 
@@ -140,53 +127,6 @@ def test_the_posterior_goes_over_the_wire_and_answers_the_same() -> None:
     ):
         with pytest.raises(ValidationError):
             MomentsPosterior.model_validate(back.model_dump() | change)
-
-
-def test_rounds_are_replayed_from_their_sums_alone_and_within_the_terms() -> None:
-    outcome = carried_out(people(1_000, np.random.default_rng(SEED)), epsilon=1.0, seed=3)
-    learner, terms, shares = Moments(TASK), TASK.terms(least=900, most=1_000), 0.0
-    assert learner.next(1_000, outcome.sums) == outcome.posterior
-    for number, released in enumerate(outcome.sums):
-        step = learner.next(1_000, outcome.sums[:number])
-        assert isinstance(step, RequestedRound) and step.query == released.query
-        terms.check(step.query, number=number)
-        shares += step.share
-    assert shares == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="in order"):
-        learner.next(1_000, outcome.sums[::-1])
-    with pytest.raises(ValueError, match="in order"):
-        learner.next(1_000, [*outcome.sums, outcome.sums[-1]])
-    with pytest.raises(ValueError, match="population"):
-        learner.next(0, ())
-    query = outcome.sums[-1].query
-    column = query.columns[0]
-    for change in (
-        {"radius": 1e-3},
-        {"intercept": 0.5},
-        {"columns": query.columns[::-1]},
-        {"columns": (column.model_copy(update={"scale": 1e-6}), *query.columns[1:])},
-        {"columns": (column.model_copy(update={"centre": 1e6}), *query.columns[1:])},
-    ):
-        with pytest.raises(RefusedSpec):
-            terms.check(query.model_copy(update=change), number=2)
-
-
-@given(data=st.data())
-@settings(max_examples=15, deadline=None)
-def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.DataObject) -> None:
-    mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
-    sums: list[ReleasedSum] = []
-    while True:
-        step = Moments(TASK).next(50, sums)
-        if not isinstance(step, RequestedRound):
-            break
-        TASK.terms(least=2, most=2).check(step.query, number=len(sums))
-        sums.append(nonsense(step.query, data, mu))
-    assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
-    assert np.all(np.abs(step.interval(0.95)) <= 1.0)
-    assert isinstance(step, MomentsPosterior)
-    model = Answers(step).linear_model("y")
-    assert np.all(np.isfinite(model.mean)) and np.all(model.sd > 0.0)
 
 
 MOMENTS = MomentsTask(columns=PLAYED.columns)

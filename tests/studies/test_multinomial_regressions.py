@@ -6,19 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
-from statsmodels.datasets import anes96
 from statsmodels.discrete.discrete_model import MNLogit
 
-from bench import regressions
-from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import ColumnMoments, Query, SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds, Power, Term
 from shoal_protocol.queries.scores import LARGEST_COORDINATE, class_probabilities
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_studies.contract import RequestedRound
 from shoal_studies.regression.multinomial import (
@@ -27,8 +21,7 @@ from shoal_studies.regression.multinomial import (
     combinations_without,
 )
 from shoal_studies.regression.plausible_designs import DesignRows
-from shoal_studies.simulation import Federation, Outcome, run
-from tests.studies.test_measured_regressions import nonsense
+from tests.studies.test_measured_regressions import carried_out
 
 SEED = 20_240_612
 LEVEL = 0.9
@@ -72,20 +65,6 @@ def task_of(*order: int, wide: float = 1.0, off: float = 0.0) -> MultinomialRegr
     )
 
 
-def carried_out(
-    task: MultinomialRegressionTask,
-    values: np.ndarray,
-    *,
-    epsilon: float,
-    seed: int = 1,
-    delta: float = 1e-5,
-) -> Outcome:
-    setting = Federation(
-        population=len(values), missing=0, dropouts=5, colluders=5, epsilon=epsilon, delta=delta
-    )
-    return run(MultinomialRegression(task), values, setting, np.random.default_rng(seed))
-
-
 @pytest.mark.parametrize("bounds", [{}, {"wide": 4.0}, {"wide": 3.0, "off": 60.0}], ids=str)
 def test_with_little_noise_it_is_the_exact_fit_whatever_the_bounds(
     bounds: dict[str, float],
@@ -109,62 +88,6 @@ def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
         low, high = found.interval(LEVEL).T
         held.append((low <= truth) & (truth <= high))
     assert np.mean(held, axis=0)[SLOPES].min() >= 0.7
-
-
-@pytest.mark.slow
-def test_real_columns_are_predicted_better_than_by_shares_alone_and_intervals_hold() -> None:
-    voters = regressions.table_of(anes96, *regressions.VOTERS, "PID")
-    voters[:, -1] = np.digitize(voters[:, -1], [2.5, 3.5])
-    bounds = regressions.columns_of("party", "normal", voters).bounds
-    task = MultinomialRegressionTask(
-        features=tuple(
-            ColumnBounds(name=name, lower=low, upper=high)
-            for name, (low, high) in zip(regressions.VOTERS, bounds.values(), strict=False)
-        ),
-        target="party",
-        levels=tuple(TargetLevel(name=str(place), value=float(place)) for place in range(3)),
-    )
-    best = fit_without_noise(voters)
-    truth, held, ways = best.params.T, [], []
-    for seed in range(8):
-        sample = np.random.default_rng(seed).choice(voters, 2_000)
-        found: Any = carried_out(task, sample, epsilon=3.0, seed=seed).posterior
-        low, high = found.interval(LEVEL).T.reshape(2, *truth.shape)
-        held.append(((low <= truth) & (truth <= high))[:, 1:])
-        ways.append((best.model.loglike(found.mean) - best.llnull) / (best.llf - best.llnull))
-    assert np.median(ways) > 0.9 and min(ways) >= 0.0
-    assert np.mean(held) >= 0.85
-
-
-def test_rounds_are_replayed_from_their_sums_alone() -> None:
-    values, task = people(1_000, np.random.default_rng(SEED)), task_of()
-    outcome = carried_out(task, values, epsilon=2.0)
-    learner, shares = MultinomialRegression(task), 0.0
-    assert learner.next(len(values), outcome.sums) == outcome.posterior
-    for number, released in enumerate(outcome.sums):
-        step = learner.next(len(values), outcome.sums[:number])
-        assert isinstance(step, RequestedRound) and step.query == released.query
-        task.terms(least=2, most=2).check(step.query, number=number)
-        shares += step.share
-    assert shares == pytest.approx(1.0)
-    for wrong in (outcome.sums[::-1], [*outcome.sums, outcome.sums[-1]]):
-        with pytest.raises(ValueError, match="in order"):
-            learner.next(len(values), wrong)
-    with pytest.raises(ValueError, match="population"):
-        learner.next(0, ())
-
-
-@pytest.mark.slow
-@given(data=st.data())
-@settings(max_examples=10, deadline=None)
-def test_whatever_is_released_there_is_a_next_round_or_a_posterior(data: st.DataObject) -> None:
-    """Nonsense from noise or liars: a learner that raised would cost the budget for nothing."""
-    mu = Cap(epsilon=1.0, delta=1e-5).whole.mu
-    task, sums = task_of(), list[ReleasedSum]()
-    while isinstance(step := MultinomialRegression(task).next(50, sums), RequestedRound):
-        task.terms(least=2, most=2).check(step.query, number=len(sums))
-        sums.append(nonsense(step.query, data, mu))
-    assert np.all(np.isfinite(step.mean)) and np.all(step.sd > 0.0)
 
 
 def test_more_coefficients_than_a_trainer_can_learn_are_refused() -> None:
@@ -268,20 +191,3 @@ def test_probabilities_are_of_all_levels_and_their_intervals_hold_them() -> None
     assert np.all((ends[..., 0] < mean) & (mean < ends[..., 1]))
     with pytest.raises(ValueError, match="one per feature"):
         found.predict(values[:20])
-
-
-def test_a_round_that_asks_more_than_its_terms_is_refused() -> None:
-    task = task_of()
-    outcome = carried_out(task, people(500, np.random.default_rng(SEED)), epsilon=2.0)
-    query = outcome.sums[-1].query
-    column = query.columns[0]
-    for change in (
-        {"radius": 1e-3},
-        {"intercept": 0.5},
-        {"columns": query.columns[::-1]},
-        {"columns": (column.model_copy(update={"scale": 1e-6}), *query.columns[1:])},
-        {"columns": (column.model_copy(update={"centre": 1e6}), *query.columns[1:])},
-        {"classes": 2, "point": (0.0,) * 8},
-    ):
-        with pytest.raises(RefusedSpec):
-            task.terms(least=2, most=2).check(query.model_copy(update=change), number=4)

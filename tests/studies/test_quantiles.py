@@ -1,7 +1,6 @@
 """Quantiles in rounds: edges that holders allow, how often intervals hold, a job of services."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +8,10 @@ import pytest
 from shoal_protocol.queries import EdgeCut, Tables
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_studies.catalogue.quantiles import QuantilesPosterior, QuantilesTask, laws, next_edges
+from shoal_studies.catalogue.quantiles import QuantilesTask, laws, next_edges
 from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation as Setting
 from shoal_studies.simulation import Outcome, run
-from tests.world.federation import Federation
-from tests.world.trust import HOLDER_POLICY, SITES, make_trust
 
 pytestmark = pytest.mark.slow
 
@@ -107,24 +104,3 @@ def test_intervals_hold_at_least_as_often_as_they_say(delta: float) -> None:
         ends = learned(values, epsilon=2.0, delta=delta, seed=seed).posterior.interval(0.9)[1:]
         hold += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
     assert hold.min() >= 120
-
-
-async def test_a_job_of_three_rounds_is_learned_over_all_services(tmp_path: Path) -> None:
-    trust = make_trust(tmp_path / "trust", queries=("tables",), maximum_epsilon=100.0)
-    policy = HOLDER_POLICY.model_copy(update={"queries": ("tables",), "maximum_epsilon": 100.0})
-    task = QuantilesTask(
-        variables=(ColumnBounds(name="age", lower=-1000.0, upper=1000.0),),
-        levels=(0.5,),
-        bins=32,
-        rounds=3,
-    )
-    holders = {site: {"policy": policy} for site in SITES}
-    async with Federation(trust, tmp_path / "services", holders=holders) as federation:
-        job = await federation.submit(task=task, epsilon=80.0)
-        assert (await federation.finish(job))["phase"] == "finished"
-        report = await federation.report(job)
-        encoded = await federation.after(federation.analyst.job(job).certificate())
-    assert isinstance(report.posterior, QuantilesPosterior) and len(report.rounds) == 3 and encoded
-    ages = np.concatenate([trust.records(site).values[:, 0] for site in SITES])
-    low, high = report.posterior.interval(0.999)[1]
-    assert low <= np.median(ages) <= high

@@ -109,57 +109,11 @@ def test_batches_find_the_same_coefficients_as_everybody_would():
     assert np.all(np.abs(posterior.mean - mean) < 2.0 * sd)
 
 
-def test_every_round_asks_what_clients_allow():
-    records = people(LOGISTIC, 50)
-    _, sums = without_noise(LOGISTIC, records, rounds=20)
-    for number, released in enumerate(sums):
-        LOGISTIC.terms(least=50, most=50).check(released.query, number=number)
-    points = {released.query.point for released in sums}
-    assert len(points) == 20
-
-
 def test_rounds_that_were_lost_leave_a_posterior_of_the_others():
     records = people(LOGISTIC, 50)
     learner, sums = without_noise(LOGISTIC, records, rounds=280)
     assert isinstance(learner.next(50, sums), RequestedRound)
     assert isinstance(learner.conclude(50, sums), VariationalPosterior)
-
-
-def test_noise_that_drowns_everything_leaves_numbers_that_are_finite():
-    task = LOGISTIC.model_copy(update={"rounds": 60})
-    learner, sums = learner_for(task), []
-    generator = np.random.default_rng(1)
-    for _ in range(60):
-        query = learner.next(50, sums).query
-        values = generator.choice([-1, 1], query.dimension) * 2**55
-        sd = np.full(query.dimension, 2.0**55)
-        sums.append(
-            ReleasedSum(
-                query=query,
-                values=values,
-                cohort_size=50,
-                noise_sd=sd,
-                mechanism="discrete_laplace",
-            )
-        )
-    posterior = learner.next(50, sums)
-    assert np.all(np.isfinite(posterior.mean)) and np.all(posterior.sd > 0.0)
-
-
-@pytest.mark.parametrize("delta", [1e-5, 0.0])
-def test_a_job_with_noise_predicts_better_than_the_base_rate(delta):
-    # A generous epsilon, so that with this seed it is no matter of luck.
-    task = LOGISTIC.model_copy(update={"rounds": 40, "clip": 0.5})
-    records = people(task, 3000)
-    federation = Federation(
-        population=3000, missing=5, dropouts=10, colluders=10, epsilon=8.0, delta=delta
-    )
-    posterior = run(learner_for(task), records, federation, np.random.default_rng(1)).posterior
-    unseen = people(task, 2000, seed=9)
-    predictor = task.intercept * posterior.mean[0] + unseen[:, :2] @ posterior.mean[1:] / 2.0
-    loss = np.mean(np.logaddexp(0.0, (1.0 - 2.0 * unseen[:, 2]) * predictor))
-    base = unseen[:, 2].mean()
-    assert loss < 0.95 * -(base * np.log(base) + (1.0 - base) * np.log(1.0 - base))
 
 
 def logistic(**changes):

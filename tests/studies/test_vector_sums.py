@@ -1,7 +1,5 @@
 """Sums of vectors over all services, within what data holders allow, and over simulated ones."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -10,10 +8,7 @@ from shoal import SimulatedFederation
 from shoal.estimators import VectorSum
 from shoal_protocol.jobs.job_request import Terms
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.catalogue.single_numbers import VectorSumPosterior, VectorSumTask
-from tests.world.federation import Federation
-from tests.world.people import people
-from tests.world.trust import HOLDER_POLICY, SITES, make_trust
+from shoal_studies.catalogue.single_numbers import VectorSumTask
 
 pytestmark = pytest.mark.slow
 
@@ -21,28 +16,6 @@ ENTRIES = 3
 VECTOR = ColumnBounds(name="x", lower=-1.0, upper=3.0)
 NAMES = ("x_0", "x_1", "x_2")
 TASK = VectorSumTask(columns=(VECTOR,), entries=ENTRIES, radius=1.2)
-
-
-async def test_a_vector_of_as_many_columns_is_summed_by_all_services(tmp_path: Path) -> None:
-    trust = make_trust(tmp_path, queries=("vector_sum",), maximum_epsilon=20.0)
-    generator = np.random.default_rng(1)
-    policy = HOLDER_POLICY.model_copy(
-        update={"queries": ("vector_sum",), "maximum_epsilon": 20.0, "columns": NAMES}
-    )
-    holders = {
-        site: {
-            "policy": policy,
-            "records": people(NAMES, generator.uniform(-1, 3, (clients, ENTRIES))),
-        }
-        for site, clients in SITES.items()
-    }
-    async with Federation(trust, tmp_path, holders=holders) as running:
-        report = await running.learn(task=TASK)
-    posterior = report.posterior
-    assert isinstance(posterior, VectorSumPosterior)
-    assert posterior.names == NAMES and posterior.columns == ("x",)
-    assert posterior.total.shape == posterior.total_sd.shape == (ENTRIES,)
-    assert np.all(posterior.total_interval(0.9)[:, 0] < posterior.total)
 
 
 def test_a_vector_is_not_read_beside_a_column_of_its_name() -> None:

@@ -10,22 +10,14 @@ import math
 import numpy as np
 import pytest
 
-from figures.draw_and_discard.chains import Moments, lifetimes, noisy_instances
+from figures.draw_and_discard.chains import Moments, noisy_instances
 from figures.draw_and_discard.theorems import (
-    discarded,
-    expected_fixation_time,
-    expected_lifetime,
     pulled_spread,
-    relative_covariance,
-    relative_variance,
-    spread_after,
     squared_error_after_turn,
-    stationary_spread,
 )
 from shoal_studies.crowds.theory import Contraction
 
 LIMIT = 4.5
-KURTOSIS = 6.0
 
 
 def laplace(generator: np.random.Generator, variance: float = 1.0):
@@ -42,56 +34,6 @@ def assert_mean(values: np.ndarray, expected: float, error: float | None = None)
     if error is None:
         error = float(np.std(values)) / math.sqrt(len(values))
     assert abs(float(np.mean(values)) - expected) < LIMIT * error
-
-
-@pytest.mark.parametrize("k", [2, 5, 10, 20])
-def test_the_spread_settles_at_k_times_half_an_updates_variance(k: int):
-    found = chain(k, instances=k, replicates=4000, updates=[6 * k * k])
-    # From zero spread; after 6 k^2 updates 6e-6 of the way are left.
-    expected = stationary_spread(instances=k, update_variance=1.0)
-    assert expected == k / 2
-    error = expected * math.sqrt(relative_variance(k, KURTOSIS) / 4000)
-    assert_mean(found.spread[0], expected, error)
-
-
-def test_the_spread_grows_from_zero_as_fast_as_the_formula_says():
-    found = chain(2, instances=10, replicates=8000, updates=[1, 10, 50, 100, 200])
-    for updates, spread in zip(found.updates, found.spread, strict=True):
-        assert_mean(spread, spread_after(updates, instances=10, update_variance=1.0))
-    assert spread_after(0.347 * 100, instances=10, update_variance=1.0) == pytest.approx(2.5, 0.01)
-
-
-def test_how_far_one_snapshots_spread_scatters_is_known():
-    # Published nowhere: found from the chain's fourth moments; here for Laplace, k = 2 by hand.
-    assert relative_variance(2, 6.0) == pytest.approx(5.0)
-    assert relative_covariance(10**6, 1.0) == pytest.approx(2 / 9, rel=1e-5)
-    k, generator = 5, np.random.default_rng(4)
-    one = chain(4, instances=k, replicates=60_000, updates=[5 * k * k])
-    relative = (one.spread[0] / (k / 2) - 1.0) ** 2
-    assert_mean(relative, relative_variance(k, KURTOSIS))
-    # An update that touches this coordinate 1 time in 3: kurtosis 18.
-    rare = noisy_instances(
-        instances=k,
-        replicates=60_000,
-        updates=[5 * k * k],
-        noise=laplace(generator, 3.0),
-        generator=generator,
-        pull=1e-12,
-        touched=1 / 3,
-    )
-    assert_mean((rare.spread[0] / (k / 2) - 1.0) ** 2, relative_variance(k, 18.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [2, 5, 20, 50])
-def test_all_but_one_in_k_updates_are_discarded_in_the_end(k: int):
-    count = 200_000
-    found = lifetimes(instances=k, updates=count, generator=np.random.default_rng(k))
-    kept = 1.0 - discarded(k)
-    error = math.sqrt(kept * (1.0 - kept) / count)
-    assert_mean(found.lost, discarded(k), error)
-    assert_mean(found.decided, expected_lifetime(k))
-    assert_mean(found.decided[~found.lost], expected_fixation_time(k))
 
 
 @pytest.mark.parametrize(
