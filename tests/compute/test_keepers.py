@@ -39,7 +39,7 @@ def back_up(federation: Federation, to: Path, node: int = 0) -> None:
 
 
 async def set_back(federation: Federation, to: Path, node: int = 0) -> None:
-    """Replace a node's directory by an older copy of it, mark included, and start it."""
+    """Replace a node's directory by an older copy of it, and start it."""
     await federation.services[node].close()
     shutil.rmtree(federation.directory / f"{node}")
     shutil.copytree(to, federation.directory / f"{node}")
@@ -145,7 +145,7 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
     loss = Chain(Loss, JobTotal, ManifestStatement).follow(entry)
     assert loss is not None and isinstance(loss.body, Loss)
     federation.consortium.verify(loss)
-    assert (entry.number, entry.epoch[:2], loss.body.lost.body.number) == (1, "2-", 2)
+    assert (entry.number, entry.epoch[:2], loss.body.lost.number) == (1, "2-", 2)
     for signed in (one, other):
         assert problem_code(await ask(federation, signed)) == "ledger-broken"
     end = end_of(federation).encode()

@@ -13,9 +13,9 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_service.storage import journal as storage
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import Attest, Journal, JournalTables, JournalWriter
+from shoal_service.storage.thread import StorageThread
 from tests.world import examples
 
 METADATA = MetaData()

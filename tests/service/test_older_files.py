@@ -3,82 +3,30 @@
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table, event, select
 
 from shoal_holder.state import State
 from shoal_kit.marks import MarkFile
-from shoal_kit.startup import StartupRefused
-from shoal_service.storage.database import open_engine, sqlite_url
-from shoal_service.storage.database_memory import (
-    StorageThread,
-    check_log,
-    memory_table,
-    open_memory,
-)
-from shoal_service.storage.database_schema import check_schema
 
 AUTHORITY = "ab" * 32
 PAGE_BYTES, SECTOR_BYTES = 4096, 512
 DATABASE, LOG, MARK = "party.sqlite", "party.sqlite-wal", "party.mark"
 BY_HAND = "PRAGMA wal_autocheckpoint=0"
-METADATA = MetaData()
-MEMORY = memory_table(METADATA)
-ROWS = Table(
-    "rows", METADATA, Column("value", Integer, primary_key=True), Column("content", LargeBinary)
-)
 CONTENT = bytes(2 * PAGE_BYTES)  # so that each row has pages of its own
 CHANGED = len(CONTENT) * b"x"
 
 
 class Running(NamedTuple):
-    """A party with its database open."""
+    """A data holder with its state open."""
 
     add: Callable[[], object]  # commits one more row
     change: Callable[[int], object]  # one of the rows
     rows: Callable[[], int]
     write_back: Callable[[], object]  # brings the log's pages into the file
-
-
-Party = Callable[..., AbstractContextManager[Running]]
-
-
-@contextmanager
-def service(home: Path, accept: str | None = None) -> Iterator[Running]:
-    path, mark = home / DATABASE, home / MARK
-    check_log(sqlite_url(path), mark)
-    engine = open_engine(sqlite_url(path))
-    event.listen(engine, "connect", lambda database, _: database.execute(BY_HAND))
-    check_schema(engine, METADATA, 1)
-    memory = open_memory(engine, mark, MEMORY, ledger=None, accept=accept)
-    storage = StorageThread(engine, memory)
-
-    def add(db: Connection) -> None:
-        db.execute(ROWS.insert().values(content=CONTENT))
-
-    def change(db: Connection, row: int) -> None:
-        db.execute(ROWS.update().where(ROWS.c.value == row).values(content=CHANGED))
-
-    def rows(db: Connection) -> int:
-        return len(db.execute(select(ROWS.c.content)).all())
-
-    def write_back() -> None:
-        with closing(engine.raw_connection()) as connection:
-            connection.cursor().execute("PRAGMA wal_checkpoint").fetchall()
-
-    try:
-        yield Running(
-            lambda: storage.run_here(add),
-            lambda row: storage.run_here(change, row),
-            lambda: storage.run_here(rows),
-            write_back,
-        )
-    finally:
-        storage.let_go()
 
 
 @contextmanager
@@ -106,9 +54,6 @@ def data_holder(home: Path, accept: str | None = None) -> Iterator[Running]:
         state.close()
 
 
-parties = pytest.mark.parametrize("party", [service, data_holder])
-
-
 def copied(home: Path, to: Path) -> Path:
     """Copy what a party that is killed now leaves behind."""
     to.mkdir()
@@ -117,19 +62,18 @@ def copied(home: Path, to: Path) -> Path:
     return to
 
 
-def refused(party: Party, home: Path, accept: str | None = None) -> str:
-    with pytest.raises((StartupRefused, ValueError)) as refusal, party(home, accept):
+def refused(home: Path, accept: str | None = None) -> str:
+    with pytest.raises(ValueError) as refusal, data_holder(home, accept):
         pass
     return str(refusal.value)
 
 
-@parties
 def test_a_file_from_before_the_log_was_cut_off_is_refused_beside_the_newer_log(
-    tmp_path: Path, party: Party
+    tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with party(home) as running:
+    with data_holder(home) as running:
         running.add()
         running.add()
         running.write_back()
@@ -138,28 +82,27 @@ def test_a_file_from_before_the_log_was_cut_off_is_refused_beside_the_newer_log(
         running.write_back()
         running.change(2)  # the log begins anew: what was changed before is in the file alone
         killed = copied(home, tmp_path / "killed")
-    with party(shutil.copytree(killed, tmp_path / "whole")) as running:
+    with data_holder(shutil.copytree(killed, tmp_path / "whole")) as running:
         assert running.rows() == 2
     (killed / DATABASE).write_bytes(older)
     left = (killed / LOG).read_bytes()
     for _ in range(2):  # whoever finds the right file goes on with it
-        assert "is older than the write-ahead log beside it" in refused(party, killed)
+        assert "is older than the write-ahead log beside it" in refused(killed)
         assert (killed / LOG).read_bytes() == left
     (killed / LOG).unlink()  # what is left is older as a whole
-    [token] = re.findall("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", refused(party, killed))
-    with party(killed, token) as running:
+    [token] = re.findall("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", refused(killed))
+    with data_holder(killed, token) as running:
         running.add()
-    with party(killed) as running:
+    with data_holder(killed) as running:
         assert running.rows() == 3
 
 
-@parties
 def test_an_older_file_is_whole_while_the_log_has_all_that_came_since(
-    tmp_path: Path, party: Party
+    tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with party(home) as running:
+    with data_holder(home) as running:
         running.add()
         running.write_back()
         running.add()
@@ -168,12 +111,11 @@ def test_an_older_file_is_whole_while_the_log_has_all_that_came_since(
         running.write_back()
         killed = copied(home, tmp_path / "killed")
     (killed / DATABASE).write_bytes(older)
-    with party(killed) as running:
+    with data_holder(killed) as running:
         assert running.rows() == 3
 
 
-@parties
-def test_a_crash_at_any_moment_leaves_what_starts(tmp_path: Path, party: Party) -> None:
+def test_a_crash_at_any_moment_leaves_what_starts(tmp_path: Path) -> None:
     """Killed after each commit and each write-back, before or after its mark was written."""
     home = tmp_path / "home"
     home.mkdir()
@@ -189,7 +131,7 @@ def test_a_crash_at_any_moment_leaves_what_starts(tmp_path: Path, party: Party) 
 
     rows = 0
     for _ in range(3):  # each time a start, at which the log begins anew
-        with party(home) as running:
+        with data_holder(home) as running:
             for write_back in (False, True, False, True, True):
                 running.add()
                 crash(rows := rows + 1)
@@ -198,18 +140,17 @@ def test_a_crash_at_any_moment_leaves_what_starts(tmp_path: Path, party: Party) 
                     crash(rows)
     for killed, expected in crashes:
         for _ in range(2):  # as the start after a crash is a start like others
-            with party(killed) as running:
+            with data_holder(killed) as running:
                 assert running.rows() == expected
                 running.add()
                 expected += 1
 
 
-@parties
-def test_a_write_back_that_was_broken_off_leaves_what_starts(tmp_path: Path, party: Party) -> None:
+def test_a_write_back_that_was_broken_off_leaves_what_starts(tmp_path: Path) -> None:
     """Any page may be of before or of after, one may be torn, and the file may be short."""
     home = tmp_path / "home"
     home.mkdir()
-    with party(home) as running:
+    with data_holder(home) as running:
         running.add()
         running.write_back()
         running.add()  # from here on the mark says what the file has
@@ -231,5 +172,21 @@ def test_a_write_back_that_was_broken_off_leaves_what_starts(tmp_path: Path, par
     for number, state in enumerate(dict.fromkeys(states)):
         broken = shutil.copytree(killed, tmp_path / f"broken-{number}")
         (broken / DATABASE).write_bytes(state)
-        with party(broken) as running:
+        with data_holder(broken) as running:
             assert running.rows() == 4
+
+
+def test_the_token_of_a_lost_mark_is_of_one_database_only(tmp_path: Path) -> None:
+    homes = tmp_path / "one", tmp_path / "other"
+    for home in homes:  # they differ in the names that were drawn for them alone
+        home.mkdir()
+        with data_holder(home) as running:
+            running.add()
+        (home / MARK).unlink()
+    told = [re.findall("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", refused(each)) for each in homes]
+    [[one], [other]] = told
+    assert one != other
+    assert other in refused(homes[1], one)
+    for _ in range(2):
+        with data_holder(homes[1], other):
+            pass

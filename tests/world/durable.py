@@ -1,9 +1,8 @@
 """Every durable step of every party, in order, and deaths just before and just after any of them.
 
-A durable step is a commit that wrote something, the mark beside the database that follows it, or a
-file that was put in place. Which party takes
-it is told by whose task runs, so nothing in a service knows of this. In a process of its own there
-is one party, and it dies by SIGKILL.
+A durable step is a commit that wrote something, the mark that follows it beside a vault's file, or
+a file that was put in place. Which party takes it is told by whose task runs, so nothing in a
+service knows of this. In a process of its own there is one party, and it dies by SIGKILL.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from shoal_holder.state_file import StateFile
 from shoal_kit import manifest_book
 from shoal_kit.marks import Mark, MarkFile
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 from tests.world.lives import owner
 
 MARK = "mark"

@@ -11,19 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_kit.database_file import DAMAGED, RESTORE, pages_are_whole, schema_refusal
 from shoal_kit.manifest_book import foreign
-from shoal_kit.marks import (
-    DAMAGED,
-    RESTORE,
-    Mark,
-    Marking,
-    MemoryLost,
-    Stored,
-    check_file,
-    open_marking,
-    pages_are_whole,
-    schema_refusal,
-)
+from shoal_kit.marks import Mark, Marking, MemoryLost, Stored, check_file, open_marking
 from shoal_protocol.privacy.ledger import EMPTY, Head
 from shoal_protocol.wire.errors import LedgerBroken
 

@@ -12,10 +12,8 @@ from typing import Final
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, delete, exists, func, select, update
 
-from shoal_compute.keepers import newest_loss
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, journal, ledger, rounds
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -32,6 +30,7 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.service_errors import ConflictingDocument, MissingRequest
 from shoal_service.job_standing import ask_standing
+from shoal_service.keepers import Keepers, newest_loss
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import Journal, JournalWriter
@@ -158,11 +157,11 @@ class Totals:
     """Signs totals, at the trainer's word; each is durable before it leaves."""
 
     def __init__(
-        self, resources: Resources, rounds: RoundBook, witnesses: Witnesses, journal: Journal
+        self, resources: Resources, rounds: RoundBook, keepers: Keepers, journal: Journal
     ) -> None:
-        """Sign as the node whose `resources` they are; `witnesses` tell if it was set back."""
+        """Sign as the node whose `resources` they are; `keepers` tell if it was set back."""
         self._own, self._rounds = resources, rounds
-        self._witnesses, self._journal = witnesses, journal
+        self._keepers, self._journal = keepers, journal
         self._reading = resources.worker("announcing")
         self._failed: set[str] = set()  # jobs, by their trainer's word
 
@@ -210,10 +209,10 @@ class Totals:
                 )
             )
 
-        await self._witnesses.check_begun()
+        await self._keepers.check_begun()
         total = await self._journal.run(end_job, end.job, attest, signer=signed.signer)
         self._rounds.over(end.job)
-        await self._witnesses.acknowledged(decode(total, JobTotal).body.entry)
+        await self._keepers.acknowledged(decode(total, JobTotal).body.entry)
         return total
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
@@ -251,7 +250,7 @@ def end_job(
     if any(spec.signer != signer for spec in first):
         raise WrongSigner("another trainer asks the job's rounds, and ends it")
     writer.lock()  # a loss that another replica's operator accepts comes before or after
-    loss = newest_loss(writer.db)
+    loss = newest_loss(writer.db, writer.tables)
     if loss is not None and writer.find(TOTAL, job) is None:
         if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
             raise LedgerBroken("this node lost what it signed of the job, as was accepted")

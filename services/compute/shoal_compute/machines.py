@@ -4,13 +4,24 @@ A holder's own signature says which that is, so nodes take one another's word fo
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from shoal_compute.schema import machines, rounds
+from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.jobs.charges import ChargesQuery
-from shoal_protocol.wire.documents import Signed
+from shoal_protocol.jobs.charges_asked import NodeQuery
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import Signed, from_json
+from shoal_protocol.wire.errors import (
+    BadSignature,
+    MalformedDocument,
+    RevokedHolder,
+    UnknownManifest,
+)
+from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 
 MOST_TOLD: Final = 500  # machines that one answer names
@@ -64,3 +75,36 @@ def restored(db: Connection, first: int) -> list[bytes]:
     query = select(machines.c.query).where(machines.c.epoch > 0, machines.c.holder >= first)
     found = db.execute(query.order_by(machines.c.holder).limit(MOST_TOLD))
     return [bytes(each) for each in found.scalars()]
+
+
+async def hear_of_machines(own: Resources, party: ServiceParty) -> None:
+    """Take over which machines of data holders count at another node; their signatures say so.
+
+    Raises:
+        Unavailable, ProtocolError, ValueError: the node does not tell.
+        StorageUnavailable
+    """
+    if party not in own.book.current.manifest.compute_nodes:
+        return
+    first, told = 0, MOST_TOLD
+    body = NodeQuery(manifest=own.book.current.digest, node=own.name, at=own.clock())
+    query = own.sign(body).encode()
+    while told == MOST_TOLD:
+        path = f"/v1/machines?first={first}"
+        reply = await own.peers.to(party).ask("POST", path, query)
+        if reply.status != 200:
+            raise Unavailable("the peer refused to tell of machines")
+        answer = reply.json()
+        if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
+            raise MalformedDocument("an answer lists documents")
+        told = len(answer["documents"])
+        for value in answer["documents"]:
+            signed = from_json(value, ChargesQuery)
+            if signed.body.holder < first:
+                raise MalformedDocument("machines are told in the order of their holders")
+            first = signed.body.holder + 1
+            # its key may have been replaced since; the holder itself will ask by the new one
+            with suppress(UnknownManifest, BadSignature, RevokedHolder):
+                version = own.book.get(signed.body.manifest)
+                version.verify_in_force(signed, own.book.current)
+                await own.storage.run(register, signed)

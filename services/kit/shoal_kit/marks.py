@@ -17,16 +17,13 @@ from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_kit.startup import sync_directory
-from shoal_protocol.privacy.ledger import EMPTY, Head, counted
-from shoal_protocol.wire.versions import RELEASE
+from shoal_protocol.privacy.ledger import Head, counted
 
-ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
-RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
-DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"
 LOSSES_ACCEPTED: Final = (
     "the loss of a database was accepted here: what it held may be signed and charged a second time"
 )
@@ -34,19 +31,6 @@ _VERSION: Final = 1  # of the mark's own layout
 _SALTS: Final = slice(16, 24)
 """Of a log's header: drawn whenever the log begins anew (sqlite.org/fileformat2.html, 4.1)."""
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
-
-
-def schema_refusal(version: int | None, needed: int) -> str | None:
-    """Return why a program that needs one schema version refuses a store of another, or None.
-
-    A store that names no version has None.
-    """
-    if version == needed:
-        return None
-    return (
-        f"has schema version {'none' if version is None else version}, and release {RELEASE} uses "
-        f"{needed} alone; run the release that made it (docs/handbook.md#upgrade)"
-    )
 
 
 class MemoryLost(Exception):
@@ -140,18 +124,6 @@ class MarkFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def pages_are_whole(database: Any, path: Path) -> bool:
-    """Tell whether SQLite finds all pages of a file sound; it reads all of them.
-
-    Bytes within a row are not its to judge. `database` is the driver's connection.
-    """
-    database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # it may hold what is cut off
-    [page_bytes] = database.execute("PRAGMA page_size").fetchone()
-    if path.stat().st_size % page_bytes:  # SQLite would take zeros for the rest of the last one
-        return False
-    return bool(database.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)])
 
 
 class Marking:
@@ -266,21 +238,6 @@ def open_marking(
     except BaseException:
         file.close()
         raise
-
-
-def check_beginning(path: Path, *, accept: str | None) -> None:
-    """Refuse what `open_marking` would refuse of an empty database, before there is one.
-
-    Raises:
-        MemoryLost: the mark in `path` is of a database that is gone, or is damaged.
-        OSError: the mark cannot be read.
-    """
-    file = MarkFile(path)
-    file.close()
-    if (mark := file.mark) is not None:
-        empty = Stored(None, EMPTY, mark.ledger == EMPTY, True, ())
-        if mark.commits or mark.ledger.number:
-            _check_accepted(mark, empty, path, accept)
 
 
 def check_file(database: Path, path: Path) -> None:
