@@ -74,7 +74,9 @@ async def test_R1_a_statement_leaves_once_more_than_half_acknowledged_it(
     signed = version(federation.consortium)
     await federation.step([0])  # it has begun
     federation.wire.rules += cut("compute-1")
-    assert problem_code(await ask(federation, signed)) == "not-ready"  # 2 of 4: there is no trainer
+    refusal = await ask(federation, signed)
+    assert problem_code(refusal) == "not-ready"  # 2 of 4: there is no trainer
+    assert "Silent are compute-1, trainer:" in refusal.json()["detail"]
     [entry] = await journal(federation)
     federation.wire.rules.clear()
     federation.clock.move(6.0)

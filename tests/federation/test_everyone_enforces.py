@@ -224,7 +224,7 @@ async def test_a_node_whose_ledger_was_emptied_consistently_does_not_start(
     conspiracy.crash(0)  # whole, it starts
     engine = conspiracy.services[0].resources.storage._engine
     tamper(engine, "DELETE FROM ledger", EMPTIED)
-    with pytest.raises(StartupRefused, match="does not hold the entry that"):
+    with pytest.raises(StartupRefused, match="on file and not in the ledger"):
         conspiracy.crash(0)
 
 

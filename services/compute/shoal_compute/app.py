@@ -186,7 +186,8 @@ def create_app(
         return taken(_state(known, rounds.held(known)), is_new=new)
 
     @app.post(
-        "/v1/totals", **answers(signed(JobTotal), *SIGNED, LedgerBroken, takes=signed(JobEnd))
+        "/v1/totals",
+        **answers(signed(JobTotal), *SIGNED, RefusedJob, LedgerBroken, takes=signed(JobEnd)),
     )
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""

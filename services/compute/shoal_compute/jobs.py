@@ -38,6 +38,8 @@ from shoal_service.storage.journal import Journal, JournalWriter
 _REQUEST: Final = b'{"request":'
 TOTAL: Final = JobTotal.model_fields["kind"].default
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
+MOST_EMPTY_TOTALS: Final = 1_000
+"""Of jobs without a round here, such as those whose rounds began once the node had left."""
 
 
 class Jobs:
@@ -189,6 +191,7 @@ class Totals:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             UnknownManifest: bound to a version that was never accepted here.
+            RefusedJob: too many jobs ended without a round here.
             LedgerBroken: this node was set back, or lost what it may have signed of the job.
             NotReady: too few keepers of the journal answer.
             StorageUnavailable
@@ -239,6 +242,7 @@ def end_job(
 
     Raises:
         WrongSigner: the job's rounds are another trainer's than `signer`, who ends it.
+        RefusedJob: there are as many totals as may be of jobs without a round here.
         LedgerBroken: this node was set back, or lost what it may have signed of the job.
     """
     ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
@@ -254,6 +258,11 @@ def end_job(
     if loss is not None and writer.find(TOTAL, job) is None:
         if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
             raise LedgerBroken("this node lost what it signed of the job, as was accepted")
+    if not charged and not writer.find(TOTAL, job):
+        columns = journal.entries.c
+        empty = (columns.kind == TOTAL) & columns.subject.not_in(select(rounds.c.job))
+        if writer.db.execute(select(func.count()).where(empty)).scalar_one() >= MOST_EMPTY_TOTALS:
+            raise RefusedJob("too many jobs ended of which this node has no round")
     return writer.append(TOTAL, job, partial(attest, charged))
 
 
