@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from shoal_kit.database_file import pages_are_whole
 from shoal_kit.manifest_book import HISTORY, MANIFEST, ROSTER
-from shoal_kit.marks import pages_are_whole
 from shoal_kit.private_files import PRIVATE_DIRECTORY, locked, put
 
 ROLES: Final = ("compute", "aggregator", "trainer")

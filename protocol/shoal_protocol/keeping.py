@@ -1,11 +1,12 @@
-"""Heads of journals that other services keep, so that a service that lost entries is told.
+"""What other services keep of a journal, so that a service that lost entries is told.
 
-Keepers of a service's head are the other Compute nodes, the aggregator and the trainer. A keeper
-goes on to a newer head only along all entries between. Whoever accepted a loss begins a higher
-epoch with a statement of it, from which keepers go on.
+Keepers of a service's journal are the other Compute nodes, the aggregator and the trainer. A keeper
+goes on to a newer head only along all entries between. Beside the head it shows the newest
+statement of the service that it has on file. Whoever accepted a loss begins a higher epoch with a
+statement of it, from which keepers go on.
 """
 
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -16,7 +17,6 @@ from shoal_protocol.wire.documents import (
     Document,
     Embedded,
     Model,
-    NodeDocument,
     Role,
     Signed,
     describe,
@@ -41,6 +41,9 @@ MOST_LINKS: Final = 2_000
 
 LARGEST_ADVANCE_BYTES: Final = 256 * MOST_LINKS
 
+LARGEST_ANSWER_BYTES: Final = 16 << 20
+"""Of a keeper's answer: heads and one statement, which may be a partial sum or a result."""
+
 
 def keepers_of(manifest: Manifest, name: str) -> list[ServiceParty]:
     """Return who keeps the head of the service `name`: all others."""
@@ -50,6 +53,23 @@ def keepers_of(manifest: Manifest, name: str) -> list[ServiceParty]:
 def is_majority(count: int, manifest: Manifest, name: str) -> bool:
     """Tell whether so many are more than half of a service's keepers."""
     return 2 * count > len(keepers_of(manifest, name))
+
+
+class EntryPlace(Model):
+    """The place of an entry in its journal, without what it follows."""
+
+    epoch: Epoch
+    number: Place
+
+    @property
+    def order(self) -> tuple[tuple[int, str], int]:
+        """Return what places in one journal are ordered by: their epochs, then their numbers."""
+        return epoch_order(self.epoch), self.number
+
+
+def place_of(statement: Statement) -> EntryPlace:
+    """Return the place that a statement names."""
+    return EntryPlace(epoch=statement.entry.epoch, number=statement.entry.number)
 
 
 class JournalHead(Document):
@@ -70,27 +90,30 @@ class JournalHead(Document):
         return Head(self.number, self.hash)
 
     @property
-    def place(self) -> tuple[tuple[int, str], int]:
-        """Return what heads of one service are ordered by: their epochs, then their numbers."""
-        return epoch_order(self.epoch), self.number
+    def place(self) -> EntryPlace:
+        """Return the place of the entry."""
+        return EntryPlace(epoch=self.epoch, number=self.number)
 
 
-class Loss(Statement, NodeDocument):
-    """A node's statement that its journal lacks what it once had, up to the head `lost` at least.
+class Loss(Statement):
+    """A service's statement that its journal lacks what it once had, up to the place `lost`.
 
-    It signs no version of the manifest up to the number `sequence`, and totals only of jobs whose
-    rounds were all opened after `at`: it may have signed others.
+    A node signs no version of the manifest up to the number `sequence` then, and totals only of
+    jobs whose rounds were all opened after `at`: it may have signed others.
     """
 
+    signed_by: ClassVar[Role] = Role.SERVICE
+    signer_field: ClassVar[str | None] = "service"
     kind: Literal["loss"] = "loss"
-    lost: Embedded[JournalHead]
+    service: Name
+    lost: EntryPlace
     sequence: Place
     at: Timestamp
 
     @property
     def subject(self) -> str:
-        """Return the hash of the lost entry."""
-        return self.lost.body.hash
+        """Return the lost place."""
+        return f"{self.lost.epoch}/{self.lost.number}"
 
 
 class Advance(Model):
@@ -109,8 +132,8 @@ class Advance(Model):
         head, epoch = (EMPTY, None) if kept is None else (kept.head, kept.epoch)
         if self.loss is not None:
             loss = self.loss.body
-            is_covered = kept is None or kept.place <= loss.lost.body.place
-            if not is_covered or self.head.body.service != loss.node:
+            is_covered = kept is None or kept.place.order <= loss.lost.order
+            if not is_covered or self.head.body.service != loss.service:
                 return False
             head = Head(loss.entry.number - 1, loss.entry.previous)
         if self.after != head.number:
@@ -127,10 +150,12 @@ class HeadsAsked(Model):
     """A service -> keeper: which heads do you keep? A newer one may come with the question.
 
     A keeper that is new and `copies` the heads of others is answered by those that are new, too.
+    Whoever names a service is shown its newest statement.
     """
 
     nonce: NonceHex
     copies: bool = False
+    service: Name | None = None
     advance: Advance | None = None
 
     def encode(self) -> bytes:
@@ -154,7 +179,8 @@ class HeadsAsked(Model):
 class KeptHeads(Document):
     """A keeper -> who asked with a nonce: the newest head of each service that it keeps.
 
-    One that is new has not copied yet what others keep, and its answer says nothing.
+    `statement` is the newest signed one on file of the service that was asked about, if there is
+    one. A keeper that is new has not copied yet what others keep, and its answer says nothing.
     """
 
     signed_by: ClassVar[Role] = Role.SERVICE
@@ -164,6 +190,7 @@ class KeptHeads(Document):
     nonce: NonceHex
     is_new: bool
     heads: Annotated[tuple[Embedded[JournalHead], ...], Field(max_length=1_000)]
+    statement: dict[str, Any] | None = None
 
     def of(self, service: str) -> Signed[JournalHead] | None:
         """Return the head of a service, if one is kept."""

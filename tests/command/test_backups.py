@@ -14,16 +14,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, create_engine
 
 from shoal_compute import schema
 from shoal_consortium.backups import back_up
-from shoal_kit.startup import StartupRefused
 from shoal_service.running import LOCK
 from shoal_service.service import open_storage
 from shoal_service.storage.database import sqlite_url
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import note_choice
+from shoal_service.storage.thread import StorageThread
 from tests.command.running import refused, shoal
 from tests.world.trust import make_trust
 
@@ -44,50 +43,49 @@ back_up(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
 
 
 @contextmanager
-def node(data: Path, accept: str | None = None, url: str | None = None) -> Iterator[StorageThread]:
+def node(data: Path, url: str | None = None) -> Iterator[StorageThread]:
     """Open a node's database, as the node does."""
     data.mkdir(mode=0o700, exist_ok=True)
     url = url or sqlite_url(data / "compute.sqlite")
-    storage = open_storage(schema, url, data / "memory", accept_loss=accept, alone=False)
+    storage = open_storage(schema, url, alone=False)
     try:
         yield storage
     finally:
         storage.let_go()
 
 
-def accept_loss(db: Connection, number: int, size: int = 1) -> None:
+def write(db: Connection, number: int, size: int = 1) -> None:
     """Write some rows, all of them in one commit."""
-    rows = [{"round": f"{number:032x}{row:032x}"} for row in range(size)]
-    db.execute(schema.accepted_losses.insert().values(rows))
+    rows = [{"service": f"{number}-{row}"} for row in range(size)]
+    db.execute(schema.kept.insert().values(rows))
 
 
-def counts(database: Path) -> tuple[int, int]:
-    """Return how many rows and how many commits a database has."""
+def count(database: Path) -> int:
+    """Return how many rows a database has."""
     with closing(sqlite3.connect(database)) as opened:
-        [rows] = opened.execute("SELECT count(*) FROM accepted_losses").fetchone()
-        [commits] = opened.execute("SELECT sum(commits) FROM memory").fetchone()
-    return rows, commits
+        [rows] = opened.execute("SELECT count(*) FROM kept_heads").fetchone()
+    return int(rows)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """The data directory of a node that wrote something and is stopped."""
     with node(tmp_path / "data") as storage:
-        storage.run_here(accept_loss, 0)
+        storage.run_here(write, 0)
     return tmp_path / "data"
 
 
 def test_a_backup_among_writes_is_the_state_of_one_moment(data: Path, tmp_path: Path) -> None:
     done, rows_each = threading.Event(), 40
 
-    def write() -> None:
+    def keep_writing() -> None:
         with node(data) as storage:
             number = 1
             while not done.is_set():
-                storage.run_here(accept_loss, number, rows_each)
+                storage.run_here(write, number, rows_each)
                 number += 1
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=keep_writing)
     writer.start()
     found = []
     try:
@@ -95,16 +93,16 @@ def test_a_backup_among_writes_is_the_state_of_one_moment(data: Path, tmp_path: 
             shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
             with zipfile.ZipFile(tmp_path / "backup") as packed:
                 packed.extract("compute.sqlite", tmp_path)
-            rows, commits = counts(tmp_path / "compute.sqlite")
-            assert rows == 1 + rows_each * (commits - 1)
-            found.append(commits)
+            rows = count(tmp_path / "compute.sqlite")
+            assert rows % rows_each == 1
+            found.append(rows)
     finally:
         done.set()
         writer.join()
     assert found == sorted(found)
 
 
-def test_a_backup_is_private_and_has_no_secret_and_no_mark(data: Path, tmp_path: Path) -> None:
+def test_a_backup_is_private_and_has_no_secret(data: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     before = os.umask(0o022)
     try:
@@ -135,40 +133,15 @@ def test_a_backup_that_is_killed_leaves_the_older_file_or_none(
     assert sorted(each.name for each in tmp_path.iterdir()) == [".backup.lock", "backup", "data"]
 
 
-def test_what_is_restored_is_what_was_there_and_starts_beside_its_mark(
-    data: Path, tmp_path: Path
-) -> None:
+def test_what_is_restored_is_what_was_there_and_starts(data: Path, tmp_path: Path) -> None:
     back_up(data, tmp_path / "backup")
-    before = counts(data / "compute.sqlite")
+    before = count(data / "compute.sqlite")
     (data / "compute.sqlite").unlink()
     said = shoal("party", "restore", tmp_path / "backup", "--data", data).stdout
     assert "The state of the Compute node is in" in said
-    assert counts(data / "compute.sqlite") == before
+    assert count(data / "compute.sqlite") == before
     assert (data / "compute.sqlite").stat().st_mode & 0o777 == 0o600
     with node(data):
-        pass
-
-
-@pytest.mark.parametrize("mark", ["kept", "lost"])
-def test_an_older_copy_does_not_start_until_its_operator_accepts_that_very_loss(
-    data: Path, tmp_path: Path, mark: str
-) -> None:
-    back_up(data, tmp_path / "backup")
-    with node(data) as storage:
-        storage.run_here(accept_loss, 1)
-    if mark == "kept":
-        (data / "compute.sqlite").unlink()
-    else:
-        shutil.rmtree(data)
-    said = shoal("party", "restore", tmp_path / "backup", "--data", data).stdout
-    assert "wait until no job runs" in said
-    assert data.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(StartupRefused) as refusal, node(data):
-        pass
-    token = str(refusal.value).rpartition("=")[2]
-    with pytest.raises(StartupRefused), node(data, accept="0" * 16):
-        pass
-    with node(data, accept=token):
         pass
 
 
@@ -185,7 +158,7 @@ def test_a_restore_puts_nothing_in_the_place_of_what_may_know_more(
     (data / "compute.sqlite-wal").unlink()
     (data / "compute.sqlite").touch()  # an empty file knows nothing
     shoal(*restore)
-    assert counts(data / "compute.sqlite")[0] == 1
+    assert count(data / "compute.sqlite") == 1
 
 
 def test_a_restore_is_refused_while_the_service_runs(data: Path, tmp_path: Path) -> None:
@@ -275,17 +248,14 @@ def test_a_state_in_postgresql_is_backed_up_by_its_own_tools_as_is_said(
         for each in ("lost", "anew"):
             db.exec_driver_sql(f"CREATE DATABASE {each}")
         with node(data, url=urls[0]) as storage:
-            storage.run_here(accept_loss, 0)
+            storage.run_here(write, 0)
             said = refused("party", "backup", "--data", data, "--to", dump)
             _, back_up_by, _, restore_by, _ = said.split("`")
             in_bash(back_up_by.replace("FILE", str(dump)), urls[0])
-            storage.run_here(accept_loss, 1)
+            storage.run_here(write, 1)
         in_bash(restore_by.replace("FILE", str(dump)), urls[1])
-        with pytest.raises(StartupRefused, match="is older than") as refusal:
-            with node(data, url=urls[1]):
-                pass
-        with node(data, str(refusal.value).rpartition("=")[2], urls[1]) as storage:
-            rows = storage.run_here(lambda db: db.execute(schema.accepted_losses.select()).all())
+        with node(data, url=urls[1]) as storage:
+            rows = storage.run_here(lambda db: db.execute(schema.kept.select()).all())
         assert len(rows) == 1
         for each in ("lost", "anew"):
             db.exec_driver_sql(f"DROP DATABASE {each} WITH (FORCE)")
@@ -296,43 +266,3 @@ def in_bash(command: str, url: str) -> None:
     environment = os.environ | {"SHOAL_DATABASE_URL": url}
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_refused_start_leaves_no_database_in_the_way_of_a_restore(
-    data: Path, tmp_path: Path
-) -> None:
-    shoal("party", "backup", "--data", data, "--to", tmp_path / "backup")
-    for each in data.glob("compute.sqlite*"):
-        each.unlink()
-    before = sorted(data.iterdir())
-    for _ in range(2):  # a second start is told the same, and by the same token
-        with pytest.raises(StartupRefused, match="the database is gone") as why, node(data):
-            pass
-        assert sorted(data.iterdir()) == before
-    shoal("party", "restore", tmp_path / "backup", "--data", data)
-    with node(data):
-        pass
-
-    for each in data.glob("compute.sqlite*"):
-        each.unlink()
-    with node(data, accept=str(why.value).rpartition("=")[2]):  # or the loss is accepted
-        pass
-
-
-def test_a_refused_start_leaves_an_empty_postgresql_database_empty(
-    data: Path, postgresql_url: str
-) -> None:
-    for each in data.glob("compute.sqlite*"):
-        each.unlink()
-    for _ in range(2):
-        with (
-            pytest.raises(StartupRefused, match="the database is gone") as why,
-            node(data, url=postgresql_url),
-        ):
-            pass
-        engine = create_engine(postgresql_url)
-        assert inspect(engine).get_table_names() == []
-        engine.dispose()
-    token = str(why.value).rpartition("=")[2]
-    with node(data, accept=token, url=postgresql_url):
-        pass

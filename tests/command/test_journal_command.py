@@ -11,7 +11,7 @@ from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files, journal_reading
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_protocol.journal import Link, Shown
-from shoal_protocol.keeping import JournalHead, Loss
+from shoal_protocol.keeping import EntryPlace, Loss
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed
 from tests.command.running import refused, shoal, words
@@ -86,12 +86,11 @@ def test_journals_that_hold_are_said_to_hold(consortium: Path, show: Any) -> Non
 
 def test_R7_a_loss_that_a_node_states_contradicts_nothing(consortium: Path, show: Any) -> None:
     def loss(node: str, entry: Link) -> Loss:
-        head = JournalHead(service=node, epoch=entry.epoch, number=9, hash="d" * 64, sequence=1)
         return Loss(
             manifest=NOW.digest,
             entry=entry,
-            node=node,
-            lost=examples.named(node, head),
+            service=node,
+            lost=EntryPlace(epoch=entry.epoch, number=9),
             sequence=2,
             at=examples.OPENED_AT,
         )

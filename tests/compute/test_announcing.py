@@ -16,7 +16,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import work
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 from tests.world.around_node import SECOND, Federation, called_off
 from tests.world.examples import signing_key
 

@@ -39,7 +39,7 @@ def back_up(federation: Federation, to: Path, node: int = 0) -> None:
 
 
 async def set_back(federation: Federation, to: Path, node: int = 0) -> None:
-    """Replace a node's directory by an older copy of it, mark included, and start it."""
+    """Replace a node's directory by an older copy of it, and start it."""
     await federation.services[node].close()
     shutil.rmtree(federation.directory / f"{node}")
     shutil.copytree(to, federation.directory / f"{node}")
@@ -74,7 +74,9 @@ async def test_R1_a_statement_leaves_once_more_than_half_acknowledged_it(
     signed = version(federation.consortium)
     await federation.step([0])  # it has begun
     federation.wire.rules += cut("compute-1")
-    assert problem_code(await ask(federation, signed)) == "not-ready"  # 2 of 4: there is no trainer
+    refusal = await ask(federation, signed)
+    assert problem_code(refusal) == "not-ready"  # 2 of 4: there is no trainer
+    assert "Silent are compute-1, trainer:" in refusal.json()["detail"]
     [entry] = await journal(federation)
     federation.wire.rules.clear()
     federation.clock.move(6.0)
@@ -145,7 +147,7 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
     loss = Chain(Loss, JobTotal, ManifestStatement).follow(entry)
     assert loss is not None and isinstance(loss.body, Loss)
     federation.consortium.verify(loss)
-    assert (entry.number, entry.epoch[:2], loss.body.lost.body.number) == (1, "2-", 2)
+    assert (entry.number, entry.epoch[:2], loss.body.lost.number) == (1, "2-", 2)
     for signed in (one, other):
         assert problem_code(await ask(federation, signed)) == "ledger-broken"
     end = end_of(federation).encode()

@@ -124,49 +124,6 @@ async def test_a_node_shows_how_it_stands_to_its_operator_alone_where_a_console_
     assert b"unmatched" in log and b"/nowhere" not in log
 
 
-async def test_a_node_whose_database_is_gone_does_not_start_unless_told_so_by_name(
-    party: dict[str, str],
-) -> None:
-    database = Path(party["SHOAL_DATA"]) / "compute.sqlite"
-    await runs(party)
-    kept = database.read_bytes()
-    database.unlink()
-    refused(party)
-    said = refused(party)  # what a first refusal leaves behind is no start
-    database.write_bytes(kept)
-    await runs(party)
-    database.unlink()
-    assert refused(party) == said
-    accepting = party | {"SHOAL_ACCEPT_LOSS": said.split("SHOAL_ACCEPT_LOSS=")[1].strip()}
-    await runs(accepting)
-    await runs(accepting)  # left in place, it accepts nothing more
-    database.unlink()
-    refused(accepting)
-
-
-def refused(environment: dict[str, str]) -> str:
-    """Start a node that must not start, and return what it says."""
-    process = start(environment)
-    _, said = process.communicate(timeout=STARTED_WITHIN_SECONDS)
-    assert process.returncode == 78
-    assert b"the database is gone" in said
-    assert b"bring back the database as it was last" in said
-    return said.decode()
-
-
-async def runs(environment: dict[str, str]) -> None:
-    """Run a node until it is ready, and stop it."""
-    process = start(environment)
-    certificate = (Path(environment["SHOAL_PARTY"]) / "tls.crt").read_text()
-    url = f"https://127.0.0.1:{environment['SHOAL_PORT']}"
-    try:
-        async with pinned_client(certificate, base_url=url) as client:
-            await _until_ready(client, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=STARTED_WITHIN_SECONDS)
-
-
 def look_at_ledger(
     environment: dict[str, str], *options: str
 ) -> subprocess.CompletedProcess[bytes]:

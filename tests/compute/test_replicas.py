@@ -31,9 +31,9 @@ from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import JournalWriter
+from shoal_service.storage.thread import StorageThread
 from tests.kit.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (

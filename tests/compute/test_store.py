@@ -37,9 +37,9 @@ from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import JournalWriter
+from shoal_service.storage.thread import StorageThread
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key

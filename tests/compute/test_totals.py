@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import Connection, exc
 
+from shoal_compute import jobs
 from shoal_compute.jobs import end_job
 from shoal_compute.schema import VERSION, journal, metadata
 from shoal_kit.startup import StartupRefused
@@ -19,6 +20,7 @@ from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
 from tests.world.around_node import Federation
 from tests.world.examples import signing_key
+from tests.world.parties import problem_code
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32
@@ -164,6 +166,24 @@ def test_R9_a_total_is_signed_once_and_stays(database_url: str) -> None:
         with pytest.raises(exc.DBAPIError, match="only grows"), engine.begin() as db:
             db.execute(change)
     engine.dispose()
+
+
+async def test_totals_of_jobs_without_a_round_here_are_bounded(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_EMPTY_TOTALS", 2)
+
+    async def ask(job: str) -> str:
+        body = end_of(federation).body.model_copy(update={"job": job})
+        end = sign(body, "trainer", signing_key("trainer"))
+        reply = await federation.request(0, "POST", "/v1/totals", end.encode())
+        return "" if reply.status_code == 200 else problem_code(reply)
+
+    made_up = [f"{number:064x}" for number in range(3)]
+    assert [await ask(job) for job in made_up] == ["", "", "refused-job"]
+    assert await ask(made_up[0]) == ""  # it is on file
+    assert await announce(federation, federation.spec(mu=CAP / 4)) == TAKEN
+    assert await ask(federation.job) == ""
 
 
 async def test_R6_everybody_may_read_a_nodes_journal(federation: Federation) -> None:

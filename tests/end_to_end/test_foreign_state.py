@@ -106,4 +106,3 @@ def test_a_database_of_another_federation_is_called_that(
     for given in ({"SHOAL_DATA": str(tmp_path / "new")}, {"SHOAL_DATABASE_URL": ""}):
         line = refusal(later, name, **environment | given)
         assert names_both(line, *federations), line
-    assert not (tmp_path / "new" / "memory").exists()

@@ -1,5 +1,6 @@
 """Whatever is done to a party's files, it starts with all it acknowledged or refuses to start.
 
+A service may start without what it wrote last: the keepers of its journal tell it.
 Each party is stopped in the middle of a round, as `kill -9` would: once with what it wrote last in
 SQLite's write-ahead log, and once written back. Its files are then damaged in every way below.
 """
@@ -64,8 +65,7 @@ def shared_of(database: Path) -> Path:
 
 
 def mark_of(database: Path) -> Path:
-    is_holder = database.name == STATE_FILE
-    return database.with_suffix(".mark") if is_holder else database.with_name("memory")
+    return database.with_suffix(".mark")
 
 
 def remove(*paths: Path) -> None:
@@ -213,10 +213,15 @@ LOSING_WITH_LOG = {
     *("byte of the log's head flipped", "byte of a frame flipped"),
     *("byte of the last frame flipped", "older database, no log", "older database and log"),
 }
-LOSING = {
+# what leaves no database, or an older one
+SETTING_BACK = {
+    *("database removed", "database emptied", "database and log removed"),
+    *("database and log emptied", "another party's log", "older database, newer log"),
+}
+OF_MARKS = {"mark removed", "mark emptied", "mark damaged", "another party's mark"}
+LOSING = OF_MARKS | {
     *("database removed", "database and log removed", "database and log emptied"),
     *("another party's database", "a directory in its place", "another version"),
-    *("mark removed", "mark emptied", "mark damaged", "another party's mark"),
 }
 
 
@@ -259,7 +264,7 @@ def stopped(trust: Trust, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(database: Path, scratch: Path) -> dict[str, list[Any]]:
-    """Return all rows but the count of commits, of a copy, for reading may change the files."""
+    """Return all rows but a vault's count of commits, of a copy: reading may change the files."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(database.parent, scratch)
     with closing(sqlite3.connect(scratch / database.name)) as opened:
@@ -291,8 +296,15 @@ def start(trust: Trust, directory: Path, party: str) -> str | None:
 
 
 @pytest.mark.parametrize("kept", ["in-log", "written-back"])
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("party", DATABASES)
+@pytest.mark.parametrize(
+    ("party", "damage"),
+    [
+        (party, damage)
+        for party in DATABASES
+        for damage in DAMAGES
+        if party in SITES or "mark" not in damage  # a service has none
+    ],
+)
 def test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do(
     trust: Trust, stopped: Path, tmp_path: Path, party: str, damage: str, kept: str
 ) -> None:
@@ -311,11 +323,12 @@ def test_a_party_starts_with_all_it_acknowledged_or_says_what_to_do(
         )
     )
     refusal = start(trust, tmp_path / "parties", party)
-    if refusal is None:
-        assert content(database, tmp_path / "after") == before
-    else:
+    is_told_by_keepers = party not in SITES and damage in SETTING_BACK | LOSING_WITH_LOG
+    if refusal is not None:
         assert re.search(WHAT_TO_DO, refusal), refusal
+    elif not is_told_by_keepers:
+        assert content(database, tmp_path / "after") == before
     if damage in HARMLESS:
         assert refusal is None
     if damage in LOSING or (damage in LOSING_WITH_LOG and had_log):
-        assert refusal is not None
+        assert refusal is not None or is_told_by_keepers

@@ -43,8 +43,7 @@ async def forget(federation: Federation, names: list[str]) -> None:
         stem = STATE.get(name, "compute")
         files = list((federation._data(name)).glob(f"{stem}.sqlite*"))
         assert files
-        marks = [federation._data(name) / mark for mark in ("memory", "holder.mark")]
-        for file in [*files, *marks]:
+        for file in [*files, federation._data(name) / "holder.mark"]:
             file.unlink(missing_ok=True)
     await federation.start_the_dead()
 
@@ -127,7 +126,7 @@ class Conspiracy(nodes.Federation):
         shutil.copytree(backup, self.directory / f"{node}")
         self.services[node] = self._assemble(node)
         # an honest one would refuse once its peers show what it signed: this one does not listen
-        self.services[node].node._witnesses._refuse = lambda: None  # type: ignore[method-assign]
+        self.services[node].node._keepers._refuse = lambda: None  # type: ignore[method-assign]
 
     async def try_round(self, spec: Signed[RoundSpec]) -> list[int]:
         """Announce everywhere, answer wherever it is taken; return the nodes that took it."""
@@ -225,7 +224,7 @@ async def test_a_node_whose_ledger_was_emptied_consistently_does_not_start(
     conspiracy.crash(0)  # whole, it starts
     engine = conspiracy.services[0].resources.storage._engine
     tamper(engine, "DELETE FROM ledger", EMPTIED)
-    with pytest.raises(StartupRefused, match="does not hold the entry that"):
+    with pytest.raises(StartupRefused, match="on file and not in the ledger"):
         conspiracy.crash(0)
 
 

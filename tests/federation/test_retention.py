@@ -45,7 +45,7 @@ async def kept(federation: Federation, name: str) -> dict[str, int]:
                 text(f"SELECT COUNT({'body' if each == 'journal' else '*'}) FROM {each}")
             ).scalar_one()
             for each in tables
-            if each not in {"memory", "lease"}
+            if each not in {"lease"}
         }
 
     return await federation.party(name).resources.storage.run(count)

@@ -82,8 +82,8 @@ def lost(entries: Entries, count: int, *, back_to: int) -> tuple[Signed[Loss], A
     body = Loss(
         manifest=examples.CONSORTIUM.digest,
         entry=Link(epoch=SECOND, number=before.number + 1, previous=before.hash),
-        node=NODE,
-        lost=head(entries, count),
+        service=NODE,
+        lost=head(entries, count).body.place,
         sequence=2,
         at=examples.OPENED_AT,
     )
@@ -113,7 +113,7 @@ def test_R7_a_loss_from_before_leads_back_from_no_later_epoch() -> None:
 
 def test_R7_a_loss_is_the_signers_own() -> None:
     signed, later = lost(ENTRIES, 5, back_to=2)
-    other = signed.body.model_copy(update={"node": "compute-1"})
+    other = signed.body.model_copy(update={"service": "compute-1"})
     stolen = later.model_copy(update={"loss": examples.named("compute-1", other)})
     assert not stolen.leads_from(head(ENTRIES, 5).body)
 

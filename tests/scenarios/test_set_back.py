@@ -1,4 +1,4 @@
-"""A node whose whole directory was set back, mark included, is told by others what it forgot.
+"""A service whose whole directory was set back is told by others what it forgot.
 
 They keep what it signed. Some may be absent, and one may lie: one honest keeper is enough, and
 nobody makes a node forget, or take for signed, what it did not sign.
@@ -14,6 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal_compute.schema import ledger
+from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, KeptHeads
+from shoal_protocol.wire.documents import decode
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
@@ -48,8 +50,8 @@ def charged(federation: Federation) -> int:
     return int(storage.run_here(lambda db: ledger.hold(db, lock=False)).number)
 
 
-async def is_ready(federation: Federation) -> bool:
-    answer = await federation.ask(NODE, "/readyz")
+async def is_ready(federation: Federation, name: str = NODE) -> bool:
+    answer = await federation.ask(name, "/readyz")
     assert answer.status_code == 200 or json.loads(answer.content)["type"].endswith("ledger-broken")
     return answer.status_code == 200
 
@@ -85,6 +87,49 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
     assert await restart(federation) is None  # the setting may stay, and the loss is known
     await federation.set_back(NODE, tmp_path / "copy")
     assert await restart(federation) not in (None, token)  # it was for that loss only
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "set back"])
+async def test_an_aggregator_that_was_set_back_decides_on_no_round_until_that_is_accepted(
+    federation: Federation, tmp_path: Path, is_lost: bool
+) -> None:
+    await federation.learn(privacy=CHEAP)
+    await federation.copy_of("aggregator", tmp_path / "copy")
+    assert await restart(federation) is None
+    await federation.learn(privacy=CHEAP)
+    await federation.set_back("aggregator", None if is_lost else tmp_path / "copy")
+    token = await restart(federation)
+    assert token is not None
+    assert not await is_ready(federation, "aggregator")
+    job = await federation.submit(privacy=CHEAP)
+    await federation.until(lambda: federation.is_over(job), seconds=600)
+    assert (await federation.state(job))["phase"] == "failed"
+
+    federation.accept_loss["aggregator"] = token
+    await federation.crash("aggregator")
+    assert await restart(federation) is None
+    assert await is_ready(federation, "aggregator")
+    await federation.learn(privacy=CHEAP)
+    await federation.crash("aggregator")
+    assert await restart(federation) is None
+
+
+async def test_a_node_is_told_of_a_vote_of_which_no_head_is_kept(
+    federation: Federation, tmp_path: Path
+) -> None:
+    await federation.copy_of(NODE, tmp_path / "copy")
+    federation.wire.rules.append(Rule(Fault.LOST, sender=NODE, path="/heads$"))
+    job = await federation.submit(privacy=CHEAP)
+    await federation.until(lambda: federation.is_over(job), seconds=600)
+    answer = HeadsAsked(nonce="ab" * 16, service=NODE).encode()
+    for keeper in KEEPERS:
+        shown = await federation.ask(keeper, HEADS_PATH, method="POST", content=answer)
+        kept = decode(shown.content, KeptHeads).body
+        assert kept.of(NODE) is None
+        assert kept.statement is not None
+    federation.wire.rules.clear()
+    await federation.set_back(NODE, tmp_path / "copy")
+    assert await restart(federation) is not None
 
 
 @pytest.mark.parametrize("forgets", ["shares", "the round"])
@@ -156,7 +201,7 @@ async def test_one_honest_keeper_is_enough_whoever_is_absent_and_whatever_one_sa
             federation.wire.rules.clear()
             if callable(lie):
                 federation.wire.rules.append(
-                    Rule(Fault.LIES, receiver=liar, path="/(newest|heads)$", lie=lie)
+                    Rule(Fault.LIES, receiver=liar, path="/heads$", lie=lie)
                 )
             await federation.set_back(NODE, tmp_path / "copy")
             for other in set(KEEPERS) - federation.absent:
@@ -175,7 +220,7 @@ async def test_keepers_find_nothing_where_nothing_was_forgotten_whatever_one_say
     await federation.learn(privacy=CHEAP)
     for lie in (hides, shows_nonsense, forges):
         federation.wire.rules.append(
-            Rule(Fault.LIES, receiver="compute-1", path="/(newest|heads)$", lie=lie)
+            Rule(Fault.LIES, receiver="compute-1", path="/heads$", lie=lie)
         )
         await federation.crash(NODE)
         assert await restart(federation) is None

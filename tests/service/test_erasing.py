@@ -7,7 +7,7 @@ import pytest
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.storage.database import open_engine, sqlite_url
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 
 
 def test_what_was_erased_is_in_the_log_no_more(tmp_path: Path) -> None:

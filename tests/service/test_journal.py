@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import Engine, MetaData, exc, text
 
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.journal import EMPTY, Chain, Head, Link
+from shoal_protocol.journal import EMPTY, Chain, Head, Link, Shown
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_service.storage import journal as storage
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import Attest, Journal, JournalTables, JournalWriter
+from shoal_service.storage.thread import StorageThread
 from tests.world import examples
 
 METADATA = MetaData()
@@ -172,6 +172,23 @@ async def test_R10_a_process_remembers_what_it_let_go(engine: Engine) -> None:
     with pytest.raises(LedgerBroken, match="set back"):
         await total(JOBS[7])
     await thread.close()
+
+
+def test_R10_replicas_append_while_another_one_starts_and_reads(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, page, appended = open_engine(postgresql_url), JOURNAL.page, list[Kept]()
+    check_schema(engine, METADATA, 1)
+    append(engine, JOBS[0])
+
+    def read(*given: Any, **named: Any) -> list[Shown]:
+        if not appended:
+            appended.append(append(engine, JOBS[1]))  # it would wait for a locked head
+        return page(*given, **named)
+
+    monkeypatch.setattr(JOURNAL, "page", read)
+    assert verify(engine) == appended[0].head
+    engine.dispose()
 
 
 def test_R10_rivals_append_one_after_another(engine: Engine, database_url: str) -> None:

@@ -15,8 +15,8 @@ from shoal_service.storage.database import (
     sqlite_url,
     translating_storage_errors,
 )
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
+from shoal_service.storage.thread import StorageThread
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))

@@ -30,7 +30,7 @@ PROGRAM = """
 import sys
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.service.test_vanished_host import METADATA
 

@@ -19,8 +19,8 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.wire.documents import Signed
 from shoal_service.storage.database import open_engine
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.thread import StorageThread
 from shoal_trainer import schema
 from shoal_trainer.assembly import Replica, Service
 from shoal_trainer.crowds import store

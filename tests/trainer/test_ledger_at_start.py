@@ -1,6 +1,5 @@
 """A trainer does not start on a ledger that is whole and not that of the rounds on file."""
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -28,20 +27,6 @@ def engine_of(service: Service) -> Engine:
     return service.resources.storage._engine
 
 
-def accepting(assembled: Assemble) -> Service:
-    """Start although the mark beside the database does not fit: the ledger is looked at by itself.
-
-    Where an entry that the mark names is as it was, it fits.
-    """
-    try:
-        return assembled()
-    except StartupRefused as refused:
-        token = re.search("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})$", str(refused))
-        if token is None:
-            raise
-        return assembled(accept_loss=token[1])
-
-
 def entries(engine: Engine) -> list[LedgerEntry]:
     with engine.begin() as db:
         return [each.entry for each in tables.after(db, 0)]
@@ -55,7 +40,7 @@ def test_a_ledger_that_was_emptied_consistently_is_refused(
     tamper(engine, "DELETE FROM ledger", EMPTIED)
     engine.dispose()
     with pytest.raises(StartupRefused, match=r"on file and not in the ledger.*restore"):
-        accepting(assembled)
+        assembled()
 
 
 def test_a_charge_without_its_round_is_refused(engine: Engine, assembled: Assemble) -> None:
@@ -90,4 +75,4 @@ def test_a_ledger_that_was_written_anew_is_refused(
     rewrite(engine, tables, *rewritten)
     engine.dispose()
     with pytest.raises(StartupRefused, match=why):
-        accepting(assembled)
+        assembled()

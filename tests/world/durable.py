@@ -1,9 +1,8 @@
 """Every durable step of every party, in order, and deaths just before and just after any of them.
 
-A durable step is a commit that wrote something, the mark beside the database that follows it, or a
-file that was put in place. Which party takes
-it is told by whose task runs, so nothing in a service knows of this. In a process of its own there
-is one party, and it dies by SIGKILL.
+A durable step is a commit that wrote something, the mark that follows it beside a vault's file, or
+a file that was put in place. Which party takes it is told by whose task runs, so nothing in a
+service knows of this. In a process of its own there is one party, and it dies by SIGKILL.
 """
 
 import asyncio
@@ -22,12 +21,11 @@ from unittest.mock import patch
 
 from sqlalchemy.engine.default import DefaultDialect
 
-from shoal_holder.mark import Mark as VaultMark
+from shoal_holder.mark import Mark
 from shoal_holder.state_file import StateFile
 from shoal_kit import manifest_book
-from shoal_kit.marks import Mark, MarkFile
 from shoal_protocol.journal import Head
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 from tests.world.lives import owner
 
 MARK = "mark"
@@ -216,26 +214,16 @@ class DurableSteps:
 
     @contextmanager
     def _marks(self) -> Iterator[None]:
-        write = MarkFile.write
+        write = Mark.write
 
-        def watched(file: MarkFile, mark: Mark) -> None:
-            dies = self._begin(MARK)
-            write(file, mark)
-            self._end(MARK, dies)
-
-        write_of_vault = VaultMark.write
-
-        def watched_of_vault(file: VaultMark, head: Head) -> None:
+        def watched(file: Mark, head: Head) -> None:
             if head == file.head:
                 return
             dies = self._begin(MARK)
-            write_of_vault(file, head)
+            write(file, head)
             self._end(MARK, dies)
 
-        with (
-            patch.object(MarkFile, "write", watched),
-            patch.object(VaultMark, "write", watched_of_vault),
-        ):
+        with patch.object(Mark, "write", watched):
             yield
 
 

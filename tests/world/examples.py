@@ -555,8 +555,8 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             Loss(
                 manifest=CONSORTIUM.digest,
                 entry=LINK,
-                node="compute-1",
-                lost=JOURNAL_HEAD,
+                service="compute-1",
+                lost=JOURNAL_HEAD.body.place,
                 sequence=2,
                 at=OPENED_AT,
             ),

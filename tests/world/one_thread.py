@@ -18,7 +18,7 @@ from shoal_service.storage import database
 _THEIR_NAMES = (
     "shoal_agent.vault_link.ThreadPoolExecutor",
     "shoal_service.work.ThreadPoolExecutor",
-    "shoal_service.storage.database_memory.ThreadPoolExecutor",
+    "shoal_service.storage.thread.ThreadPoolExecutor",
 )
 
 

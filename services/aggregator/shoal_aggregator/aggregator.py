@@ -48,7 +48,7 @@ from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ProtocolError, WrongSigner
+from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, WrongSigner
 from shoal_protocol.wire.phases import AggregationEvent, Phase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
@@ -59,8 +59,10 @@ from shoal_protocol.wire.service_errors import (
 )
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_service.job_standing import ask_standing
+from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalWriter
+from shoal_service.work import Work
 
 log = structlog.get_logger()
 
@@ -251,6 +253,7 @@ def _decided(db: Connection, *, since: datetime) -> Sequence[str]:
 
 
 _READING_THREADS: Final = 2
+PATIENCE_SECONDS: Final = 0.25  # how long a step waits for keepers that do not answer
 _SPECS_IN_MEMORY: Final = 8  # each may be megabytes
 
 DocumentT = TypeVar("DocumentT", bound=RoundDocument)
@@ -259,9 +262,10 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(self, resources: Resources, journal: Journal) -> None:
+    def __init__(self, resources: Resources, journal: Journal, keepers: Keepers) -> None:
         """Go on from what the storage holds; what is decided is signed in the `journal`."""
-        self._own, self._journal = resources, journal
+        self._own, self._journal, self.keepers = resources, journal, keepers
+        self._work = Work(resources.clock)
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -285,9 +289,11 @@ class Aggregator:
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, RefusedSpec
             ConflictingDocument: another round of its job has its number, or a higher one.
+            LedgerBroken: others know of more than this journal has.
         """
         size = len(encoded)
         signed = await self._own.read(encoded, RoundSpec)
+        await self.keepers.check()
         try:
             await self._reading.run_sized(size, self._check, signed)
         except ProtocolError:
@@ -378,13 +384,23 @@ class Aggregator:
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest."""
         now, run = self._own.clock(), self._own.storage.run
+        if self.keepers.is_due():
+            self._work.begin("keepers", self.keepers.ask)
+            await self._work.progress(asyncio.Event(), patience_seconds=PATIENCE_SECONDS)
         try:
+            await self.keepers.check()
             for round_id in await run(store.complete_rounds, now):
                 await self._apart(self._add_up, round_id)
             for round_id in await run(store.overdue_rounds, now):
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
             log.warning("storage unavailable: rounds are decided once it answers again")
+        except LedgerBroken:
+            log.warning("the aggregator was set back: it decides on no round")
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._work.close()
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
         """Decide on one round; a fault in it must not stop the others."""

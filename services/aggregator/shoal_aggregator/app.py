@@ -92,6 +92,7 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
 
     app = resources.application(
         "Shoal aggregator",
+        ready=aggregator.keepers.ready,
         busy=aggregator.is_busy,
         look=look,
         body_limit_bytes_by_ending={
@@ -161,11 +162,6 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
         return await sums_of(round_id, Standing.WRONG)
-
-    @app.get("/v1/nodes/{name}/newest", **answers(_SUMS))
-    async def show_newest(name: str) -> Response:
-        """Serve a Compute node's signed partial sum of the newest round that has a result."""
-        return listed(await run(store.find_newest_sum, name))
 
     @app.get(
         "/v1/rounds/{round_id}/result",

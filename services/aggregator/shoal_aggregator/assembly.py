@@ -1,8 +1,7 @@
 """Puts an aggregator together out of a party, its manifests, a data directory and a clock.
 
 What of a job's rounds goes some time after the last of them is told here, too. A round that has a
-node's newest partial sum stays as it is: data holders ask for that sum, to see how far the node's
-ledger got.
+node's newest partial sum stays as it is: a node that was set back is shown that sum.
 """
 
 from collections.abc import Sequence
@@ -16,9 +15,17 @@ from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
 from shoal_aggregator.schema import journal, received, rounds
-from shoal_aggregator.store import NEWEST_FIRST, OPEN, Standing, is_published_sum
-from shoal_protocol.rounds.attestations import END
+from shoal_aggregator.store import (
+    NEWEST_FIRST,
+    OPEN,
+    Standing,
+    find_newest_sum,
+    is_published_sum,
+)
+from shoal_protocol.keeping import Loss
+from shoal_protocol.rounds.attestations import END, Abandonment, Result
 from shoal_service import service
+from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.storage import retention
 from shoal_service.storage.journal import Journal
@@ -86,6 +93,11 @@ class Service(service.Service):
         await self.retention.step()
         self.resources.standing.erase(())
 
+    async def close(self) -> None:
+        """End what is under way, and let go of connections and the database."""
+        await self.aggregator.close()
+        await super().close()
+
 
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.
@@ -98,10 +110,12 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StorageUnavailable: the database does not answer.
     """
     resources = service.Resources.open(schema, alone=True, **given)
+    keeper = Keeper(resources, schema.kept, find_newest_sum)
     with resources.starting():
-        kept = Journal(journal, resources.storage)
-    aggregator = Aggregator(resources, kept)
+        kept = Journal(journal, resources.storage, Loss, Result, Abandonment)
+        keepers = Keepers(resources, kept, keeper, accept=given.get("accept_loss"))
+    aggregator = Aggregator(resources, kept, keepers)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
     app = create_app(aggregator, kept, resources)
-    app.include_router(keeping_routes(Keeper(resources, schema.kept)))
+    app.include_router(keeping_routes(keeper))
     return Service(app, resources, aggregator, Retention(resources, DELETIONS))

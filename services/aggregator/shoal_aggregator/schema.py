@@ -15,16 +15,13 @@ from sqlalchemy import (
 
 from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes
-from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.journal import JournalTables
 
-VERSION: Final = 12
+VERSION: Final = 13
 
 metadata = MetaData()
 
-memory = memory_table(metadata)
 kept = kept_table(metadata)
-ledger = None  # it charges nobody
 
 rounds = Table(
     "rounds",

@@ -306,8 +306,8 @@ def count_sums(db: Connection, round_id: str) -> int:
     return sum(each.standing in _SUMS for each in words(db, round_id))
 
 
-def find_newest_sum(db: Connection, node: str) -> Sequence[bytes]:
-    """Return the node's signed partial sum of the published round that ended last, or nothing."""
+def find_newest_sum(db: Connection, node: str) -> bytes | None:
+    """Return the node's signed partial sum of the published round that ended last, if any."""
     query = (
         select(received.c.document)
         .join(rounds, rounds.c.id == received.c.round)
@@ -315,7 +315,7 @@ def find_newest_sum(db: Connection, node: str) -> Sequence[bytes]:
         .order_by(*NEWEST_FIRST)
         .limit(1)
     )
-    return db.execute(query).scalars().all()
+    return db.execute(query).scalar_one_or_none()
 
 
 def is_published_sum() -> ColumnElement[bool]:

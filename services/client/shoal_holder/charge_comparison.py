@@ -17,7 +17,7 @@ from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
 from shoal_holder.state import ChargedElsewhere
-from shoal_holder.state_file import RESTORE
+from shoal_kit.database_file import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Role, Signed, decode, sign

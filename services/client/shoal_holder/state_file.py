@@ -15,13 +15,11 @@ from typing import Any, Final
 import nacl.utils
 
 from shoal_holder.mark import Mark
+from shoal_kit.database_file import DAMAGED, RESTORE, pages_are_whole, schema_refusal
 from shoal_kit.manifest_book import foreign
 from shoal_protocol.journal import EMPTY, Head
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.versions import RELEASE
 
-RESTORE: Final = "bring back the state file as it was last, with its -wal file if it has one"
-_DAMAGED: Final = f"the state file is damaged. Stop, and {RESTORE}"
 INSTANCE_BYTES: Final = 16
 SCHEMA_VERSION: Final = 22
 
@@ -232,7 +230,7 @@ class StateFile:
                 raise ValueError(f"{path} cannot be used: {error}") from None
             elif isinstance(error, sqlite3.DatabaseError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
-                    raise ValueError(f"{path}: {_DAMAGED}") from None
+                    raise ValueError(f"{path}: {DAMAGED}") from None
                 raise ValueError(f"{path} is not a state file; {RESTORE}") from None
             raise
 
@@ -296,11 +294,10 @@ class StateFile:
         if (reason := foreign(self.path, theirs, authority)) is not None:
             raise ValueError(reason)
         self.truncate_log()  # a crash may have come between an erasure and this
-        # bytes within a row are the journal's to judge; SQLite would take zeros for a cut-off page
-        [page_bytes] = self.one("PRAGMA page_size")
-        is_whole = self.one("PRAGMA integrity_check(1)") == ("ok",)
-        if self.path.stat().st_size % page_bytes or not is_whole:
-            raise ValueError(f"{self.path}: {_DAMAGED}")
+        if not pages_are_whole(
+            self.database, self.path
+        ):  # bytes within a row are the journal's to judge
+            raise ValueError(f"{self.path}: {DAMAGED}")
 
     def _lay_out(self, authority: str, random_bytes: RandomBytes) -> None:
         """Lay out a new file, or check that an old one has this layout.
@@ -322,11 +319,8 @@ class StateFile:
         if "schema_version" not in tables:
             raise ValueError(f"{self.path} is not a state file; {RESTORE}")
         [version] = self.one("SELECT max(version) FROM schema_version")
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f"{self.path} has schema version {version}, and release {RELEASE} uses "
-                f"{SCHEMA_VERSION} alone; run the release that made it (docs/handbook.md#upgrade)"
-            )
+        if (reason := schema_refusal(version, SCHEMA_VERSION)) is not None:
+            raise ValueError(f"{self.path} {reason}")
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

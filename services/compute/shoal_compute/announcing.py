@@ -13,7 +13,6 @@ from shoal_compute.jobs import TOTAL, check_next, request_of
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import journal, ledger, rounds
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
@@ -24,6 +23,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import BudgetExceeded
+from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.storage.ledger import (
     Charged,
@@ -152,7 +152,7 @@ class Announcements:
     """Checks round specs against the manifest, the job's terms and clients' earlier charges."""
 
     def __init__(
-        self, resources: Resources, rounds: RoundBook, ledger: Ledger, witnesses: Witnesses
+        self, resources: Resources, rounds: RoundBook, ledger: Ledger, keepers: Keepers
     ) -> None:
         """Go on from `ledger`; for start-up, it waits for the database.
 
@@ -162,7 +162,7 @@ class Announcements:
         self._own = resources
         self._storage, self._book, self._clock = resources.storage, resources.book, resources.clock
         self._reading = resources.worker("announcing")
-        self._rounds, self._ledger, self._witnesses = rounds, ledger, witnesses
+        self._rounds, self._ledger, self._keepers = rounds, ledger, keepers
         self._storage.run_here(ledger.verify)
         self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
@@ -200,7 +200,7 @@ class Announcements:
             raise NotReady("too many rounds are under way")
         if signed.body.manifest != self._book.current.digest:
             await self._own.share_manifests()  # another replica may know it
-        await self._witnesses.check()
+        await self._keepers.check()
         cap = await self._reading.run_sized(size, self._validate, signed)
         is_new = await self._storage.run(self._add, signed, cap)
         self._rounds.over(signed.body.job, before=signed.body.number)

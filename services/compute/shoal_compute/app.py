@@ -13,7 +13,6 @@ from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
-from shoal_compute.witnesses import Witnesses
 from shoal_kit.web.openapi import (
     ANY,
     BINARY,
@@ -52,6 +51,7 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
 )
 from shoal_service.journal_routes import journal_routes
+from shoal_service.keepers import Keepers
 from shoal_service.manifest_routes import SIGNED_MANIFEST
 from shoal_service.replies import (
     RoundId,
@@ -137,14 +137,14 @@ def create_app(
     jobs: Jobs,
     charges: ChargesAnswers,
     gossip: Gossip,
-    witnesses: Witnesses,
+    keepers: Keepers,
     manifest_signing: ManifestSigning,
     look: Look,
 ) -> FastAPI:
     """Return the application."""
     app = resources.application(
         "Shoal Compute node",
-        ready=witnesses.ready,
+        ready=keepers.ready,
         busy=totals.is_busy,
         look=look,
         body_limit_bytes_by_ending={
@@ -186,7 +186,8 @@ def create_app(
         return taken(_state(known, rounds.held(known)), is_new=new)
 
     @app.post(
-        "/v1/totals", **answers(signed(JobTotal), *SIGNED, LedgerBroken, takes=signed(JobEnd))
+        "/v1/totals",
+        **answers(signed(JobTotal), *SIGNED, RefusedJob, LedgerBroken, takes=signed(JobEnd)),
     )
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
@@ -253,11 +254,6 @@ def create_app(
         """
         known = await rounds.find(round_id)
         return listed(signed.encode() for signed in known.spoken_of.values())
-
-    @app.get("/v1/nodes/{name}/newest", **answers(listed_as("documents", signed(Vote))))
-    async def show_newest(name: str) -> Response:
-        """Return what a Compute node signed last that is on file here: its newest votes."""
-        return listed(await witnesses.votes_of(name))
 
     @app.post(
         SIGNATURES_PATH,

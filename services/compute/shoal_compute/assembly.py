@@ -8,23 +8,23 @@ from typing import Any, Final, Unpack
 
 from sqlalchemy import Connection, select
 
-from shoal_compute import schema
+from shoal_compute import schema, store
 from shoal_compute.announcing import Announcements, Ledger
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
 from shoal_compute.jobs import Jobs, Totals
-from shoal_compute.keepers import Keepers
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Summing, open_summing
 from shoal_compute.uploading import Uploads
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.keeping import Loss
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Vote
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
+from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
@@ -69,6 +69,9 @@ async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
         ],
     }
 
+
+STATEMENTS: Final = (JobTotal, ManifestStatement, Loss, Vote, PartialSum, Abandonment)
+"""What others may show of a node's journal."""
 
 PEER_SECONDS: Final = 10.0  # for the head of a peer's or the aggregator's answer, then for its body
 
@@ -118,11 +121,10 @@ def assemble(
     adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)
-        journal = Journal(schema.journal, own.storage, JobTotal, ManifestStatement, Loss)
-        keeper = Keeper(own, schema.kept)
-        keepers = Keepers(own, journal, keeper)
-        witnesses = Witnesses(own, keepers, accept=given.get("accept_loss"))
-        announcements = Announcements(own, rounds, Ledger(own.name), witnesses)
+        journal = Journal(schema.journal, own.storage, *STATEMENTS)
+        keeper = Keeper(own, schema.kept, store.newest_of)
+        keepers = Keepers(own, journal, keeper, accept=given.get("accept_loss"))
+        announcements = Announcements(own, rounds, Ledger(own.name), keepers)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731
@@ -133,7 +135,7 @@ def assemble(
         gossip=gossip,
         summing=adder,
         leadership=leadership,
-        witnesses=witnesses,
+        keepers=keepers,
         journal=journal,
     )
     uploads = Uploads(own, rounds)
@@ -141,14 +143,14 @@ def assemble(
         own,
         rounds=rounds,
         announcements=announcements,
-        totals=Totals(own, rounds, witnesses, journal),
+        totals=Totals(own, rounds, keepers, journal),
         journal=journal,
         uploads=uploads,
         jobs=Jobs(own),
-        charges=ChargesAnswers(own, witnesses),
+        charges=ChargesAnswers(own, keepers),
         gossip=gossip,
-        witnesses=witnesses,
-        manifest_signing=ManifestSigning(own, witnesses, journal),
+        keepers=keepers,
+        manifest_signing=ManifestSigning(own, keepers, journal),
         look=partial(look, own, rounds),
     )
     app.include_router(keeping_routes(keeper))

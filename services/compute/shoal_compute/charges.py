@@ -14,12 +14,12 @@ from sqlalchemy import Connection, select
 from shoal_compute import machines
 from shoal_compute.schema import ledger, rounds
 from shoal_compute.shares import stored_digests
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
+from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
@@ -29,10 +29,10 @@ _MOST_REMEMBERED: Final = 100_000
 class ChargesAnswers:
     """Checks each query, and signs answers from the ledger and the shares on file."""
 
-    def __init__(self, resources: Resources, witnesses: Witnesses) -> None:
+    def __init__(self, resources: Resources, keepers: Keepers) -> None:
         """Sign as the node whose `resources` they are, once others told it of machines."""
         self._own = resources
-        self._witnesses = witnesses
+        self._keepers = keepers
         self._telling = resources.worker("telling")
         self._answered: OrderedDict[tuple[str, int], datetime] = OrderedDict()
 
@@ -54,7 +54,7 @@ class ChargesAnswers:
         signed, slots = await self._telling.run(self._read, encoded)
         query = signed.body
         self._once(query.nonce, after)
-        await self._witnesses.check()
+        await self._keepers.check()
         kept = await self._own.storage.run(machines.register, signed)
         if decode(kept, ChargesQuery).body.machine != query.machine:
             return kept

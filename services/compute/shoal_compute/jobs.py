@@ -12,10 +12,8 @@ from typing import Final
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, delete, exists, func, select, update
 
-from shoal_compute.keepers import newest_loss
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import jobs, journal, ledger, rounds
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -32,6 +30,7 @@ from shoal_protocol.wire.errors import (
 )
 from shoal_protocol.wire.service_errors import ConflictingDocument, MissingRequest
 from shoal_service.job_standing import ask_standing
+from shoal_service.keepers import Keepers, newest_loss
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import Journal, JournalWriter
@@ -39,6 +38,8 @@ from shoal_service.storage.journal import Journal, JournalWriter
 _REQUEST: Final = b'{"request":'
 TOTAL: Final = JobTotal.model_fields["kind"].default
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
+MOST_EMPTY_TOTALS: Final = 1_000
+"""Of jobs without a round here, such as those whose rounds began once the node had left."""
 
 
 class Jobs:
@@ -158,11 +159,11 @@ class Totals:
     """Signs totals, at the trainer's word; each is durable before it leaves."""
 
     def __init__(
-        self, resources: Resources, rounds: RoundBook, witnesses: Witnesses, journal: Journal
+        self, resources: Resources, rounds: RoundBook, keepers: Keepers, journal: Journal
     ) -> None:
-        """Sign as the node whose `resources` they are; `witnesses` tell if it was set back."""
+        """Sign as the node whose `resources` they are; `keepers` tell if it was set back."""
         self._own, self._rounds = resources, rounds
-        self._witnesses, self._journal = witnesses, journal
+        self._keepers, self._journal = keepers, journal
         self._reading = resources.worker("announcing")
         self._failed: set[str] = set()  # jobs, by their trainer's word
 
@@ -190,6 +191,7 @@ class Totals:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             UnknownManifest: bound to a version that was never accepted here.
+            RefusedJob: too many jobs ended without a round here.
             LedgerBroken: this node was set back, or lost what it may have signed of the job.
             NotReady: too few keepers of the journal answer.
             StorageUnavailable
@@ -210,10 +212,10 @@ class Totals:
                 )
             )
 
-        await self._witnesses.check_begun()
+        await self._keepers.check_begun()
         total = await self._journal.run(end_job, end.job, attest, signer=signed.signer)
         self._rounds.over(end.job)
-        await self._witnesses.acknowledged(decode(total, JobTotal).body.entry)
+        await self._keepers.acknowledged(decode(total, JobTotal).body.entry)
         return total
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
@@ -240,6 +242,7 @@ def end_job(
 
     Raises:
         WrongSigner: the job's rounds are another trainer's than `signer`, who ends it.
+        RefusedJob: there are as many totals as may be of jobs without a round here.
         LedgerBroken: this node was set back, or lost what it may have signed of the job.
     """
     ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
@@ -251,10 +254,15 @@ def end_job(
     if any(spec.signer != signer for spec in first):
         raise WrongSigner("another trainer asks the job's rounds, and ends it")
     writer.lock()  # a loss that another replica's operator accepts comes before or after
-    loss = newest_loss(writer.db)
+    loss = newest_loss(writer.db, writer.tables)
     if loss is not None and writer.find(TOTAL, job) is None:
         if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
             raise LedgerBroken("this node lost what it signed of the job, as was accepted")
+    if not charged and not writer.find(TOTAL, job):
+        columns = journal.entries.c
+        empty = (columns.kind == TOTAL) & columns.subject.not_in(select(rounds.c.job))
+        if writer.db.execute(select(func.count()).where(empty)).scalar_one() >= MOST_EMPTY_TOTALS:
+            raise RefusedJob("too many jobs ended of which this node has no round")
     return writer.append(TOTAL, job, partial(attest, charged))
 
 

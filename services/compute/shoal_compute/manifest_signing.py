@@ -6,14 +6,13 @@ it, signs nothing: it may have forgotten what it signed. Anyone may ask.
 
 from collections.abc import Callable
 
-from shoal_compute.keepers import VERSION, newest_loss
-from shoal_compute.witnesses import Witnesses
 from shoal_protocol.journal import Link
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.succession import ManifestStatement, check_successor, subject_of
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.keepers import VERSION, Keepers, newest_loss
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalWriter
 
@@ -21,9 +20,9 @@ from shoal_service.storage.journal import Journal, JournalWriter
 class ManifestSigning:
     """This node's signatures of versions of the manifest."""
 
-    def __init__(self, resources: Resources, witnesses: Witnesses, kept: Journal) -> None:
-        """Sign as the node whose `resources` they are; `witnesses` tell if it was set back."""
-        self._own, self._witnesses, self._journal = resources, witnesses, kept
+    def __init__(self, resources: Resources, keepers: Keepers, kept: Journal) -> None:
+        """Sign as the node whose `resources` they are; `keepers` tell if it was set back."""
+        self._own, self._keepers, self._journal = resources, keepers, kept
 
     async def sign(self, encoded: bytes) -> bytes:
         """Return this node's statement of the version that follows the one in force here.
@@ -48,7 +47,7 @@ class ManifestSigning:
         if signed.digest in accepted:
             before = own.book.get(signed.body.previous or "")
         await reading.run_sized(len(encoded), check_successor, before, signed)
-        await self._witnesses.check_begun()
+        await self._keepers.check_begun()
         later = signed.body
         subject = subject_of(later.identity, later.sequence, emergency=later.emergency is not None)
 
@@ -59,7 +58,7 @@ class ManifestSigning:
         statement = decode(kept, ManifestStatement).body
         if statement.following != signed.digest:
             raise ConflictingDocument("this node signed another version of the manifest")
-        await self._witnesses.acknowledged(statement.entry)
+        await self._keepers.acknowledged(statement.entry)
         return kept
 
 
@@ -75,7 +74,7 @@ def _sign(
         LedgerBroken: this node was set back, or lost what it may have signed of this number.
     """
     writer.lock()  # a loss that another replica's operator accepts comes before or after
-    loss = newest_loss(writer.db)
+    loss = newest_loss(writer.db, writer.tables)
     if loss is not None and later.sequence <= loss.sequence and not writer.find(VERSION, subject):
         raise LedgerBroken("this node lost what it signed of this number, as was accepted")
     return writer.append(VERSION, subject, attest)

@@ -22,7 +22,6 @@ from shoal_compute.rounds import Round
 from shoal_compute.schema import lease
 from shoal_compute.store import Kept, LostRace
 from shoal_compute.summing import SharesMissing, Summing, sum_shares
-from shoal_compute.witnesses import Witnesses
 from shoal_kit.manifest_book import at_present
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
@@ -41,10 +40,11 @@ from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
-from shoal_service.storage.database_memory import StorageThread
 from shoal_service.storage.journal import Journal
+from shoal_service.storage.thread import StorageThread
 from shoal_service.work import Work
 
 log = structlog.get_logger()
@@ -140,13 +140,13 @@ class Node:
         gossip: Gossip,
         summing: Summing,
         leadership: Leadership | None,
-        witnesses: Witnesses,
+        keepers: Keepers,
         journal: Journal,
     ) -> None:
         """Start idle. `leadership` is None in single-process deployments."""
         self._own = resources
         self._rounds, self._gossip, self._summing = rounds, gossip, summing
-        self._leadership, self._witnesses, self._journal = leadership, witnesses, journal
+        self._leadership, self._keepers, self._journal = leadership, keepers, journal
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
         self._work = Work(resources.clock)
         self._stepping = asyncio.Lock()
@@ -154,8 +154,8 @@ class Node:
     async def step(self) -> None:
         """Do all that is due now. A peer's failure, or the store's, is tried again later."""
         async with self._stepping:
-            if self._witnesses.is_due():  # a replica that does not lead takes rounds, too
-                self._work.begin("witnesses", self._witnesses.ask)
+            if self._keepers.is_due():  # a replica that does not lead takes rounds, too
+                self._work.begin("keepers", self._keepers.ask)
             while await self._leads():
                 self._own.wake.clear()
                 for known in list(self._rounds.live.values()):

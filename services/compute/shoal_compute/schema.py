@@ -20,12 +20,11 @@ from sqlalchemy import (
 
 from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes
-from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 15
+VERSION: Final = 16
 
 metadata = MetaData()
 
@@ -62,9 +61,6 @@ jobs = Table(
     Column("request", Bytes, nullable=False),
     Column("withdrawal", Bytes),
 )
-
-# Rounds that this node signed for, forgot, and goes on without: its operator accepted the loss.
-accepted_losses = Table("accepted_losses", metadata, Column("round", String(64), primary_key=True))
 
 shares = Table(
     "shares",
@@ -134,4 +130,3 @@ lease = Table(
 
 manifests = manifest_table(metadata)
 kept = kept_table(metadata)
-memory = memory_table(metadata)

@@ -31,13 +31,17 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.keeping import newest
 from shoal_service.storage.database import insert_new, inserting_new
 from shoal_service.storage.journal import JournalWriter, StatementT
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)
-HOLDINGS, VOTE = (str(each.model_fields["kind"].default) for each in (Holdings, Vote))
+HOLDINGS, VOTE, ABANDONMENT = (
+    str(each.model_fields["kind"].default) for each in (Holdings, Vote, Abandonment)
+)
 OWN = (HOLDINGS, VOTE, END)  # what the journal has of a round
+_MOST_COMPARED: Final = 16  # statements, to find the newest among them
 
 
 _FINISHED = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
@@ -88,6 +92,18 @@ def add_round(db: Connection, spec: Signed[RoundSpec]) -> bool:
     if not is_new and not on_file(db, [spec.digest], 1):
         raise ConflictingDocument("the job has another round with this number")
     return is_new
+
+
+def newest_of(db: Connection, service: str) -> bytes | None:
+    """Return the last statement that another service signed of the newest rounds on file."""
+    columns = received.c
+    query = select(columns.encoded).where(
+        columns.signer == service,
+        columns.kind.in_((VOTE, ABANDONMENT)),
+        columns.occurrence == 0,
+    )
+    rows = db.execute(query.order_by(columns.round.desc()).limit(_MOST_COMPARED))
+    return newest(rows.scalars(), service, Vote, Abandonment)
 
 
 def get_round(db: Connection, round_id: str) -> Row[Any] | None:
@@ -233,7 +249,7 @@ def give_up(
     number = _move(writer.db, round_id, old, Event.GIVEN_UP)
     _return_charge(writer.db, round_id, old, at)
     # after a restored backup, peers may have handed it back already
-    if not _is_handed_back(writer.db, number, Abandonment.model_fields["kind"].default, own):
+    if not _is_handed_back(writer.db, number, ABANDONMENT, own):
         _add_own(writer, number, END, round_id, attest)
 
 

@@ -1,11 +1,14 @@
 """Keeps the newest heads of other services' journals, and shows them to whoever asks.
 
+Beside a head it shows the newest statement of the service that its own tables have: rounds' votes
+and sums reach keepers in any case, and wait for no keeper.
+
 A keeper that has none, because it is new or lost its database, first copies what more than half of
 the others keep. Until then it counts as silent.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -16,22 +19,29 @@ from shoal_kit.manifest_book import newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.web.openapi import ANY, SIGNED, answers, signed
+from shoal_protocol.journal import Statement
 from shoal_protocol.keeping import (
     HEADS_PATH,
+    LARGEST_ANSWER_BYTES,
     Advance,
     HeadsAsked,
     JournalHead,
     KeptHeads,
     keepers_of,
+    place_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_service.replies import document
 from shoal_service.service import Resources
 from shoal_service.storage.database import Bytes, insert_new
 
 log = structlog.get_logger()
+
+Seen = Callable[[Connection, str], bytes | None]
+"""Returns the newest signed statement on file of another service, by its name."""
 
 
 def kept_table(metadata: MetaData) -> Table:
@@ -45,12 +55,20 @@ def kept_table(metadata: MetaData) -> Table:
     )
 
 
+def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> bytes | None:
+    """Return the one of these signed statements that the journal of a service had last."""
+    statements = (decode(each, *kinds) for each in encoded)
+    own = (each for each in statements if each.signer == service)
+    last = max(own, key=lambda each: place_of(each.body).order, default=None)
+    return None if last is None else last.encode()
+
+
 class Keeper:
     """What one service keeps of the others."""
 
-    def __init__(self, resources: Resources, table: Table) -> None:
-        """Keep heads in `table` of the storage of `resources`."""
-        self._own, self._table, self._pace = resources, table, Pace()
+    def __init__(self, resources: Resources, table: Table, seen: Seen) -> None:
+        """Keep heads in `table` of the storage of `resources`, where `seen` finds statements."""
+        self._own, self._table, self._seen, self._pace = resources, table, seen, Pace()
 
     async def answer(self, encoded: bytes) -> bytes:
         """Return the signed heads kept here, once the one that came with the question is.
@@ -70,11 +88,15 @@ class Keeper:
         if own.name not in heads and not asked.copies and self._pace.is_due(own.clock()):
             await self._copy()
             heads = await own.storage.run(self._all)
+        statement = None
+        if asked.service is not None:
+            statement = await own.storage.run(self._seen, asked.service)
         body = KeptHeads(
             keeper=own.name,
             nonce=asked.nonce,
             is_new=own.name not in heads,
             heads=tuple(decode(each, JournalHead) for each in heads.values() if each is not None),
+            statement=None if statement is None else parse_canonical_json(statement),
         )
         return own.sign(body).encode()
 
@@ -95,7 +117,7 @@ class Keeper:
             kept is not None
             and advance.after == kept.number
             and advance.loss is None
-            and head.body.place > kept.place  # not what an accepted loss left behind
+            and head.body.place.order > kept.place.order  # not what an accepted loss left behind
         ):
             log.error(
                 "a service shows two histories of its journal; both heads are kept as evidence",
@@ -129,20 +151,27 @@ class Keeper:
         return good
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        newest = {each.signer: each for each in sorted(heads, key=lambda each: each.body.place)}
-        newest.pop(self._own.name, None)
+        in_order = sorted(heads, key=lambda each: each.body.place.order)
+        last = {each.signer: each for each in in_order}
+        last.pop(self._own.name, None)
         columns = self._table.c
-        for name, head in sorted(newest.items()):
+        for name, head in sorted(last.items()):
             insert_new(db, self._table, service=name)
             here = columns.service == name
             row = db.execute(select(columns.head).where(here).with_for_update()).one()
             # an older one may have come to this keeper meanwhile
-            if row.head is None or decode(row.head, JournalHead).body.place < head.body.place:
+            kept = None if row.head is None else decode(row.head, JournalHead).body.place.order
+            if kept is None or kept < head.body.place.order:
                 db.execute(self._table.update().where(here).values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
     async def ask(
-        self, keeper: ServiceParty, advance: Advance | None = None, *, copies: bool = False
+        self,
+        keeper: ServiceParty,
+        advance: Advance | None = None,
+        *,
+        copies: bool = False,
+        service: str | None = None,
     ) -> KeptHeads:
         """Return what a keeper answers, signed over this question's nonce.
 
@@ -152,12 +181,14 @@ class Keeper:
             Unavailable: it does not answer, or another question.
             ProtocolError: it is not signed by the keeper.
         """
-        asked = HeadsAsked(nonce=secrets.token_hex(16), copies=copies, advance=advance)
-        encoded, peers = asked.encode(), self._own.peers
+        nonce = secrets.token_hex(16)
+        asked = HeadsAsked(nonce=nonce, copies=copies, service=service, advance=advance)
+        encoded, peers, most = asked.encode(), self._own.peers, LARGEST_ANSWER_BYTES
         try:
-            reply = await peers.to(keeper).ask("POST", HEADS_PATH, encoded)
+            reply = await peers.to(keeper).ask("POST", HEADS_PATH, encoded, limit_bytes=most)
         except Unavailable:
-            reply = await peers.to(keeper, certified=False).ask("POST", HEADS_PATH, encoded)
+            uncertified = peers.to(keeper, certified=False)
+            reply = await uncertified.ask("POST", HEADS_PATH, encoded, limit_bytes=most)
         if reply.status != 200:
             raise Unavailable("the keeper does not tell which heads it keeps")
         answer = await self._own.read(reply.body, KeptHeads)
@@ -173,7 +204,7 @@ def keeping_routes(keeper: Keeper) -> APIRouter:
 
     @router.post(HEADS_PATH, **answers(signed(KeptHeads), *SIGNED, takes=ANY))
     async def tell_heads(request: Request) -> Response:
-        """Tell, signed, which heads of journals are kept here; one that comes along is kept."""
+        """Tell, signed, what is kept here of journals; a newer head that comes along is kept."""
         return document(await keeper.answer(await request.body()))
 
     return router

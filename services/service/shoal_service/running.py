@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from shoal_kit.clock import system_clock
+from shoal_kit.database_file import DAMAGED
 from shoal_kit.manifest_book import ManifestBook, newest_with
-from shoal_kit.marks import DAMAGED
 from shoal_kit.party import check_party, load_party
 from shoal_kit.private_files import OPERATOR_TOKEN, token_of
 from shoal_kit.security import ServedCertificate

@@ -40,16 +40,10 @@ from shoal_service.manifest_routes import (
 from shoal_service.operator_page import console_routes
 from shoal_service.standing import Standing
 from shoal_service.storage.database import open_engine, sqlite_url
-from shoal_service.storage.database_memory import (
-    MARK,
-    StorageThread,
-    check_log,
-    check_new,
-    open_memory,
-)
-from shoal_service.storage.database_schema import check_schema
+from shoal_service.storage.database_schema import check_pages, check_schema
 from shoal_service.storage.ledger import RESTORE
 from shoal_service.storage.shared_manifests import SharedManifests
+from shoal_service.storage.thread import StorageThread
 from shoal_service.view import Look, Operator
 from shoal_service.waiting import Changes
 from shoal_service.work import Worker
@@ -98,33 +92,24 @@ class Resources:
         schema: ModuleType,
         *,
         alone: bool,
-        mark: str = MARK,
         answer_seconds: float = ANSWER_SECONDS,
         manifests: Table | None = None,
         **given: Unpack[Given],
     ) -> Self:
         """Open the database of the party that is `given`, and go on from what is in it.
 
-        `schema` is the module with the service's tables: it has `metadata`, `VERSION`, `memory`
-        and `ledger`. With `alone`, no other process may use the database. Commits are marked in
-        the file `mark`. Who is asked has `answer_seconds` for an answer's head. `transport` stands
-        in for the network.
-        `accept_loss` is the token of a loss that the operator accepts.
+        `schema` is the module with the service's tables: it has `metadata` and `VERSION`. With
+        `alone`, no other process may use the database. Who is asked has `answer_seconds` for an
+        answer's head. `transport` stands in for the network. `accept_loss` is the token of a loss
+        that the operator accepts, for `Keepers`.
 
         Raises:
-            StartupRefused: the database is not ours, or forgot what it acknowledged.
+            StartupRefused: the database is not ours, or damaged.
             StorageUnavailable: it does not answer.
         """
         party, book, directory = given["party"], given["book"], given["data_directory"]
         url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
-        storage = open_storage(
-            schema,
-            url,
-            directory / mark,
-            own=book.current,
-            accept_loss=given.get("accept_loss"),
-            alone=alone,
-        )
+        storage = open_storage(schema, url, own=book.current, alone=alone)
         registry = CollectorRegistry()
         return cls(
             party=party,
@@ -338,38 +323,21 @@ class Resources:
 
 
 def open_storage(
-    schema: ModuleType,
-    url: str,
-    mark: Path,
-    *,
-    own: Consortium | None = None,
-    accept_loss: str | None,
-    alone: bool,
+    schema: ModuleType, url: str, *, own: Consortium | None = None, alone: bool
 ) -> StorageThread:
-    """Open the database of the tables in `schema`, whose commits are marked in the file `mark`.
-
-    A refusal leaves no database where there was none.
+    """Open the database of the tables in `schema`.
 
     Raises:
         StartupRefused, StorageUnavailable: as `Resources.open`.
     """
-    beginning = partial(check_new, mark, accept=accept_loss)
-    if check_log(url, mark):
-        beginning()
     engine = open_engine(url, alone=alone)
     try:
-        check_schema(
-            engine,
-            schema.metadata,
-            schema.VERSION,
-            beginning=beginning,
-            own=own,
-        )
-        memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+        check_schema(engine, schema.metadata, schema.VERSION, own=own)
+        check_pages(engine)
     except StartupRefused:
         engine.dispose()
         raise
-    return StorageThread(engine, memory)
+    return StorageThread(engine)
 
 
 @dataclass(frozen=True, eq=False)

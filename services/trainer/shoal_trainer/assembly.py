@@ -48,7 +48,7 @@ from shoal_trainer.schema import (
     totals,
     withdrawals,
 )
-from shoal_trainer.store import last_certified
+from shoal_trainer.store import last_certified, newest_of
 
 log = structlog.get_logger()
 
@@ -76,9 +76,6 @@ class TrainerSettings(ServiceSettings):
             "those beyond wait, so that submissions find room; refused after eight seconds"
         ),
     )
-
-
-MARK: Final = "memory-crowds"  # rounds have one of their own, for they do not wait for these
 
 
 def assemble_crowds(
@@ -129,8 +126,8 @@ def assemble_replica(
 ) -> Replica:
     """Return a process that serves only the crowd jobs of the trainer that is `given`.
 
-    A balancer sends it the paths below /v1/crowds. In its data directory it keeps the mark of its
-    commits, and the manifests that it accepts.
+    A balancer sends it the paths below /v1/crowds. In its data directory it keeps the manifests
+    that it accepts.
 
     Raises:
         StartupRefused: as `Resources.open`, or the database is no PostgreSQL: others could not
@@ -143,7 +140,7 @@ def assemble_replica(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
             "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
         )
-    resources = Resources.open(schema, alone=False, mark=MARK, manifests=schema.manifests, **given)
+    resources = Resources.open(schema, alone=False, manifests=schema.manifests, **given)
     crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
     app = resources.application(
         "Shoal trainer, crowd jobs",
@@ -280,22 +277,14 @@ def assemble(
             # a connection of their own: neither rounds nor crowds wait for each other's
             # transactions, and crowd jobs need no lock on the whole database, for other processes
             # serve them too
-            mark = given["data_directory"] / MARK
-            storage = service.open_storage(
-                schema,
-                url,
-                mark,
-                own=resources.book.current,
-                accept_loss=given.get("accept_loss"),
-                alone=False,
-            )
+            storage = service.open_storage(schema, url, own=resources.book.current, alone=False)
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers)
     app = create_app(joining, certifier, resources, serving, dictionaries, declarations)
-    app.include_router(keeping_routes(Keeper(resources, schema.kept)))
+    app.include_router(keeping_routes(Keeper(resources, schema.kept, newest_of)))
     retention = Retention(resources, DELETIONS)
     return Service(app, resources, joining, runner, certifier, serving, retention)
 

@@ -19,7 +19,6 @@ from sqlalchemy import (
 
 from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes, only_changes, only_grows
-from shoal_service.storage.database_memory import memory_table
 from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
@@ -91,7 +90,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 19
+VERSION: Final = 20
 
 metadata = MetaData()
 
@@ -207,5 +206,4 @@ declarations = Table(
 crowds = CrowdTables(metadata)
 
 manifests = manifest_table(metadata)
-memory = memory_table(metadata)
 kept = kept_table(metadata)

@@ -6,7 +6,7 @@ A phase is compared and swapped: of two transactions from the same phase, the se
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Table, func, select
@@ -22,6 +22,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
+from shoal_service.keeping import newest
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.ledger import (
     FiledRound,
@@ -33,6 +34,8 @@ from shoal_service.storage.ledger import (
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import certificates, ledger, rounds
+
+_MOST_COMPARED: Final = 4  # statements, which may be megabytes each, to find the newest among them
 
 
 class Ledger:
@@ -342,6 +345,18 @@ def filed_rounds(db: Connection, job: str) -> FiledRows:
     columns = schema.rounds.c
     query = select(columns.id, columns.spec, columns.phase, columns.outcome)
     return db.execute(query.where(columns.job == job).order_by(columns.number)).all()
+
+
+def newest_of(db: Connection, service: str) -> bytes | None:
+    """Return the last statement that another service signed of the newest rounds on file."""
+    columns, sums = schema.rounds.c, schema.partial_sums.c
+    of_node = select(sums.document).join(schema.rounds, columns.id == sums.round)
+    of_aggregator = select(columns.outcome).where(columns.outcome.is_not(None))
+    for query in (of_node.where(sums.node == service), of_aggregator):
+        rows = db.execute(query.order_by(columns.deadline.desc()).limit(_MOST_COMPARED))
+        if found := newest(rows.scalars(), service, PartialSum, Result, Abandonment):
+            return found
+    return None
 
 
 def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:

@@ -54,14 +54,6 @@ _SESSION: Final = f"""SELECT
     set_config('synchronous_commit', coalesce(
         nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)
 """
-_COMPARED: Final = "SELECT pg_advisory_lock_shared(1836345465, hashtext(current_schema()))"
-# the condition that another session than this one is of a process that compared the schema
-OTHERS_COMPARED: Final = """EXISTS (
-    SELECT FROM pg_locks JOIN pg_database ON pg_locks.database = pg_database.oid
-    WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2
-    AND classid = 1836345465 AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid
-    AND pid <> pg_backend_pid()
-)"""
 # The same from our side: a server whose machine is gone must not hold the one thread that asks it.
 _CONNECTING: Final = {
     "connect_timeout": 10,
@@ -120,7 +112,7 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
     # a server may have gone since its connection was used last; a file has not
     engine = create_engine(url, pool_pre_ping=is_postgresql, hide_parameters=True, **options)
     if is_postgresql:
-        _at_each_connection(engine, _SESSION)
+        event.listen(engine, "connect", _begin_session)
         if alone:
             event.listen(engine, "connect", _hold_postgresql)
     if engine.dialect.name == "sqlite":
@@ -135,14 +127,9 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute(pragma)
 
 
-def _at_each_connection(engine: Engine, statement: str) -> None:
-    """Have a statement carried out on each new connection to PostgreSQL."""
-
-    def execute(connection: Any, _record: object) -> None:
-        connection.execute(statement)
-        connection.commit()  # or the driver would undo it with the transaction that it began
-
-    event.listen(engine, "connect", execute)
+def _begin_session(connection: Any, _record: object) -> None:
+    connection.execute(_SESSION)
+    connection.commit()  # or the driver would undo it with the transaction that it began
 
 
 def _hold_postgresql(connection: Any, _record: object) -> None:
@@ -151,15 +138,6 @@ def _hold_postgresql(connection: Any, _record: object) -> None:
     if not held:
         connection.close()
         raise DatabaseHeld
-
-
-def tell_compared(engine: Engine, db: Connection) -> None:
-    """Show other processes, while this one runs, that it compared the PostgreSQL schema's mark.
-
-    Every session of the process says so, from `db` on.
-    """
-    db.exec_driver_sql(_COMPARED)  # for the session: it outlasts the transaction
-    _at_each_connection(engine, _COMPARED)
 
 
 def _begin_immediate(connection: Connection) -> None:

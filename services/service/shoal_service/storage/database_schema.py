@@ -1,8 +1,8 @@
 """Decides which database a service may start over, and makes its tables in an empty one.
 
-A service that is started over another database than before would have forgotten, without a word,
-what it acknowledged and which budgets were spent. So the choice is noted in its data directory, and
-tables of another service, consortium or schema version are refused.
+A service that is started over another database than before would have forgotten what it
+acknowledged and which budgets were spent. So the choice is noted in its data directory, and a
+damaged file and tables of another service, consortium or schema version are refused.
 """
 
 import sqlite3
@@ -26,8 +26,8 @@ from sqlalchemy import (
     select,
 )
 
+from shoal_kit.database_file import DAMAGED, pages_are_whole, schema_refusal
 from shoal_kit.manifest_book import refuse_foreign
-from shoal_kit.marks import DAMAGED, schema_refusal
 from shoal_kit.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.service_errors import StorageUnavailable
@@ -60,15 +60,13 @@ def check_schema(
     metadata: MetaData,
     version: int,
     *,
-    beginning: Callable[[], None] = lambda: None,
     own: Consortium | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make the tables of `metadata` in an empty database, or check that it has `version` of them.
 
-    All of it is one transaction, which one process at a time makes. `beginning` is called before
-    anything is made in an empty database; what it raises leaves the database empty. The database
-    is that of the consortium `own`, None in tests.
+    All of it is one transaction, which one process at a time makes. The database is that of the
+    consortium `own`, None in tests.
 
     While another process has the database, this one waits, for `pause(1.0)` at a time and
     `WAIT_FOR_DATABASE_SECONDS` in all: the other may have ended, and its server not know.
@@ -81,7 +79,7 @@ def check_schema(
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
         try:
-            _check_schema(engine, metadata, version, beginning, own)
+            _check_schema(engine, metadata, version, own)
             return
         except StorageUnavailable as error:
             cause = error.__cause__
@@ -112,7 +110,6 @@ def _check_schema(
     engine: Engine,
     metadata: MetaData,
     version: int,
-    beginning: Callable[[], None],
     own: Consortium | None,
 ) -> None:
     about = MetaData()
@@ -128,7 +125,6 @@ def _check_schema(
                     "the database holds tables without a schema version: it is not this service's; "
                     "name its own, or restore that"
                 )
-            beginning()
             about.create_all(connection)
             metadata.create_all(connection)
             if own is not None:
@@ -144,6 +140,27 @@ def _check_schema(
             missing = set(metadata.tables) - set(inspect(connection).get_table_names())
             if missing:
                 raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
+
+
+def check_pages(engine: Engine) -> None:
+    """Read all of an SQLite file once, so that a page that is broken shows now and not in use.
+
+    Raises:
+        StartupRefused: one is.
+        StorageUnavailable: it cannot be read.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with translating_storage_errors():
+        connection = engine.raw_connection()
+    try:
+        is_whole = pages_are_whole(connection.dbapi_connection, Path(engine.url.database or ""))
+    except sqlite3.DatabaseError as error:
+        raise StorageUnavailable from error
+    finally:
+        connection.close()
+    if not is_whole:
+        raise StartupRefused(DAMAGED)
 
 
 def is_postgresql_url(url: str) -> bool:

@@ -42,7 +42,7 @@ from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError
 from shoal_service.storage.database import Bytes, only_changes, only_grows
-from shoal_service.storage.database_memory import StorageThread
+from shoal_service.storage.thread import StorageThread
 
 LARGEST_PAGE_BYTES: Final = 1 << 20
 """Of one page, which has one entry at least."""
@@ -171,20 +171,26 @@ class JournalTables:
     def verify(self, db: Connection, *kinds: type[Statement]) -> Head:
         """Check the whole journal, which has statements of these kinds; return its last entry.
 
+        The head is locked only once all that was there has been read, for what came meanwhile.
+
         Raises:
             LedgerBroken: it is not whole.
         """
-        _, head = self.lock(db)
         chain = Chain(*kinds)
+        self._follow(db, chain)
+        _, head = self.lock(db)
+        self._follow(db, chain)
+        if chain.head != head:
+            raise LedgerBroken("the journal does not end where it did: entries were removed")
+        return head
+
+    def _follow(self, db: Connection, chain: Chain) -> None:
         while page := self.page(db, chain.head.number, _READ_AT_ONCE, checked=True):
             for shown in page:
                 try:
                     chain.follow(shown)
                 except ProtocolError as error:
                     raise LedgerBroken(f"the journal is broken: {error}") from error
-        if chain.head != head:
-            raise LedgerBroken("the journal does not end where it did: entries were removed")
-        return head
 
 
 def _begin(head: Table, connection: Connection, **_: object) -> None:
@@ -300,7 +306,7 @@ class Journal:
         Raises:
             LedgerBroken: it is not whole.
         """
-        self.tables, self._storage = tables, storage
+        self.tables, self.kinds, self._storage = tables, kinds, storage
         self._seen = storage.run_here(tables.verify, *kinds)
 
     async def run(
