@@ -1,4 +1,4 @@
-"""`shoal ledger`: shows what was charged, and whether a ledger is whole."""
+"""`shoal ledger`: shows what was charged, and whether a data holder's ledger is whole."""
 
 import json
 import math
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import pydantic
 import typer
 
 from shoal_agent.console.sentences import in_epsilon
@@ -15,7 +16,6 @@ from shoal_agent.status import (
     Exported,
     Line,
     Spent,
-    TrainerPage,
     verified,
 )
 from shoal_command.connection import (
@@ -29,12 +29,37 @@ from shoal_command.connection import (
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
-from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
-from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.privacy.ledger import Chain, in_words
+from shoal_protocol.wire.encoding import Clients, Count, Delta, Digest, Loss, Place
+from shoal_protocol.wire.errors import MalformedDocument
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
+
+
+class TrainerLine(pydantic.BaseModel):
+    """A charge or a return in the trainer's journal, and what its clients had spent by then."""
+
+    number: Place
+    hash: Digest
+    kind: str
+    round: Digest
+    job: Digest
+    job_rounds: Place
+    clients: Clients
+    mu: Loss
+    epsilon: Loss | None  # None is infinite, here and below
+    cumulative_mu: Loss
+    cumulative_epsilon: Loss | None
+    delta: Delta
+
+
+class TrainerPage(pydantic.BaseModel):
+    """A part of what the trainer charged."""
+
+    entries: list[TrainerLine]
+    next: Count | None
+    withdrawn: list[str]
+
 
 _MOST: Final = 2_000  # entries in one answer: the agent has other work than to list more at once
 
@@ -48,12 +73,11 @@ def trainer(
     """Show every round that your own trainer charged, or gave back because it never began.
 
     Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
-    is that of the client of the round's population who has spent most. The chain of entries is
-    checked; `shoal ledger verify` checks what --json printed again.
+    is that of the client of the round's population who has spent most. Numbers and hashes are those
+    of the trainer's journal, which it checks when it starts.
     """
     pages = list(own_service(party, data).pages(TrainerPage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
-    chain = verified(lines)
     entries = [
         {
             **_cells(each, each.delta),
@@ -61,14 +85,14 @@ def trainer(
             if each.cumulative_epsilon is None
             else each.cumulative_epsilon,
             "at delta": each.delta,
+            "hash": each.hash,
         }
         for each in lines
     ]
     tell(
-        {**_exported(lines, chain), "withdrawn": withdrawn},
+        {"entries": lines, "withdrawn": withdrawn},
         as_json,
         {"entries": entries},
-        _unbroken(chain),
         *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
     )
 
@@ -97,7 +121,8 @@ def agent(
     summed = [] if every else page.crowds
     tell(
         {
-            **_exported(lines, chain),
+            "entries": lines,
+            "head": chain.head._asdict(),
             "spent": page.spent,
             "crowds": page.crowds,
             "reserved": page.reserved,
@@ -105,7 +130,7 @@ def agent(
         as_json,
         {
             "entries": [
-                _cells(each, page.spent.delta)
+                _cells(each, page.spent.delta) | {"digest": each.shown_digest}
                 for each in lines
                 if each.job not in {crowd.job for crowd in summed}
             ],
@@ -126,67 +151,31 @@ def agent(
 @app.command()
 def verify(
     file: Annotated[
-        Path, typer.Argument(help="What a ledger command printed with --json; - reads it here.")
+        Path,
+        typer.Argument(help="What `shoal ledger agent` printed with --json; - reads it here."),
     ],
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="A release certificate, to see whether the ledger was set back."),
-    ] = None,
 ) -> None:
-    """Check that a ledger is one unbroken chain and, with a certificate, that none of it is gone.
+    """Check that a data holder's ledger is one unbroken chain.
 
-    A ledger that was cut off at its end, or set back to a backup, is a whole chain still: a
-    release that it was charged for shows it. The certificate itself is checked by
-    `shoal certificate verify`. It anchors the ledgers of the trainer and the Compute nodes only:
-    of a data holder's ledger nobody else holds an entry. What was printed beside the entries, such
-    as the epsilon so far, is not part of the chain and is not checked.
-
-    It asks nobody. Exit status 1: the ledger does not hold, or it or the certificate cannot be
-    read; 2: wrong usage.
+    It asks nobody. Exit status 1: the ledger does not hold or cannot be read; 2: wrong usage.
     """
     content = read_file(file)
     try:
         ledger = Exported.model_validate(json.loads(content))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from None
-    anchors = None if certificate is None else _anchors(certificate)
     try:
         chain = ledger.whole()
-        if anchors is not None:
-            kept = [entry for entry in anchors if entry.ledger == chain.ledger]
-            if not kept:
-                raise ValueError(
-                    f"{certificate} holds no entry of this ledger, so it shows nothing: a "
-                    "certificate has entries of the trainer's and the Compute nodes' ledgers only"
-                )
-            check_anchors([each.entry() for each in ledger.entries], kept)
-            say(f"What the release holds of the ledger, {counted(len(kept))}, is in it unchanged.")
     except MalformedDocument as error:
         fail(f"the ledger does not hold: {error}", ExitStatus.MISTAKE)
     say(_unbroken(chain))
-    if ledger.entries:
-        say("Sums printed beside the entries are not in the chain: not checked.")
 
 
-def _anchors(certificate: Path) -> list[LedgerEntry]:
-    try:
-        release = read_certificate(read_file(certificate))
-    except ProtocolError as error:
-        fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
-    return [entry for each in release.rounds for entry in each.ledger_entries]
-
-
-def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
-    """Return a verified ledger as `verify` takes it."""
-    return {"entries": lines, "head": chain.head._asdict()}
-
-
-def _cells(line: Line, delta: float) -> dict[str, Any]:
+def _cells(line: Line | TrainerLine, delta: float) -> dict[str, Any]:
     return {
         "": line.number,
         **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
         "epsilon": in_epsilon(line, delta),
-        "digest": line.shown_digest,
     }
 
 

@@ -48,6 +48,15 @@ class Link(Model):
     number: Place
     previous: Digest  # hash of the entry before it
 
+    @property
+    def place(self) -> tuple[tuple[int, str], int]:
+        """Return what the entries of one journal are ordered by: their epochs, then numbers."""
+        return epoch_order(self.epoch), self.number
+
+
+UNPLACED: Final = Link(epoch="0-" + "0" * 32, number=1, previous=GENESIS)
+"""What stands for the place of a statement that is prepared before it is appended."""
+
 
 class Statement(BoundDocument):
     """A document of which its signer's journal has one of each slot about each subject, ever."""

@@ -20,7 +20,7 @@ from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, used_by
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.privacy.ledger import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import charged_on
 from tests.world.clock import NOW

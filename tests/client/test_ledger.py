@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from shoal_holder import ledger
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost
-from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.privacy.ledger import verify_chain
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.clock import NOW
 

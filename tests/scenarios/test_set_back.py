@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shoal_compute.schema import ledger
+from shoal_compute.schema import charges
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
@@ -45,7 +45,7 @@ async def has_two(federation: Federation, round_id: str) -> bool:
 
 def charged(federation: Federation) -> int:
     storage = federation.party(NODE).resources.storage
-    return int(storage.run_here(lambda db: ledger.hold(db, lock=False)).number)
+    return storage.run_here(lambda db: len(list(charges.after(db, 0))))
 
 
 async def is_ready(federation: Federation) -> bool:

@@ -31,7 +31,7 @@ def start(url: str, mark: Path, accept: str | None = None) -> StorageThread:
     engine = open_engine(url)
     check_schema(engine, METADATA, 1)
     try:
-        memory = open_memory(engine, mark / MARK, MEMORY, ledger=None, accept=accept)
+        memory = open_memory(engine, mark / MARK, MEMORY, accept=accept)
     except StartupRefused:
         engine.dispose()
         raise

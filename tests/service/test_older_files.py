@@ -54,7 +54,7 @@ def service(home: Path, accept: str | None = None) -> Iterator[Running]:
     engine = open_engine(sqlite_url(path))
     event.listen(engine, "connect", lambda database, _: database.execute(BY_HAND))
     check_schema(engine, METADATA, 1)
-    memory = open_memory(engine, mark, MEMORY, ledger=None, accept=accept)
+    memory = open_memory(engine, mark, MEMORY, accept=accept)
     storage = StorageThread(engine, memory)
 
     def add(db: Connection) -> None:

@@ -1,14 +1,11 @@
-"""Hash-chained ledgers of what rounds cost: entries, chains, anchors.
+"""A data holder's hash-chained ledger of what rounds cost its clients.
 
-Trainer, Compute nodes and data holders each keep one. An entry names the one before it by its
-digest, so that nothing can be changed, dropped or put in between without changing every digest
-that follows. What was cut off the end shows against any later digest that somebody else holds:
-every release carries an entry of every Compute node whose partial sum it rests on.
+An entry names the one before it by its digest, so that nothing can be changed, dropped or put in
+between without changing every digest that follows.
 """
 
 import base64
-from collections import Counter
-from datetime import datetime
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -42,19 +39,15 @@ EMPTY: Final = Head(0, GENESIS)
 
 
 class LedgerEntry(Model):
-    """A charge of a round to some clients, or the return of one.
+    """A charge of a round to some clients."""
 
-    A `return` repeats a charge and gives it back: the round released nothing and never will.
-    """
-
-    ledger: Name  # whose: the party's name, or `HOLDER`
+    ledger: Name  # `HOLDER`
     number: Place  # its place, without gaps
     previous: Digest
-    kind: Literal["charge", "return"]
+    kind: Literal["charge"]
     round: Digest
     job: Digest
-    job_rounds: Place | None  # of the job, charged so far with this one; a data
-    # holder, who is charged in batches and by crowds, counts none
+    job_rounds: None  # a data holder, who is charged in batches and by crowds, counts none
     population: Digest  # `population_digest` of those who are charged
     clients: Annotated[Clients, Field(ge=1)]  # how many they are
     mu: Loss  # for each of them
@@ -84,11 +77,6 @@ class LedgerEntry(Model):
         """Return this entry as the last one."""
         return Head(self.number, self.digest)
 
-    def returned(self, *, after: Head, at: datetime) -> "LedgerEntry":
-        """Return the entry that gives this charge back."""
-        links = {"number": after.number + 1, "previous": after.digest}
-        return LedgerEntry(**dict(self) | links | {"kind": "return", "at": at})
-
 
 class Chain:
     """Follows one ledger from its beginning, entry by entry."""
@@ -97,13 +85,7 @@ class Chain:
         """Begin before the first entry."""
         self.head = EMPTY
         self.ledger: str | None = None  # whose it is, once there is an entry
-        self._charged: dict[tuple[str, str], LedgerEntry] = {}  # by round and population
-        self._returned: set[tuple[str, str]] = set()
-        self._of_job = Counter[str]()
-
-    def rounds_of(self, job: str) -> int:
-        """Return how often a job was charged, returned charges included."""
-        return self._of_job[job]
+        self._charged: set[tuple[str, str]] = set()  # rounds and populations
 
     def follow(self, entry: LedgerEntry) -> None:
         """Take the next entry.
@@ -119,20 +101,9 @@ class Chain:
         if self.ledger not in (None, entry.ledger):
             raise MalformedDocument(f"ledger entry {number} is of another ledger")
         of = (entry.round, entry.population)
-        if entry.kind == "charge":
-            if of in self._charged:
-                raise MalformedDocument(f"ledger entry {number} charges the same again")
-            if entry.job_rounds not in (None, self._of_job[entry.job] + 1):
-                raise MalformedDocument(f"ledger entry {number} miscounts the rounds of its job")
-            self._charged[of] = entry
-            self._of_job[entry.job] += 1
-        else:
-            charged = self._charged.get(of)
-            if charged is None or of in self._returned:
-                raise MalformedDocument(f"ledger entry {number} gives back what is not charged")
-            if entry != charged.returned(after=self.head, at=entry.at):
-                raise MalformedDocument(f"ledger entry {number} gives back another charge")
-            self._returned.add(of)
+        if of in self._charged:
+            raise MalformedDocument(f"ledger entry {number} charges the same again")
+        self._charged.add(of)
         self.ledger, self.head = entry.ledger, entry.head
 
 
@@ -144,3 +115,23 @@ def counted(entries: int) -> str:
 def population_digest(clients: str) -> str:
     """Return the digest of a set of clients, encoded as `encode_clients` does."""
     return sha256("ledger-population", base64.b64decode(clients))
+
+
+def verify_chain(entries: Iterable[LedgerEntry]) -> Chain:
+    """Check a whole ledger, from its first entry on.
+
+    Raises:
+        MalformedDocument: an entry does not follow from those before it; it is named by its number.
+    """
+    chain = Chain()
+    for entry in entries:
+        chain.follow(entry)
+    return chain
+
+
+def in_words(ledger: str, head: Head) -> str:
+    """Return length and last entry of a verified ledger, which has an entry, in words."""
+    return (
+        f"The ledger of {ledger} is one unbroken chain of {counted(head.number)}; the last one's "
+        f"digest is {head.digest}."
+    )

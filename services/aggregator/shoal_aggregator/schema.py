@@ -24,7 +24,6 @@ metadata = MetaData()
 
 memory = memory_table(metadata)
 kept = kept_table(metadata)
-ledger = None  # it charges nobody
 
 rounds = Table(
     "rounds",

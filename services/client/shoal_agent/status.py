@@ -1,6 +1,6 @@
 """What a data holder shows its owner: its status, its jobs, its ledger and what its state keeps.
 
-Also the ledger pages that other services serve, and exported ledger files.
+Also exported ledger files.
 """
 
 import json
@@ -16,8 +16,7 @@ from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import JobStatus
-from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
-from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry, verify_chain
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.encoding import Count, Delta, Loss
 from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
@@ -43,22 +42,6 @@ class Line(LedgerEntry):
         if entry.digest != self.shown_digest:
             raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
         return entry
-
-
-class TrainerLine(Line):
-    """A line of the trainer's ledger, and what its clients had spent by then."""
-
-    cumulative_mu: Loss
-    cumulative_epsilon: Loss | None  # None is infinite
-    delta: Delta
-
-
-class TrainerPage(pydantic.BaseModel):
-    """A part of the trainer's ledger."""
-
-    entries: list[TrainerLine]
-    next: Count | None
-    withdrawn: list[str]
 
 
 class ChainPage(pydantic.BaseModel):

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, select
 
 from shoal_compute import machines
 from shoal_compute.keepers import Keepers, is_by
-from shoal_compute.schema import accepted_losses, ledger, received, rounds
+from shoal_compute.schema import accepted_losses, charges, received, rounds
 from shoal_compute.store import SignedAttestation
 from shoal_kit.marks import ACCEPT
 from shoal_kit.pace import Pace
@@ -37,8 +37,7 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.database import insert_new
-from shoal_service.storage.ledger import RESTORE
+from shoal_service.storage.database import RESTORE, insert_new
 
 log = structlog.get_logger()
 
@@ -234,7 +233,7 @@ def _not_charged(db: Connection, signed: Iterable[SignedAttestation]) -> set[str
 def _is_charged(db: Connection, signed: SignedAttestation) -> bool:
     if db.execute(select(rounds.c.id).where(rounds.c.id == signed.body.round)).first() is None:
         return False
-    charge = ledger.charge_of(db, signed.body.round)
+    charge = charges.of_round(db, signed.body.round)
     return not isinstance(signed.body, PartialSum) or signed.body.charge == charge
 
 

@@ -39,7 +39,7 @@ from shoal_service.manifest_routes import (
 )
 from shoal_service.operator_page import console_routes
 from shoal_service.standing import Standing
-from shoal_service.storage.database import open_engine, sqlite_url
+from shoal_service.storage.database import RESTORE, open_engine, sqlite_url
 from shoal_service.storage.database_memory import (
     MARK,
     StorageThread,
@@ -48,7 +48,6 @@ from shoal_service.storage.database_memory import (
     open_memory,
 )
 from shoal_service.storage.database_schema import check_schema
-from shoal_service.storage.ledger import RESTORE
 from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_service.view import Look, Operator
 from shoal_service.waiting import Changes
@@ -105,8 +104,8 @@ class Resources:
     ) -> Self:
         """Open the database of the party that is `given`, and go on from what is in it.
 
-        `schema` is the module with the service's tables: it has `metadata`, `VERSION`, `memory`
-        and `ledger`. With `alone`, no other process may use the database. Commits are marked in
+        `schema` is the module with the service's tables: it has `metadata`, `VERSION` and
+        `memory`. With `alone`, no other process may use the database. Commits are marked in
         the file `mark`. Who is asked has `answer_seconds` for an answer's head. `transport` stands
         in for the network.
         `accept_loss` is the token of a loss that the operator accepts.
@@ -365,7 +364,7 @@ def open_storage(
             beginning=beginning,
             own=own,
         )
-        memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+        memory = open_memory(engine, mark, schema.memory, accept=accept_loss)
     except StartupRefused:
         engine.dispose()
         raise

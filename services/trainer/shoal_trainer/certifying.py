@@ -38,7 +38,7 @@ from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import Filed, parted
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import reports, rounds, totals
+from shoal_trainer.schema import journal, rounds, totals
 
 log = structlog.get_logger()
 
@@ -199,5 +199,5 @@ def _find_standing(db: Connection, job: str) -> tuple[bytes, bytes, bytes, froze
     newest = select(rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.number.desc())
     last = db.execute(newest.limit(1)).scalar_one()
     signed = db.execute(select(totals.c.node).where(totals.c.job == job))
-    report = store.find_document(db, reports, job) or b""
+    report = journal.find(db, releases.REPORT, job) or b""
     return store.find_job(db, job).request, report, last, frozenset(signed.scalars())

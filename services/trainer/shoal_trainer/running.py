@@ -202,9 +202,7 @@ class Runner:
         if own.clock() <= record.ends_by + own.patience:
             return
         with suppress(WrongPhase):  # it has just ended
-            spent = await own.storage.run(
-                store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
-            )
+            spent = await own.journal.run(store.fail_job, record.job, JobEvent.TIME_OVER, reason)
             own.end_job(record.job, "failed", record.study.privacy.cost, spent, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
@@ -328,7 +326,7 @@ class Runner:
                 reason = f"round {job.lost + 1} to be lost: {reason}"
             certain = None if failure.code in _MAY_HAVE_RELEASED else lost
             return await self._fail(job, failure.code, reason, certain)
-        await own.storage.run(store.lose_round, lost, at=own.clock())
+        await own.journal.run(store.lose_round, lost)
         own.opened.pop(job.id, None)
         job.lose(round_)
         log.info("round lost", job=job.id, round=round_.spec.digest, reason=failure.code)
@@ -391,7 +389,7 @@ class Runner:
             now=now,
         )
         signed = own.sign(spec)
-        await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
+        await own.journal.run(store.add_round, signed, own.ledger)
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)
         return True
@@ -405,7 +403,7 @@ class Runner:
         own = self._resources
         ended = await own.storage.run(ended_rounds, job.id)
         report = await asyncio.to_thread(conclude, job.request, ended, job.population, posterior)
-        spent = await own.storage.run(finish_job, own.sign(report))
+        spent = await own.journal.run(finish_job, report, own.sign)
         own.end_job(job.id, "finished", job.request.privacy.cost, spent)
         return False
 
@@ -421,13 +419,8 @@ class Runner:
         What rounds cost that clients were told of stays charged.
         """
         own = self._resources
-        spent = await own.storage.run(
-            store.fail_job,
-            job.id,
-            JobEvent.ROUND_ABANDONED,
-            reason,
-            at=own.clock(),
-            lost=lost,
+        spent = await own.journal.run(
+            store.fail_job, job.id, JobEvent.ROUND_ABANDONED, reason, lost=lost
         )
         # the reason's text may be in a peer's words
         own.end_job(job.id, "failed", job.request.privacy.cost, spent, reason=code)

@@ -27,6 +27,9 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
+RESTORE: Final = "restore the database from where it is whole"
+"""What to do where a database lost what it had."""
+
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",

@@ -45,17 +45,17 @@ from shoal_kit.marks import (
     pages_are_whole,
 )
 from shoal_kit.startup import StartupRefused
-from shoal_protocol.privacy.ledger import EMPTY, Head
+from shoal_protocol.privacy.ledger import EMPTY
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.storage.database import (
     OTHERS_COMPARED,
+    RESTORE,
     only_changes,
     sqlstate,
     tell_compared,
     translating_storage_errors,
 )
-from shoal_service.storage.ledger import RESTORE, LedgerTables
 
 log = structlog.get_logger()
 
@@ -86,17 +86,16 @@ class Memory:
     A read is not counted; nothing is marked before it is durable, or told before it is marked.
     """
 
-    def __init__(self, table: Table, ledger: LedgerTables | None, marking: Marking) -> None:
+    def __init__(self, table: Table, marking: Marking) -> None:
         self._marking = marking
         self._settling = threading.Lock()  # a mark must not be overtaken by an older one
         self._unsure = False  # whether a commit that failed reached the disk
         commits = table.c.commits
-        head = [] if ledger is None else [ledger.head.c.number, ledger.head.c.digest]
         self._count = (
             update(table)
             .where(table.c.database == marking.database)
             .values(commits=commits + 1)
-            .returning(commits, *(select(column).scalar_subquery() for column in head))
+            .returning(commits)
         )
 
     @contextmanager
@@ -114,7 +113,7 @@ class Memory:
                 self._unsure = True
         if row is not None:
             self._unsure = False
-            self._marking.committed(row[0], Head(*row[1:]) if len(row) > 1 else EMPTY)
+            self._marking.committed(row[0], EMPTY)
 
     @property
     def is_settled(self) -> bool:
@@ -295,7 +294,6 @@ def open_memory(
     mark: Path,
     table: Table,
     *,
-    ledger: LedgerTables | None,
     accept: str | None,
 ) -> Memory:
     """Hold a database against the file `mark`, once its schema was checked; begin both if new.
@@ -315,7 +313,7 @@ def open_memory(
     with _refusing(mark), translating_storage_errors(), engine.begin() as db:
 
         def stored(mark: Mark | None) -> Stored:
-            return _stored(db, table, ledger, mark)
+            return _stored(db, table, mark)
 
         def begin(mark: Mark) -> None:
             db.execute(table.insert().values(database=mark.database, commits=mark.commits))
@@ -338,20 +336,19 @@ def open_memory(
             tell_compared(engine, db)
     if marking.losses:
         log.warning(LOSSES_ACCEPTED, losses=marking.losses)
-    return Memory(table, ledger, marking)
+    return Memory(table, marking)
 
 
-def _stored(db: Connection, table: Table, ledger: LedgerTables | None, mark: Mark | None) -> Stored:
-    head = EMPTY if ledger is None else ledger.hold(db, lock=False)
+def _stored(db: Connection, table: Table, mark: Mark | None) -> Stored:
     touched = db.execute(select(table.c.commits).where(table.c.commits > 0).limit(1)).first()
-    commits, holds = None, True
+    commits = None
     if mark is not None:
         of_mark = select(table.c.commits).where(table.c.database == mark.database)
         commits = db.execute(of_mark).scalar_one_or_none()
-        holds = mark.ledger == EMPTY or (ledger is not None and ledger.holds(db, mark.ledger))
-    untouched = touched is None and not head.number
     marked = db.execute(select(table.c.database, table.c.commits).order_by(table.c.database))
-    return Stored(commits, head, holds, untouched, tuple((name, many) for name, many in marked))
+    return Stored(
+        commits, EMPTY, True, touched is None, tuple((name, many) for name, many in marked)
+    )
 
 
 def _file_of(url: URL) -> Path | None:
